@@ -30,7 +30,7 @@ from ledger.web.roles import APPROVER, actor, own_cases, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.engine.gate.votes import APPROVE, FAIL, REJECT
 from runs.queries import run_list
-from runs.queries.why.afterwards import stands_still, what_comes
+from runs.queries.why.seen import stands_still, what_comes
 
 
 class CasePage(Page):

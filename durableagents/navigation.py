@@ -34,7 +34,7 @@ SECTIONS = (
 
 def halted() -> list[Notice]:
     """What is halted: everybody is told, on every page."""
-    from runs.queries.halts.standing import banner  # models aren't there yet when this is imported
+    from runs.queries.halts import banner  # models aren't there yet when this is imported
     from runs.services.halts.acts import named
 
     return [

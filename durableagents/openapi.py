@@ -30,8 +30,8 @@ _NAMES = {
     "runs.api.injecting.ChangeRow": "ContextChangeRow",
     "runs.api.versions.ChangeRow": "AgentChangeRow",
     "runs.models.run.State": "RunState",
-    "runs.services.halts.bodies.LiftBody": "HaltLiftBody",
-    "runs.services.migrating.bodies.LookBody": "MigrationLookBody",
+    "runs.services.halts.acts.LiftBody": "HaltLiftBody",
+    "runs.services.migrating.asked.LookBody": "MigrationLookBody",
 }
 
 

@@ -27,7 +27,7 @@ class RunsConfig(AppConfig):
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
         from runs.services.families import wishes
-        from runs.services.screening.installed import installed
+        from runs.services.screening import installed
         from runs.services.starts import turns
 
         verification.register()

@@ -10,7 +10,7 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.votes.shown import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
-from runs.queries.why import hooks
+from runs.queries.why import acts as hooks
 from runs.queries.why.acts import MOST_OFFERED, Offer, due_first
 from runs.queries.why.seen import Reader, Seen
 

@@ -14,7 +14,7 @@ from ledger.web.roles import decides_case, has_case, stand_ins
 from ledger.web.seeing.payloads import PayloadsHidden
 from ledger.web.seeing.viewers import viewer
 from runs import seen
-from runs.queries.payloads.reading import is_asked
+from runs.queries.payloads import is_asked
 
 
 def asked_at(approval: Approval) -> list[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from durableagents.env import EnvironmentProblem, replace_private
 from durableagents.server import child_processes
-from runs.fleet import renewal
+from runs.fleet import members
 
 if TYPE_CHECKING:
     import subprocess
@@ -116,13 +116,13 @@ class Restart:
         supervisor = next(child for child in self._up.children if child.name == "supervisor")
         pid = supervisor.pid
         self._up.renewals.take()  # of a renewal before this one
-        supervisor.signal(renewal.SIGNAL)
+        supervisor.signal(members.SIGNAL)
         deadline = time.monotonic() + WORKERS_SECONDS
         while True:
             for line in self._up.renewals.take():
-                if line.startswith(renewal.GIVEN_UP):
+                if line.startswith(members.GIVEN_UP):
                     raise Failed(f"the new workers don't come to serve; see {supervisor.log}")
-                if line == renewal.DONE:
+                if line == members.DONE:
                     return
             if supervisor.pid != pid:
                 return  # it died and was started anew, and so are its workers

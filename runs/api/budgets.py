@@ -14,11 +14,10 @@ from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import OPERATOR, roles
 from runs.api.present import one, price_row
 from runs.api.schemas import AskedPage, AskedRow, PricePage, RunRow
-from runs.services import authority, lifecycle
+from runs.services import authority, lifecycle, thinking
 from runs.services.bodies import BudgetBody, ModelsBody
 from runs.services.budgets import prices, raising
 from runs.services.budgets.starting import most_of
-from runs.services.thinking import moving
 
 
 class RunBudget(ApiView):
@@ -50,11 +49,11 @@ class RunModels(ApiView):
     @described("Move a run to other models", AskedPage, body=ModelsBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         body = read_body(request, ModelsBody)
-        moving.move(run_id, body.models, assistant=body.assistant, by=self.by, justification=body.justification)
+        thinking.move(run_id, body.models, assistant=body.assistant, by=self.by, justification=body.justification)
         return self._now(run_id)
 
     def _now(self, run_id: UUID) -> Response:
-        rows = [AskedRow.of(asked) for asked in moving.asked_by(run_id)]
+        rows = [AskedRow.of(asked) for asked in thinking.asked_by(run_id)]
         return Response({"results": rows, "next": None})
 
 

@@ -19,12 +19,11 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
 from runs.models import Batch, BatchItem
-from runs.queries.bulk.choosing import chosen
-from runs.queries.bulk.progress import Progress, items, newest, progress_of
+from runs.queries.bulk import Progress, chosen, items, newest, progress_of
 from runs.services import authority
 from runs.services.budgets.starting import most_of
 from runs.services.bulk import acts
-from runs.services.bulk.bodies import BatchActBody, BatchBody
+from runs.services.bulk.acts import BatchActBody, BatchBody
 
 
 class BatchRow(Shape):

@@ -12,9 +12,9 @@ from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Shape
 from runs.api.schemas import ProcessRow
+from runs.services import fleet
 from runs.services.bodies import SteerBody
-from runs.services.fleet import hosts
-from runs.services.fleet.bodies import DeadBody
+from runs.services.fleet import DeadBody
 
 
 class DeadRow(Shape):
@@ -32,7 +32,7 @@ class Dead(ApiView):
     @described("Declare a host dead", DeadRow, body=DeadBody)
     def post(self, request: Request) -> Response:
         body = read_body(request, DeadBody)
-        count = hosts.declare_dead(body.host, by=self.by, justification=body.justification)
+        count = fleet.declare_dead(body.host, by=self.by, justification=body.justification)
         return Response({"host": body.host, "processes": count})
 
 
@@ -44,4 +44,4 @@ class Drain(ApiView):
     @described("Drain a worker", ProcessRow, body=SteerBody)
     def post(self, request: Request, process_id: UUID) -> Response:
         body = read_body(request, SteerBody)
-        return Response(ProcessRow.of(hosts.drain(process_id, by=self.by, justification=body.justification)))
+        return Response(ProcessRow.of(fleet.drain(process_id, by=self.by, justification=body.justification)))

@@ -16,9 +16,9 @@ from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
 from runs.models import Halt
-from runs.queries.halts.standing import Holding, halts, standing
+from runs.queries.halts import Holding, halts, standing
 from runs.services.halts import acts
-from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
+from runs.services.halts.acts import HaltBody, LiftBody, StageBody
 
 Kind = Literal["halt", "quarantine", "starts"]
 Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]

@@ -15,8 +15,7 @@ from ledger.web.roles import OPERATOR
 from ledger.web.seeing.payloads import must_read
 from ledger.web.shapes import Shape
 from runs.services import lifecycle
-from runs.services.injecting.bodies import LookBody
-from runs.services.injecting.looking import Look, look
+from runs.services.injecting import Look, LookBody, look
 
 
 class ChangeRow(Shape):

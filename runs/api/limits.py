@@ -21,7 +21,7 @@ from runs.models import Limit
 from runs.queries.limits import Standing, standing, standing_of
 from runs.services import lifecycle
 from runs.services.limits import acts
-from runs.services.limits.bodies import KeyBody, LimitBody, PriorityBody
+from runs.services.limits.acts import KeyBody, LimitBody, PriorityBody
 
 
 class RuleRow(Shape):

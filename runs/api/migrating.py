@@ -16,11 +16,10 @@ from ledger.web.api_base import ApiView, described, read_body
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
 from runs.engine.migrating import Moving, refused
-from runs.queries.payloads.reading import moved
+from runs.queries.payloads import moved
 from runs.services import idempotency
 from runs.services.migrating import acts, looking
-from runs.services.migrating.asked import chosen, moving_of
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody, chosen, moving_of
 from runs.services.migrating.outcomes import Meant, Outcome, each
 
 

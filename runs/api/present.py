@@ -49,14 +49,14 @@ from runs.engine.budget import usd_of
 from runs.engine.tools import Tool
 from runs.fleet import agent_versions
 from runs.models import ENDED, WAITING, LogLine, Price, Run, State, Wait
-from runs.queries import families, progress, spending, turns
+from runs.queries import families, progress, spending
 from runs.queries.attributes.shown import of_head, set_by
 from runs.queries.display import stood_at
-from runs.queries.halts.of_runs import Halted, halt_of
-from runs.queries.halts.of_runs import of as halt_told
+from runs.queries.halts import Halted, halt_of
+from runs.queries.halts import of as halt_told
 from runs.queries.journal_size import size_of
 from runs.queries.reserved import reserved
-from runs.services.allowed.rules import stand_of, why_not
+from runs.services.allowed import stand_of, why_not
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
 from runs.services.settling.proposals import Heard, heard
@@ -119,7 +119,7 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
     evidence = _evidence_of([wait for wait in stops if wait.run_id in readable])
     said_of = heard(wait for some in waits.values() for wait in some)
     aside = reserved(runs, heads)
-    ahead = turns.ahead(runs)
+    ahead = progress.ahead(runs)
     kin = seen.among([*ahead.values(), *(one for run in runs for one in _kin(run))])
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [

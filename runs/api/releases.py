@@ -19,10 +19,10 @@ from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
 from runs.engine.agents import registry
 from runs.models import Ramp, VersionGate
-from runs.queries.releases.standing import Ramped, Standing, ramped, ramped_all, ramps, versions_of
+from runs.queries.releases import Ramped, Standing, ramped, ramped_all, ramps, versions_of
 from runs.services.bodies import SteerBody
 from runs.services.releases import acts
-from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 
 
 class AssignedRow(Shape):

@@ -20,7 +20,7 @@ from runs.queries.doubts.links import link_of
 from runs.queries.doubts.similar import similar_to
 from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody, Verdict
-from runs.services.settling import agreeing, upstream
+from runs.services.settling import agreeing, senders
 from runs.services.settling.agreeing import is_for_two
 from runs.services.settling.proposals import Heard, heard
 
@@ -116,13 +116,13 @@ class AskUpstream(ApiView):
     def post(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         body = read_body(request, DoubtBody)
-        upstream.ask(run_id, body.wait_id, justification=body.justification, by=self.by)
+        senders.ask(run_id, body.wait_id, justification=body.justification, by=self.by)
         return Response(one(run_id), status=202)
 
 
 def _row(run: Run, wait: Wait, known: Heard, *, is_read: bool, needs_two: bool) -> DoubtRow:
     found, link = similar_to(run, wait), link_of(run, wait) if is_read else None
-    can_ask = upstream.has_hook(run, wait) and not known.is_asked
+    can_ask = senders.has_hook(run, wait) and not known.is_asked
     return DoubtRow.of(
         wait,
         wait_id=wait.pk,

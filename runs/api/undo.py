@@ -16,7 +16,7 @@ from ledger.web.shapes import Shape
 from runs.engine.errors import JournalBroken
 from runs.engine.undoing.plan import Effect
 from runs.services import lifecycle
-from runs.services.undo.preview import shown
+from runs.services.undo import shown
 
 
 class EffectRow(Shape):

@@ -34,15 +34,12 @@ from runs.models import Run, State
 from runs.queries.attributes.search import Sought
 from runs.queries.progress import last_lines
 from runs.queries.run_list import Filters, newest, stretch
-from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals
+from runs.services import authority, callbacks, idempotency, lifecycle, questions, signals, succession
 from runs.services.bodies import AnswerBody, CancelBody, SignalBody, StartBody, SteerRunBody
 from runs.services.budgets.starting import most_of
-from runs.services.fleet.requeueing import requeue
+from runs.services.fleet import requeue
 from runs.services.forgeries import forgeries
-from runs.services.injecting.acts import go_on, look_first
-from runs.services.injecting.bodies import ContextBody, GoOnBody
-from runs.services.injecting.looking import Look
-from runs.services.succession import chain
+from runs.services.injecting import ContextBody, GoOnBody, Look, go_on, look_first
 from runs.story.conversation import transcript
 
 # Of how many bytes an output is at most, as JSON, that a list of runs holds.
@@ -116,7 +113,7 @@ class Latest(ApiView):
     @described("The newest run that a run goes on as", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
-        return Response(one(chain.newest(run_id).pk))
+        return Response(one(succession.newest(run_id).pk))
 
 
 class Children(ApiView):
@@ -195,7 +192,7 @@ class Steer(ApiView):
             return _ACTS[self.action](on, by=by, justification=body.justification, **more).id
 
         def done() -> tuple[int, RunRow]:
-            return 200, one(chain.to_newest(run_id, act) if body.newest else act(run_id))
+            return 200, one(succession.to_newest(run_id, act) if body.newest else act(run_id))
 
         if not isinstance(body, GoOnBody):
             return Response(done()[1])
@@ -217,7 +214,7 @@ class Steer(ApiView):
             return look_first(self.action, on, handed, by=by, justification=body.justification)
 
         try:
-            return chain.look_at_newest(run_id, look) if body.newest else look(run_id)
+            return succession.look_at_newest(run_id, look) if body.newest else look(run_id)
         except DurableAgentsError as error:
             return error
 

@@ -27,8 +27,7 @@ from ledger.templatetags.console import (
     words,
 )
 from ledger.templatetags.console import said as without_class
-from runs.console.tables.event_words import phrase
-from runs.console.tables.late_words import belied, witness
+from runs.console.tables.event_words import belied, phrase, witness
 from runs.console.tables.links import to_approval
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line, findings

@@ -27,11 +27,11 @@ from runs.console.questions import key_of
 from runs.engine.agents import Agent
 from runs.fleet import agent_versions
 from runs.models import ENDED, Checkpoint, Run, Wait
-from runs.queries import families, run_list, turns
+from runs.queries import families, progress, run_list
 from runs.queries.attributes.shown import Told, of_head
 from runs.queries.code_here import agent_here, titles_of
 from runs.queries.display import case_of, detail_text, look, main_wait, stood_at
-from runs.queries.halts.of_runs import Halted, halt_of
+from runs.queries.halts import Halted, halt_of
 from runs.queries.run_list import GROUPS, Card
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.queries.why.seen import Seen
@@ -219,7 +219,7 @@ class Dossier:
     @cached_property
     def ahead(self) -> UUID | None:
         """The run that lives while this one is queued behind it; None also of one that the reader doesn't see."""
-        ahead = turns.ahead([self.run]).get(self.run.id)
+        ahead = progress.ahead([self.run]).get(self.run.id)
         return ahead if ahead is None else seen.shown(ahead, seen.among([ahead]))
 
     @property

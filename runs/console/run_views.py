@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -19,33 +19,84 @@ from ledger.web.cursors import opened
 from ledger.web.page_base import EVERYONE, Page, SharedPage, is_fragment
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, role_in, roles
-from ledger.web.seeing.payloads import WHO_GIVES, must_read
+from ledger.web.seeing.payloads import HIDDEN, WHO_GIVES, must_read
 from ledger.web.tally import Tally
-from runs.console import attributes, budgets
-from runs.console.pools import views as pools
+from runs.console import attributes, budgets, pools
 from runs.console.questions import Wrong, answer_of, open_questions
-from runs.console.run_page import Sight, gather
-from runs.console.tables.said import panel_of
-from runs.console.talk.panel import SENDERS, NotSent, request_of, talk_of
+from runs.console.run_page import Dossier, Sight, gather
+from runs.console.talk import SENDERS, NotSent, request_of, talk_of
 from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
+from runs.queries.doubts.links import Link, link_of
 from runs.queries.journal_size import size_of
 from runs.queries.pools import gated
 from runs.queries.progress import TellingBlock
 from runs.queries.why.acts import steering
-from runs.queries.why.afterwards import what_comes
-from runs.queries.why.seen import Reader
-from runs.services import authority, lifecycle, questions
+from runs.queries.why.seen import Reader, what_comes
+from runs.services import authority, lifecycle, questions, thinking
 from runs.services.authority import REQUEUE
 from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody, SteerBody
 from runs.services.budgets import raising
-from runs.services.fleet.requeueing import requeue
+from runs.services.fleet import requeue
 from runs.services.messages import reading, sending
 from runs.services.messages.recorded import agent_of
 from runs.services.settling import proposals
-from runs.services.thinking import moving
+from runs.services.settling.agreeing import counts
+from runs.services.settling.proposals import Heard, Proposal, heard
+from runs.services.settling.senders import has_hook
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`heard` is all that was said of it; `is_for_two`: two people settle it; `is_own`: the first one's word is the
+    reader's; `can_ask`: the other side can be asked; `is_read`: the reader may read what the run holds; `link`: where
+    the other system shows the call."""
+
+    heard: Heard
+    is_for_two: bool
+    is_own: bool
+    counts: bool
+    can_ask: bool
+    is_read: bool
+    link: Link | None
+
+    @property
+    def said(self) -> Proposal | None:
+        """The first one's word."""
+        return self.heard.said
+
+    @property
+    def receipt(self) -> Any:
+        """What the first one gives as proof, as far as the reader may see it."""
+        return self._shown(None if self.said is None else self.said.receipt)
+
+    @property
+    def result(self) -> Any:
+        """What the other side says came of the call."""
+        return self._shown(self.heard.result)
+
+    @property
+    def can_agree(self) -> bool:
+        """Whether the reader's word could be the second one. Whoever agrees has read what they agree with."""
+        return self.said is not None and self.said.is_open and not self.is_own and self.is_read and self.counts
+
+    def _shown(self, value: Any) -> Any:
+        return masked(value) if self.is_read else HIDDEN
+
+
+def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
+    """None where no outcome of the run is unknown."""
+    wait = dossier.wait
+    if wait is None or wait.kind != Wait.Kind.RECONCILE:
+        return None
+    known = heard([wait])[wait.pk]
+    is_own = known.said is not None and known.said.person == person
+    link = link_of(dossier.run, wait) if dossier.is_read else None
+    is_able = known.said is not None and counts(known.said)
+    return Panel(known, dossier.is_for_two, is_own, is_able, has_hook(dossier.run, wait), dossier.is_read, link)
+
 
 TABS = {
     "timeline": "Timeline",
@@ -127,7 +178,7 @@ class RunPage(Page):
         context["may"] = may = stands.allowed(held, person)
         context["acts"] = steering(dossier.seen, Reader(actor(request, ""), held), stands)
         if sight.tab == "transcript":
-            context["asked"] = moving.asked_by(run_id)
+            context["asked"] = thinking.asked_by(run_id)
         context["budget"] = budgets.block(
             dossier.run, dossier.head, dossier.waits, may=may, parent=dossier.above, refused=refused
         )
@@ -248,7 +299,7 @@ class Models(RunPage):
         form = Sent(request)
         try:
             body = form.read(ModelsBody, models=str.split)
-            moving.move(
+            thinking.move(
                 run_id,
                 body.models,
                 assistant=body.assistant,

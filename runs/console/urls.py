@@ -2,18 +2,23 @@
 
 from django.urls import path
 
-from runs.console import agent_views, download_views, run_views, start_views
-from runs.console.bulk import views as bulk
-from runs.console.fleet import views as fleet
-from runs.console.forks import views as forks
-from runs.console.halts import views as halts
-from runs.console.injecting import views as injecting
-from runs.console.limits import limit_views
-from runs.console.migrating import views as migrating
-from runs.console.pools import views as pool_views
-from runs.console.releases import views as releases
-from runs.console.settling import views as settling
-from runs.console.starts import schedule_views
+from runs.console import (
+    agent_views,
+    bulk,
+    download_views,
+    fleet,
+    forks,
+    halts,
+    injecting,
+    limits,
+    migrating,
+    releases,
+    run_views,
+    schedule_views,
+    settling,
+    start_views,
+)
+from runs.console import pools as pool_views
 
 urlpatterns = [
     path("runs", run_views.RunsPage.as_view(), name="runs"),
@@ -102,11 +107,11 @@ urlpatterns = [
     path("ramps/<int:ramp_id>/rollbacks", releases.SteerRamp.as_view(action="rollback"), name="ramp_rollbacks"),
     path("ramps/<int:ramp_id>/completions", releases.SteerRamp.as_view(action="finish"), name="ramp_completions"),
     path("fleet/recoveries", agent_views.RecoveriesPage.as_view(), name="recoveries"),
-    path("limits", limit_views.LimitsPage.as_view(), name="limits"),
-    path("limits/settings", limit_views.LimitSettings.as_view(), name="limit_settings"),
-    path("limits/resets", limit_views.LimitResets.as_view(), name="limit_resets"),
-    path("limits/openings", limit_views.BreakerOpenings.as_view(), name="breaker_openings"),
-    path("limits/closings", limit_views.BreakerClosings.as_view(), name="breaker_closings"),
+    path("limits", limits.LimitsPage.as_view(), name="limits"),
+    path("limits/settings", limits.LimitSettings.as_view(), name="limit_settings"),
+    path("limits/resets", limits.LimitResets.as_view(), name="limit_resets"),
+    path("limits/openings", limits.BreakerOpenings.as_view(), name="breaker_openings"),
+    path("limits/closings", limits.BreakerClosings.as_view(), name="breaker_closings"),
     path("halts", halts.HaltsPage.as_view(), name="halts"),
     path("halts/new", halts.NewHalt.as_view(), name="new_halt"),
     path("halts/<uuid:halt>/stages", halts.HaltStages.as_view(), name="halt_stages"),

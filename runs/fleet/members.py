@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -31,6 +33,29 @@ from runs.engine.threads import BusyTool
 from runs.fleet import procfs
 from runs.fleet.procfs import Identity, identify, incarnation_id, is_running
 from runs.models import Process
+
+SIGNAL = signal.SIGUSR1
+DONE = "done"
+GIVEN_UP = "given up: "
+
+
+class Report:
+    """The supervisor's end. Never waits for whoever reads."""
+
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
+        if descriptor is not None:
+            os.set_blocking(descriptor, False)
+            os.set_inheritable(descriptor, False)
+
+    def write(self, line: str) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            os.write(self._descriptor, f"{' '.join(line.split())[:400]}\n".encode())
+        except (BrokenPipeError, BlockingIOError):
+            pass  # nobody listens any more; the log has it too
+
 
 __all__ = [
     "FRESH_SECONDS",

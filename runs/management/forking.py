@@ -15,16 +15,58 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ledger.errors import DurableAgentsError
+from ledger.errors import DurableAgentsError, NotFound
 from ledger.web import strict_json
+from ledger.web.roles import OPERATOR
 from runs.engine.forks import Evidence
+from runs.management import shell
 from runs.management.shell import operator
 from runs.models import Run
+from runs.queries.why.answer import why
+from runs.queries.why.seen import Reader, look_at
+from runs.queries.why.words import at
 from runs.services import lifecycle
 from runs.services.forks import forking
 from runs.services.forks.forking import NOT_GIVEN, Wanted
 from runs.services.forks.points import points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
+
+VERB = "why"
+
+
+class NotAsked(Exception):
+    """One line that says why nothing can be told."""
+
+
+def told(run: str) -> Iterator[str]:
+    """The answer in lines that do nothing to a terminal. Raises NotAsked."""
+    try:
+        seen = look_at(UUID(run))
+    except ValueError:
+        raise NotAsked(f"{run!r} is no run's id") from None
+    except NotFound as error:
+        raise NotAsked(error.detail) from error
+    found = why(seen, Reader(shell.operator(), frozenset({OPERATOR})))
+    who = found.who
+    whom = ", ".join(who.roles) if who.kind == "people" else who.kind
+    yield f"cause     {found.cause}"
+    yield f"why       {_inert(' '.join(filter(None, [found.sentence, found.also])))}"
+    whom += f" at {who.queue}" if who.queue else ""
+    whom += f", but not {who.but}" if who.but else ""
+    yield f"who       {_inert(whom)}"
+    yield f"since     {at(found.since)}{f', until {at(found.until)}' if found.until else ''}"
+    for one in found.evidence:
+        where = f"{f', event {one.seq}' if one.seq else ''}{f', run {one.run}' if one.run else ''}"
+        yield f"evidence  {_inert(one.what)}{where}"
+    for offer in found.acts:
+        may = "may" if offer.is_allowed else f"may not: {_inert(offer.why_not)}"
+        yield f"{offer.act:9} {offer.method} {_inert(offer.path)}  {may}"
+
+
+def _inert(text: str) -> str:
+    """Text as printable ASCII: a control character is written as its number."""
+    return json.dumps(text)[1:-1].replace('\\"', '"')
+
 
 VERBS = ("fork", "start-again")
 # The options of one verb, by the other.

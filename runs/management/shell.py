@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 
+from django.core.management.base import CommandError
+from django.db import OperationalError
+
 from ledger.actors import Actor
 from ledger.web.roles import OPERATOR
+from runs.journal import pooler
 
 
 def operator() -> Actor:
@@ -17,3 +21,13 @@ def operator() -> Actor:
 def whoever(role: str = "") -> Actor:
     """The same, for what needs no role."""
     return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=role, auth="shell")
+
+
+def refuse_what_does_not_fit() -> None:
+    """One line and exit code 2. While the database is away nobody can tell: then each process asks before it serves."""
+    try:
+        refusal = pooler.refusal()
+    except OperationalError:
+        return
+    if refusal:
+        raise CommandError(refusal, returncode=2)

@@ -4,35 +4,52 @@ who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what wo
 halted (`halts`), what starts by the clock (`schedules`), which version a start gets (`releases`), which policies are in
 force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
 
-from runs.models.attributes import Attribute
-from runs.models.control.bulk import Batch, BatchItem
-from runs.models.control.halts import NEVER, Halt, HaltNow, HaltSeen, Held, Stood
-from runs.models.control.policies import PolicyRevision
-from runs.models.fleet import KEPT, WITHOUT_PROOF, AgentCode, AgentVersion, Incident, Process, Served, Sweep
-from runs.models.kept import Checkpoint, IdempotencyRecord
-from runs.models.limits import Limit, LimitLine, Permit
-from runs.models.messages import Message
-from runs.models.money import BudgetDefault, Price
-from runs.models.overheard import Listener, Overheard
-from runs.models.pools import Pool, PoolCharge, PoolMeter, PoolNotice, PoolPeriod
-from runs.models.probes import Probe
-from runs.models.reads import CachedRead
-from runs.models.releases import Ramp, RampStart, VersionGate
+from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
+from runs.models.fleet import (
+    KEPT,
+    WITHOUT_PROOF,
+    AgentCode,
+    AgentVersion,
+    Incident,
+    Listener,
+    Overheard,
+    Probe,
+    Process,
+    Served,
+    Sweep,
+)
+from runs.models.money import (
+    BudgetDefault,
+    Limit,
+    LimitLine,
+    Permit,
+    Pool,
+    PoolCharge,
+    PoolMeter,
+    PoolNotice,
+    PoolPeriod,
+    Price,
+)
+from runs.models.releases import CachedRead, Firing, Ramp, RampStart, Schedule, VersionGate
 from runs.models.run import (
     ACTIVE,
     ENDED,
     TIME_TO_LIVE,
     WAITING,
+    Attribute,
+    Checkpoint,
+    IdempotencyRecord,
+    LogLine,
+    Message,
     Run,
+    RunTag,
     SearchTerm,
     Signal,
     State,
+    Telling,
     Wait,
     legal_moves,
 )
-from runs.models.run_tags import RunTag
-from runs.models.schedules import Firing, Schedule
-from runs.models.telling import LogLine, Telling
 
 __all__ = [
     "ACTIVE",

@@ -49,3 +49,207 @@ class BudgetDefault(models.Model):
 
     def __str__(self) -> str:
         return self.agent or self.tag
+
+
+class Pool(models.Model):
+    """A limit over a period that all calls of a scope share. Only its name and its limit ever change, and it is
+    switched off for good."""
+
+    class Scope(models.TextChoices):
+        ALL = "all"
+        TAG = "tag"
+        AGENT = "agent"
+        PERSON = "person"
+        PROVIDER = "provider"
+
+    class Resource(models.TextChoices):
+        USD = "usd_micro"
+        TOKENS_IN = "tokens_in"
+        TOKENS_OUT = "tokens_out"
+        MODEL_CALLS = "model_calls"
+        TOOL_CALLS = "tool_calls"
+
+    class Period(models.TextChoices):
+        DAY = "day"
+        WEEK = "week"
+        MONTH = "month"
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField()
+    scope = models.TextField(choices=Scope.choices)
+    of = models.TextField(blank=True, default="", help_text="The tag, agent, account's key or provider; of all: empty.")
+    resource = models.TextField(choices=Resource.choices)
+    period = models.TextField(choices=Period.choices)
+    zone = models.TextField(default="UTC")
+    set_by = models.TextField()
+    made_at = models.DateTimeField()
+    off_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["name"], condition=models.Q(off_at__isnull=True), name="runs_pool_one_of_name"
+            ),
+            models.UniqueConstraint(
+                fields=["scope", "of", "resource", "period", "zone"],
+                condition=models.Q(off_at__isnull=True),
+                name="runs_pool_one_of_kind",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PoolMeter(models.Model):
+    """Where a pool stands in the period under way: the one row that each of its calls locks, so it is narrow and has no
+    index but its key. `ends_at` has passed: nobody has begun anything since."""
+
+    pool = models.OneToOneField(Pool, on_delete=models.PROTECT, primary_key=True, related_name="meter")
+    resource = models.TextField()
+    period = models.TextField()
+    zone = models.TextField()
+    most = models.BigIntegerField()
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    used = models.BigIntegerField(default=0)
+    reserved = models.BigIntegerField(default=0)
+    is_on = models.BooleanField(default=True)
+    warned_at = models.DateTimeField(null=True)
+    gate_at = models.DateTimeField(null=True, help_text="Since then calls wait for it, and new ones behind them.")
+    promised = models.BigIntegerField(default=0, help_text="What was let in a moment ago, and may not have begun yet.")
+    promised_at = models.DateTimeField(null=True)
+    is_untold = models.BooleanField(default=False, help_text="A notice of it has not been logged yet.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(used__gte=0, reserved__gte=0, most__gte=0), name="runs_poolmeter_not_negative"
+            )
+        ]
+
+
+class PoolPeriod(models.Model):
+    """A period that is over. What was set aside in it is still settled here."""
+
+    id = models.BigAutoField(primary_key=True)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="periods")
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    most = models.BigIntegerField()
+    used = models.BigIntegerField()
+    reserved = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["pool", "starts_at"], name="runs_poolperiod_once"),
+            models.CheckConstraint(
+                condition=models.Q(used__gte=0, reserved__gte=0), name="runs_poolperiod_not_negative"
+            ),
+        ]
+
+
+class PoolCharge(models.Model):
+    """What one call took from one pool, in the period in which it was begun. `used` is null while nobody knows."""
+
+    pk = models.CompositePrimaryKey("run_id", "slot", "attempt", "n", "pool_id")
+    run_id = models.UUIDField()
+    slot = models.TextField()
+    attempt = models.SmallIntegerField()
+    n = models.IntegerField()
+    pool_id = models.BigIntegerField()  # no foreign key: each would look at the pool's row, for every call
+    starts_at = models.DateTimeField()
+    reserved = models.BigIntegerField()
+    used = models.BigIntegerField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["pool_id", "starts_at"], name="runs_poolcharge_of_period")]
+
+
+class PoolNotice(models.Model):
+    """What people are told of a pool once in a period: that four fifths are gone, that calls wait."""
+
+    class Kind(models.TextChoices):
+        WARNING = "warning"
+        BREACH = "breach"
+
+    id = models.BigAutoField(primary_key=True)
+    pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="notices")
+    starts_at = models.DateTimeField()
+    kind = models.TextField(choices=Kind.choices)
+    at = models.DateTimeField()
+    most = models.BigIntegerField()
+    used = models.BigIntegerField()
+    reserved = models.BigIntegerField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "starts_at", "kind"], name="runs_poolnotice_once")]
+        triggers = append_only()
+
+
+class Limit(models.Model):
+    """What is said of one key, such as `tool:charge`, and how it stands. The functions in runs/sql/limits.sql
+    change it, under its row's lock."""
+
+    class Breaker(models.TextChoices):
+        CLOSED = "closed"
+        OPEN = "open"
+
+    key = models.TextField(primary_key=True)
+    given = models.JSONField(null=True, help_text="What a person has set; null: nobody has.")
+    given_by = models.TextField(blank=True, default="", db_default="")
+    given_at = models.DateTimeField(null=True)
+    declared = models.JSONField(null=True, help_text="What the installation says.")
+    of_tool = models.JSONField(null=True, help_text="What the tool's own code says.")
+    # The bucket.
+    tokens = models.FloatField(default=0.0, db_default=0.0)
+    filled_at = models.DateTimeField(null=True)
+    held_until = models.DateTimeField(null=True, help_text="The other side asked to be left alone until then.")
+    parked_until = models.DateTimeField(null=True, help_text="When the last of those comes back that were sent away.")
+    # The circuit breaker.
+    breaker = models.TextField(choices=Breaker.choices, default=Breaker.CLOSED, db_default=Breaker.CLOSED)
+    is_by_hand = models.BooleanField(default=False, db_default=False)
+    opened_at = models.DateTimeField(null=True)
+    rest_until = models.DateTimeField(null=True, help_text="From then on one try at a time finds out. Null: nobody.")
+    openings = models.IntegerField(default=0, db_default=0)
+    window_at = models.DateTimeField(null=True)
+    ok = models.IntegerField(default=0, db_default=0)
+    failed = models.IntegerField(default=0, db_default=0)
+    ok_before = models.IntegerField(default=0, db_default=0)
+    failed_before = models.IntegerField(default=0, db_default=0)
+    last_error = models.TextField(blank=True, default="", db_default="")
+    last_error_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["key"], name="runs_limit_pattern", condition=models.Q(key__endswith="*"))]
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Permit(models.Model):
+    """One try that is under way, of a key whose number is limited, or the probe of an open breaker."""
+
+    pk = models.CompositePrimaryKey("id", "key")
+    id = models.UUIDField()
+    key = models.TextField()
+    worker = models.UUIDField()
+    run_id = models.UUIDField()
+    slot = models.TextField()
+    taken_at = models.DateTimeField()
+    expires_at = models.DateTimeField()
+    is_probe = models.BooleanField(default=False, db_default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["key"], name="runs_permit_of_key")]
+
+
+class LimitLine(models.Model):
+    """A worker whose first in line waits in place for a permit."""
+
+    pk = models.CompositePrimaryKey("key", "worker")
+    key = models.TextField()
+    worker = models.UUIDField()
+    since = models.DateTimeField()
+    seen_until = models.DateTimeField()
+    waiting = models.IntegerField(default=1)

@@ -16,7 +16,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
-from ledger.models import Json
+from ledger.models import Json, append_only
 from runs.engine.undo import UNDO_NODE
 
 # How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
@@ -448,3 +448,143 @@ class Signal(models.Model):
             models.UniqueConstraint(fields=["run", "name", "n"], name="runs_signal_once"),
             models.UniqueConstraint(fields=["run", "name", "sender_id"], name="runs_signal_sent_once"),
         ]
+
+
+class RunTag(models.Model):
+    """One tag of one run: its own, or one of the run that started it or goes on as it. A tag with a value stands as its
+    name and as `name:value`.
+
+    The run's time stands in each row, for a tag's rows in the order of the lists.
+    """
+
+    pk = models.CompositePrimaryKey("run_id", "tag")
+    run_id = models.UUIDField()
+    tag = models.TextField(db_collation="C")
+    created_at = models.DateTimeField(help_text="The run's.")
+
+    class Meta:
+        indexes = [models.Index(fields=["tag", "-created_at", "-run_id"], name="runs_runtag_by_time")]
+
+
+class Attribute(models.Model):
+    """One value of one attribute of one run. A number is compared as one, any other kind by the bytes of its text.
+
+    The run's time stands in each row, for an equality's rows in the order of the lists.
+    """
+
+    pk = models.CompositePrimaryKey("run_id", "name", "n")
+    run_id = models.UUIDField()
+    name = models.TextField(db_collation="C")
+    n = models.SmallIntegerField(help_text="Its place among the values of a list.")
+    kind = models.TextField(db_collation="C")
+    word = models.TextField(null=True, db_collation="C")
+    number = models.DecimalField(null=True, max_digits=40, decimal_places=9)
+    created_at = models.DateTimeField(help_text="The run's.")
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["name", "kind", "word", "created_at", "run_id"],
+                condition=models.Q(word__isnull=False),
+                name="runs_attribute_by_word",
+            ),
+            models.Index(
+                fields=["name", "kind", "number", "created_at", "run_id"],
+                condition=models.Q(number__isnull=False),
+                name="runs_attribute_by_number",
+            ),
+        ]
+
+
+class Checkpoint(models.Model):
+    """A snapshot at a consistent cut: state is plain data, no call is in flight."""
+
+    pk = models.CompositePrimaryKey("run_id", "seq")
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField()
+    generation = models.SmallIntegerField()
+    node = models.TextField()
+    visit = models.IntegerField()
+    schema_version = models.SmallIntegerField(default=1)
+    fingerprint = models.TextField()
+    state = models.BinaryField()
+    checksum = models.BinaryField(max_length=32)
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class IdempotencyRecord(models.Model):
+    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
+    ever."""
+
+    id = models.BigAutoField(primary_key=True)
+    principal = models.TextField()
+    key = models.TextField()
+    body_hash = models.BinaryField(max_length=32)
+    status = models.SmallIntegerField()
+    body = models.JSONField()
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
+
+
+class Message(models.Model):
+    """A request that a run was sent. What was said, and what was answered, stands in the events that tell of it."""
+
+    class Outcome(models.TextChoices):
+        WAITING = "", "waiting"
+        ANSWERED = "answered"
+        REFUSED = "refused"
+        FAILED = "failed"
+        ENDED = "ended"
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="messages")
+    n = models.IntegerField(help_text="Its place among the run's messages, from 1.")
+    name = models.TextField()
+    by = models.TextField(help_text="Who sent it.")
+    sender_id = models.TextField(null=True, help_text="The sender's own name for it: a repeat is the same message.")
+    seq = models.BigIntegerField(help_text="The event of its coming.")
+    outcome = models.TextField(blank=True, default="", db_default="", choices=Outcome.choices)
+    answered_seq = models.BigIntegerField(null=True, help_text="The event of its answer.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["run", "n"], name="runs_message_once"),
+            models.UniqueConstraint(fields=["run", "by", "sender_id"], name="runs_message_sent_once"),
+        ]
+        indexes = [
+            models.Index(fields=["run", "n"], condition=models.Q(outcome=""), name="runs_message_unanswered"),
+        ]
+
+
+class Telling(models.Model):
+    """How far a run has come, and what became of its lines. `seen` is how many each branch of the visit has said."""
+
+    run_id = models.UUIDField(primary_key=True)
+    lines = models.IntegerField(help_text="Lines that are kept.")
+    lost = models.BigIntegerField(help_text="Lines that were said and aren't.")
+    seen = models.JSONField()
+    done = models.FloatField(null=True)
+    total = models.FloatField(null=True)
+    note = models.TextField()
+    at = models.DateTimeField(null=True)
+    since_epoch = models.BigIntegerField(null=True, help_text="The claim since which progress is counted.")
+    since_at = models.DateTimeField(null=True)
+    since_done = models.FloatField(null=True)
+
+
+class LogLine(models.Model):
+    """One line."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField()
+    at = models.DateTimeField()
+    level = models.TextField()
+    text = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["run_id", "id"], name="runs_logline_by_run")]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from ledger.models import Head
 from runs.engine.undo import UNDO_NODE
 from runs.models import ENDED, Run, State, Wait
-from runs.queries import turns
-from runs.services.allowed.rules import UNDONE
+from runs.queries import progress
+from runs.services.allowed import UNDONE
 
 # The most human thing first: what a page should speak of when a run waits for several.
 URGENCY = [
@@ -52,9 +52,9 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
             return "cancelling"
         if head.is_pause_requested:
             return "pausing"
-    if turns.is_behind(run) and state is State.PENDING:
+    if progress.is_behind(run) and state is State.PENDING:
         return "behind"
-    if turns.is_early(run):
+    if progress.is_early(run):
         return "early"
     if state is State.PENDING or (state is State.RUNNING and run.owner is None):
         return "queued"

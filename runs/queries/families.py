@@ -15,10 +15,10 @@ from ledger.models import Head
 from runs import seen
 from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Run, State, Wait
+from runs.queries import payloads
 from runs.queries.display import URGENCY
-from runs.queries.halts.of_runs import halted
-from runs.queries.payloads import reading
-from runs.services.lines import beside
+from runs.queries.halts import halted
+from runs.services import lines
 
 # What a person does about a run that stands still: the kind of its wait, or this.
 RESUME = "resume"
@@ -84,7 +84,7 @@ def around(run_id: UUID, *, most: int) -> Around | None:
     the event as of which its row is (None without a head)."""
     found = {
         run.id: run
-        for run in Run.objects.annotate(begun_again_as=beside.begun_again_as(), row_seq=_row_seq()).filter(
+        for run in Run.objects.annotate(begun_again_as=lines.begun_again_as(), row_seq=_row_seq()).filter(
             id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most])
         )
     }
@@ -172,7 +172,7 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
         creators[wait.run_id] = wait.creator
     readable = seen.readable(creators)
     for run_id, waits in found.items():
-        found[run_id] = [reading.shown(wait, is_read=run_id in readable) for wait in waits]
+        found[run_id] = [payloads.shown(wait, is_read=run_id in readable) for wait in waits]
     return found
 
 

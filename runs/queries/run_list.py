@@ -23,15 +23,14 @@ from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
 from runs.fleet.agent_versions import drivable, is_left_alone, why_not_driven
 from runs.models import ENDED, Run, State, Wait
-from runs.queries import families
+from runs.queries import families, payloads
 from runs.queries.attributes import meaning, places
 from runs.queries.attributes.places import NEWEST, By
 from runs.queries.attributes.search import Sought
 from runs.queries.attributes.search import search as search_by
 from runs.queries.attributes.shown import Told, told_of
 from runs.queries.display import look, main_wait
-from runs.queries.halts.of_runs import Halted, halt_of, halted
-from runs.queries.payloads import reading
+from runs.queries.halts import Halted, halt_of, halted
 from runs.queries.spending import cost_words
 from runs.services.questions import open_for
 
@@ -415,7 +414,7 @@ def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
     shown = waits[:limit]
     more = closed(shown[-1].opened_at, shown[-1].id) if len(waits) > limit else ""
     readable = seen.readable({wait.run_id: wait.run.creator for wait in shown})
-    told = [reading.shown(wait, is_read=wait.run_id in readable) for wait in shown]
+    told = [payloads.shown(wait, is_read=wait.run_id in readable) for wait in shown]
     return [_for(wait) for wait in told if wait.run.state not in ENDED], more
 
 

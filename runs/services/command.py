@@ -28,8 +28,8 @@ from runs.journal import notify, wait_hooks
 from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
-from runs.services.allowed.rules import stand_of, why_not
-from runs.services.undo.preview import UNDO, by_policy
+from runs.services.allowed import stand_of, why_not
+from runs.services.undo import UNDO, by_policy
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:

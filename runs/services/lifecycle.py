@@ -37,7 +37,7 @@ from runs.journal import notify
 from runs.journal.reader import tape_of
 from runs.models import TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
-from runs.services import retrying, wakeups
+from runs.services import lines, retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.asked import note
 from runs.services.budgets.starting import budget_for
@@ -55,10 +55,9 @@ from runs.services.command import (
     wake,
 )
 from runs.services.halts import standing
-from runs.services.lines import beside
 from runs.services.releases import choosing
 from runs.services.releases.choosing import Key
-from runs.services.undo.preview import UNDO, by_policy, chosen
+from runs.services.undo import UNDO, by_policy, chosen
 
 # --- starting ---------------------------------------------------------------------------------------------------------
 
@@ -312,9 +311,9 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 def _must_be_alone(act: Act) -> None:
     """Nobody sets a run going beside another one that does the same work. Raises IllegalTransition."""
-    beside.lock(act.run.pk)
-    if (other := beside.in_the_way(act.run)) is not None:
-        raise act.refuse(beside.why_not(other))
+    lines.lock(act.run.pk)
+    if (other := lines.in_the_way(act.run)) is not None:
+        raise act.refuse(lines.why_not(other))
 
 
 @transaction.atomic

@@ -25,7 +25,7 @@ from runs.services import authority
 from runs.services.answer_words import misfits
 from runs.services.calls import asked_by
 from runs.services.command import journal, locked, resolve, snapshot, wake
-from runs.services.forks.consents import attested_again
+from runs.services.forks.starting_again import attested_again
 from runs.services.halts.standing import is_past
 
 _ENDINGS = {

@@ -19,14 +19,14 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
 from runs.journal.reader import tape_of
 from runs.models import Run, Wait
-from runs.services.allowed.rules import FAILS_ANYWAY, NO_DOUBT, PARKING
+from runs.services.allowed import FAILS_ANYWAY, NO_DOUBT, PARKING
 from runs.services.bodies import Verdict
 from runs.services.calls import DISTRUSTED, UNASKED, tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal
 from runs.services.settling.senders import MayStillSend, attested
-from runs.services.undo.preview import by_policy
+from runs.services.undo import by_policy
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
 

@@ -26,7 +26,7 @@ from runs.journal import notify
 from runs.models import ENDED, Run, Signal
 from runs.services.command import locked, snapshot, wake
 from runs.services.messages.sending import NotTaken
-from runs.services.succession.chain import for_newest, is_of_chain, must_not_have_gone_on
+from runs.services.succession import for_newest, is_of_chain, must_not_have_gone_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.seeing.viewers import reads
 from runs.console import budgets, pieces, timeline_rows
 from runs.console.run_page import Point
-from runs.console.tables import fork_words, late_words, looks
-from runs.console.tables.release_words import WHY
+from runs.console.tables import event_words, looks
+from runs.console.tables.event_words import WHY
 from runs.engine.forks import COMMITTED, UNDONE, Evidence
 from runs.models import LogLine, Run, Wait
 from runs.queries import display
@@ -27,8 +27,7 @@ from runs.queries.attributes.shown import Told
 from runs.queries.progress import shown
 from runs.queries.run_list import Card
 from runs.queries.why.acts import Offer
-from runs.services.undo.offered import offered
-from runs.services.undo.preview import Preview
+from runs.services.undo import Preview, offered
 from runs.story import Effect, Fact, Line
 from runs.story.scale import Placed
 from runs.story.transcript import Said
@@ -78,7 +77,7 @@ def came_of_it(effect: Evidence) -> str:
 @register.filter
 def begun_again(made: Fact) -> SafeString:
     """Which run began again here, by whose act."""
-    return SafeString(fork_words.fork_made(made.clear))
+    return SafeString(event_words.fork_made(made.clear))
 
 
 @register.simple_tag(takes_context=True)
@@ -108,19 +107,19 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
 @register.filter
 def belied(shown: Effect) -> SafeString:
     """What is on record of a call and belied by a witness."""
-    return SafeString(late_words.belied(shown))
+    return SafeString(event_words.belied(shown))
 
 
 @register.filter
 def witness(shown: Effect) -> SafeString:
     """What a witness told of a call when it was over."""
-    return SafeString(late_words.witness(shown))
+    return SafeString(event_words.witness(shown))
 
 
 @register.simple_tag
 def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
     """A call of which something came too late: what is on record, and what is told."""
-    return late_words.late_news(news, tools)
+    return event_words.late_news(news, tools)
 
 
 @register.simple_tag(takes_context=True)

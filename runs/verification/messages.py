@@ -1,12 +1,21 @@
-"""Messages: each has its row, and came to what the journal says, or to nothing before the run's end."""
+"""Verify messages and cached reads against the journal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from uuid import UUID
 
 from ledger import events as e
+from ledger.chain import microseconds
+from ledger.codec import unpack
+from ledger.codes import is_rows_code
+from ledger.keys import code_key
+from ledger.models import Event
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
-from runs.models import Message
+from runs.engine.tape import payload_of
+from runs.journal.cache import TABLE
+from runs.models import CachedRead, Message
 
 
 class Messages:
@@ -54,3 +63,67 @@ class Messages:
             yield from compared(f"message {row.n}", row, known)
         for n in missing:
             yield f"message {n} has no row"
+
+
+_READS = ("ToolRead", "ToolReadAnew")
+_SLACK = timedelta(hours=1)  # a read begins before it is on record, and by the worker's own clock at that
+
+
+class CachedReads:
+    """Hits against the journals that they name, and the cache's rows of this run against its own."""
+
+    def __init__(self, journal: ReadJournal) -> None:
+        self.journal = journal
+        self.hits: list[tuple[int, e.CachedReadTaken]] = []
+        self.read: dict[str | None, int] = {}
+
+    def see(self, line: Line) -> None:
+        match line.event:
+            case e.CachedReadTaken():
+                self.hits.append((line.seq, line.event))
+            case e.ToolRead() | e.ToolReadAnew(code=""):
+                self.read[line.event.slot] = line.seq
+            case _:
+                pass
+
+    def problems(self) -> Iterator[str]:
+        for seq, hit in self.hits:
+            if (problem := _about(hit)) is not None:
+                yield f"event {seq}, CachedReadTaken, {problem}"
+        for row in CachedRead.objects.filter(run_id=self.journal.run_id).order_by("expires_at", "key"):
+            what = f"what the cache has of {row.tool}, read at slot {row.slot},"
+            if not is_rows_code(code_key(), TABLE, row.coded(), bytes(row.code)):
+                yield f"{what} was not written with this installation's key, or was changed"
+            elif row.slot not in self.read:
+                yield f"{what} is no read of this run"
+
+
+def _about(hit: e.CachedReadTaken) -> str | None:
+    """What is wrong with a hit. Of a run that is gone nothing can be said."""
+    try:
+        of = UUID(hit.run_read)
+    except ValueError:
+        return f"names {hit.run_read[:80]!r}, which is no run"
+    rows = list(Event.objects.filter(run_id=of, slot=hit.slot_read, kind__in=_READS).order_by("seq"))
+    if not rows:
+        is_gone = not Event.objects.filter(run_id=of).exists()
+        return None if is_gone else f"names a read of run {of} at slot {hit.slot_read} that its journal doesn't have"
+    result = payload_of(hit).get("result")
+    found = [row for row in rows if _result(row) == (hit.tool, result)]
+    if not found:
+        return f"says something else than run {of} read at slot {hit.slot_read}"
+    read_at = [row for row in found if microseconds(row.at) + _slack() - _moment(hit) >= 0]
+    return None if read_at else f"says that run {of} read it at {hit.read_at[:40]}, which is after that is on record"
+
+
+def _result(row: Event) -> tuple[str, object]:
+    event = e.decode(row.clear, unpack(row.sealed))
+    return getattr(event, "tool", ""), payload_of(event).get("result")
+
+
+def _slack() -> int:
+    return int(_SLACK.total_seconds() * 1_000_000)
+
+
+def _moment(hit: e.CachedReadTaken) -> int:
+    return microseconds(datetime.fromisoformat(hit.read_at))

@@ -15,7 +15,7 @@ from runs.journal.asked.queues import Asked
 from runs.journal.digests import hasher
 from runs.journal.libpq import Pool
 from runs.services.budgets import prices
-from runs.services.screening.installed import installed
+from runs.services.screening import installed
 
 
 def callback_url(token: str) -> str:

@@ -49,7 +49,7 @@ from runs.fleet import version_changes
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.incidents import note_cut, standing
 from runs.fleet.procfs import host as this_host
-from runs.journal.cache.reads import ReadCache
+from runs.journal.cache import ReadCache
 from runs.journal.claims import Claim, Worker, claim, reclaim
 from runs.journal.database_errors import StatementRefused, is_refusal, is_transient
 from runs.journal.libpq import Pool, ask_again
@@ -61,7 +61,7 @@ from runs.overheard.texts import Texts
 from runs.services.budgets import prices
 from runs.services.halts.known import RING, KnownHalts
 from runs.services.limits.permits import Permits
-from runs.services.releases.steps import Known
+from runs.services.releases.watching import Known
 from runs.services.wakeups import CHANNEL, ENQUEUE_SQL, NOTIFY_SQL
 from runs.workers.engine_runtime import runtime
 from runs.workers.housekeeping import House

@@ -6,7 +6,7 @@ readable). Any death in a cluster ends all of it, and another, forked by a proce
 then may its runs go on elsewhere.
 
 SIGUSR1 renews the workers one after the other: a fresh process, with the code as it is on disk now, beside the old one;
-when it serves, the old one drains (see runs/fleet/renewal.py). One that doesn't come to serve ends the renewal and
+when it serves, the old one drains (see runs/fleet/members.py). One that doesn't come to serve ends the renewal and
 leaves the old ones as they are.
 
 This process forks nothing with threads or connections in it: the first nursery is forked before there are any, later
@@ -27,7 +27,7 @@ from types import FrameType
 
 from runs import log_messages
 from runs.backoff import pause_seconds
-from runs.fleet import renewal
+from runs.fleet import members
 from runs.fleet.members import Sign, identify
 from runs.fleet.procfs import adopt_orphans, reap_orphans
 from runs.workers import q2_cluster
@@ -73,7 +73,7 @@ class Supervisor:
         self._wake, self._waker = socket.socketpair()
         self._signs = [self._me]
         self._clerk = Clerk(lambda: self._signs)
-        self._report = renewal.Report(report_fd)
+        self._report = members.Report(report_fd)
 
     def run(self) -> int:
         """Until told to stop; the exit code: 0, or 1 if a second signal cut the drain short."""
@@ -283,7 +283,7 @@ class Supervisor:
         elif self._is_renewing and not self._to_renew and not self._leaving:
             self._is_renewing = False
             log.info(log_messages.RENEWAL_DONE)
-            self._report.write(renewal.DONE)
+            self._report.write(members.DONE)
 
     def _change_over(self, new: Tree) -> None:
         old, self._coming = self._trees.get(new.number), None
@@ -297,7 +297,7 @@ class Supervisor:
 
     def _give_renewal_up(self, number: int, reason: str | None, tree: Tree | None = None) -> None:
         log.error(log_messages.RENEWAL_GIVEN_UP, number, reason)
-        self._report.write(f"{renewal.GIVEN_UP}{reason}")
+        self._report.write(f"{members.GIVEN_UP}{reason}")
         self._to_renew, self._is_renewing = [], False
         if tree is not None:
             self._fell(tree)
@@ -308,13 +308,13 @@ class Supervisor:
         self._wake.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for each in (*_STOP_SIGNALS, renewal.SIGNAL):
+        for each in (*_STOP_SIGNALS, members.SIGNAL):
             signal.signal(each, _woken)
         self._selector.register(self._wake, selectors.EVENT_READ)
 
     def _on_signals(self) -> None:
         for signum in self._wake.recv(64):
-            if signum == renewal.SIGNAL and self._drain_until is None:
+            if signum == members.SIGNAL and self._drain_until is None:
                 self._begin_renewal()
             if signum not in _STOP_SIGNALS:
                 continue

@@ -22,8 +22,7 @@ from ledger.clock import database_now
 from ledger.errors import first_line
 from ledger.models import Event, Head
 from runs.fleet import agent_versions
-from runs.journal import notify, wait_hooks
-from runs.journal.cache import reads
+from runs.journal import cache, notify, wait_hooks
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import ENDED, KEPT, WITHOUT_PROOF, Run, Wait
 from runs.services.budgets import raising
@@ -237,7 +236,7 @@ def retire() -> None:
     show_who_waits_for_nothing()
     retire_processes()
     agent_versions.forget_the_dead()
-    reads.retire()
+    cache.retire()
 
 
 def retire_processes() -> int:

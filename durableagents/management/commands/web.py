@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from runs.management.start import refuse_what_does_not_fit
+from runs.management.shell import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):

@@ -6,16 +6,114 @@ Each is handed the event's clear fields, of which one that may be left out is em
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
-from ledger.templatetags.console import short, visible, words
-from runs.console.tables.fork_words import fork_made, forked, taken_over
+from django.utils.safestring import SafeString
+
+from ledger.templatetags.console import datum, short, title_of, visible, words
 from runs.console.tables.links import to_run
-from runs.console.tables.release_words import assigned
 from runs.engine.budget import usd_of
-from runs.story import Line, findings
+from runs.engine.tape import CALLED_BACK
+from runs.story import Effect, Line, findings
+
+HOW = {"fork": "a fork", "what_if": "a what-if", "start_again": "started again from the input"}
+_STOOD = {
+    "consent": "a person said so here",
+    "audit": "a person said so before the run began",
+    "what_if": "nothing is sent in a what-if",
+    "given": "as it was given to the what-if",
+}
+
+
+def _run(run_id: object) -> str:
+    return to_run(str(run_id), f"<code>{visible(short(run_id))}</code>")
+
+
+def _at(visit: object) -> str:
+    return f" at visit {escape(str(visit))}" if visit else ""
+
+
+def how(word: object) -> str:
+    """By which way it began again."""
+    return visible(HOW.get(str(word), str(word)))
+
+
+def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
+    """Whose fork it is."""
+    n = f["effects"]
+    many = f"{escape(str(n))} effect{'' if n == 1 else 's'}"
+    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · told of {many}"
+
+
+def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
+    """Which run began again."""
+    return f"{_run(f['fork'])} is {how(f['how'])}{_at(f['visit'])} · by {visible(f['by'])}"
+
+
+def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
+    """What stood for a call."""
+    why = visible(_STOOD.get(str(f["how"]), str(f["how"])))
+    named = f" {visible(f['external_id'])}" if f.get("external_id") else ""
+    at = f" · on record at {visible(f['of_slot'])} of {_run(f['of_run'])}" if f["of_slot"] else ""
+    return f"<code>{visible(f['tool'])}</code>{named} · nothing was sent: {why}{at}"
+
+
+# Of a call that nobody answered, and of news that doesn't say.
+_NO_OUTCOME = ("no_answer", "nothing")
+
+
+def belied(e: Effect) -> str:
+    """What is on record and belied by a witness."""
+    which = f"of attempt {e.told_of} " if e.is_of_earlier else ""
+    return f"{which}{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
+
+
+def witness(e: Effect) -> str:
+    """What a witness told of it."""
+    return escape(findings.witness(e.late, f"attempt {e.told_of} of the call" if e.is_of_earlier else "the call"))
+
+
+def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
+    """One thing that a stop for late news tells of, whatever its payload holds: the call, what is on record of it and
+    what came."""
+    attempt = news.get("attempt")
+    which = f", attempt {attempt + 1}" if isinstance(attempt, int) else ""
+    told = str(news.get("told") or CALLED_BACK)
+    return SafeString(
+        f"<dt>{visible(title_of(tools, news.get('tool', '')))}{which}</dt>"
+        f"<dd>on record: {_on_record(news)}, and {visible(findings.witness(told))}</dd>"
+    )
+
+
+def _on_record(news: Mapping[str, Any]) -> str:
+    """What is on record of the call. Stops of earlier versions have a failure's code where the verdict stands."""
+    found, code = str(news.get("on_record") or "nothing"), news.get("code")
+    if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
+        found, code = "refused", found
+    with_code = f" with code {datum(code)}" if found == "refused" and code not in (None, "", "refused") else ""
+    return f"<b>{visible(words(findings.on_record(found)))}</b>{with_code}"
+
+
+WHY = {
+    "tag": "by its tag",
+    "share": "by the ramp's share",
+    "halted": "the ramp was halted",
+    "unserved": "no living worker had the newer one",
+    "unknown": "whoever took the start had not the newer one",
+}
+
+
+def assigned(f: Mapping[str, Any], attempt: int = 0) -> str:
+    """Which version it got, of which ramp, and why."""
+    version = f["to_version"] if f["is_new"] else f["from_version"]
+    why = visible(WHY.get(str(f["why"]), str(f["why"])))
+    tag = f" <code>{visible(f['tag'])}</code>" if f.get("tag") else ""
+    share, place = (escape(f"{int(f[name]) / 100:g}") for name in ("share", "place"))
+    at = f" (its key stands at {place} of 100, the share is {share})" if f["why"] == "share" else ""
+    return f"version <b>{visible(version)}</b>, {why}{tag}{at} · ramp {escape(str(f['ramp']))}"
+
 
 Facts = defaultdict[str, Any]
 
@@ -141,10 +239,6 @@ def _lost(f: Facts, attempt: int) -> str:
     call = f" · in doubt {visible(f['call'])}" if f["call"] else ""
     counted = f" · death {_plain(f['deaths'])} counted" if f["is_counted"] else ""
     return f"pid {_plain(f['pid'])}: {_words(f['cause'])}: {visible(f['proof'])}{at}{call}{counted}"
-
-
-def _run(run_id: object) -> str:
-    return to_run(str(run_id), f"<code>{visible(short(run_id))}</code>")
 
 
 def _child_started(f: Facts, attempt: int) -> str:

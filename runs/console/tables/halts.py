@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from ledger.templatetags.console import clock, visible
 from runs.console.run_page import Dossier
-from runs.queries.halts.of_runs import Halted
+from runs.queries.halts import Halted
 from runs.queries.run_list import Card
 
 

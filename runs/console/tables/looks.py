@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
 from runs.console.tables import halts, unserved
-from runs.console.tables.late_words import belied, witness
+from runs.console.tables.event_words import belied, witness
 from runs.console.tables.links import to_run
 from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
 from runs.models import State
@@ -26,7 +26,7 @@ from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
 from runs.queries.why.answer import cause_of, judged
-from runs.services.allowed.rules import why_not
+from runs.services.allowed import why_not
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from django.core.management.base import BaseCommand
 
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, JustificationRequired
-from runs.services.fleet import hosts
+from runs.services import fleet
 
 
 class Command(BaseCommand):
@@ -33,7 +33,7 @@ class Command(BaseCommand):
         """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a
         reason."""
         try:
-            count = hosts.declare_dead(host, by=somebody(), justification=reason)
+            count = fleet.declare_dead(host, by=somebody(), justification=reason)
         except JustificationRequired as error:
             self._refuse(f"--reason: {error.detail}")
         except DurableAgentsError as error:

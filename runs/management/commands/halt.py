@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from ledger.errors import DurableAgentsError
 from runs.management.shell import operator
-from runs.queries.halts.standing import Holding, holding, standing
+from runs.queries.halts import Holding, holding, standing
 from runs.services.halts import acts
-from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
+from runs.services.halts.acts import HaltBody, LiftBody, StageBody
 
 
 class Command(BaseCommand):

@@ -21,7 +21,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from ledger.errors import NotFound
-from runs.management import asking, forking
+from runs.management import forking
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
@@ -36,7 +36,7 @@ class Command(BaseCommand):
     help = "List runs by their attributes: exit code 0, or 2 for a search that can't be read, with the place."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("verb", nargs="?", choices=["to-test", asking.VERB, *forking.VERBS], help="of one run")
+        parser.add_argument("verb", nargs="?", choices=["to-test", forking.VERB, *forking.VERBS], help="of one run")
         parser.add_argument("run", nargs="?", default="", help="the run's id")
         parser.add_argument("--out", type=Path, default=None, help="of to-test: a file that isn't there (else: here)")
         parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="of to-test")
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         if options["verb"] in forking.VERBS:
             self._begin_anew(options["verb"], options["run"], options)
             return
-        if options["verb"] == asking.VERB:
+        if options["verb"] == forking.VERB:
             self._why(options["run"])
             return
         if options["verb"] is not None:
@@ -86,9 +86,9 @@ class Command(BaseCommand):
     def _why(self, run: str) -> None:
         """Exit code 2, and one line, for a run that there isn't."""
         try:
-            for line in asking.told(run):
+            for line in forking.told(run):
                 self.stdout.write(line)
-        except asking.NotAsked as error:
+        except forking.NotAsked as error:
             self.stderr.write(f"runs: {error}")
             raise SystemExit(2) from error
 

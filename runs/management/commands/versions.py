@@ -15,12 +15,12 @@ from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
 from runs.management.shell import operator
 from runs.models import Ramp
-from runs.queries.releases.standing import Standing, ramped, versions_of
+from runs.queries.releases import Standing, ramped, versions_of
 from runs.services.migrating import acts as migrating
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from runs.services.releases import acts
-from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 from runs.services.releases.watching import Figures
 
 _RAMP_ACTS = {"resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.finish}

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
-from runs.management.start import refuse_what_does_not_fit
+from runs.management.shell import refuse_what_does_not_fit
 
 
 class Command(BaseCommand):

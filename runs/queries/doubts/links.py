@@ -16,7 +16,7 @@ from runs.engine.tape import payload_of
 from runs.models import Run, Wait
 from runs.services.calls import told_at, tool_here
 from runs.services.messages.reading import in_time
-from runs.services.settling.upstream import name_of
+from runs.services.settling.senders import name_of
 
 log = logging.getLogger("runs.queries.doubts")
 MOST = 2000

@@ -14,7 +14,7 @@ from ledger.codec import unpack
 from ledger.web.seeing.viewers import viewer
 from runs import seen
 from runs.models import Run, Wait
-from runs.services.settling.upstream import name_of
+from runs.services.settling.senders import name_of
 
 MOST = 20
 LOOKED_AT = 500  # that people settled of the tool's calls, whatever agent's

@@ -3,8 +3,9 @@ the same words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -14,9 +15,9 @@ from ledger.errors import DurableAgentsError, Forbidden, NotFound, RecordDamaged
 from ledger.web.roles import INTEGRATOR, OPERATOR, role_in
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.models import Run, State, Wait
-from runs.queries.why.seen import Reader, Seen
-from runs.services import authority, questions, retrying
-from runs.services.allowed.rules import ALONE, why_not
+from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
+from runs.services import authority, lines, questions, retrying
+from runs.services.allowed import ALONE, why_not
 from runs.services.authority import Standing
 from runs.services.bodies import (
     AnswerBody,
@@ -30,12 +31,31 @@ from runs.services.bodies import (
     SteerRunBody,
 )
 from runs.services.command import refusal
-from runs.services.injecting.bodies import GoOnBody
-from runs.services.limits.acts import NotInThisState
-from runs.services.limits.bodies import PriorityBody
-from runs.services.lines import beside
+from runs.services.injecting import GoOnBody
+from runs.services.limits.acts import NotInThisState, PriorityBody
 from runs.services.messages.recorded import agent_of
-from runs.services.undo.offered import offered
+from runs.services.undo import offered
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What keeps a run, as somebody else knows it."""
+
+    cause: Cause
+    sentence: str
+    who: Who
+    since: datetime | None = None
+    until: datetime | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+# What comes before all that a run's own rows tell, of one that has not ended. The first that knows something counts.
+judges: list[Callable[[Seen], Found | None]] = []
+# What may be done besides, about what a run waits for.
+offers: list[Callable[[Seen, Reader], list[Offer]]] = []
+# What else is the matter, in a sentence; empty: nothing.
+remarks: list[Callable[[Seen], str]] = []
+
 
 SENDERS = (INTEGRATOR, OPERATOR)
 # What is done to a run, in the order in which it is offered.
@@ -156,8 +176,8 @@ def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
     hint = why_not(act, seen.stand)
     if hint is not None:
         return NotInThisState(hint) if act == "priority" else refusal(act, run, hint)
-    if act in ALONE and (other := beside.in_the_way(run)) is not None:
-        return refusal(act, run, beside.why_not(other))
+    if act in ALONE and (other := lines.in_the_way(run)) is not None:
+        return refusal(act, run, lines.why_not(other))
     if act == "retry" and run.state == State.FAILED and retrying.key_lives([run]):
         return refusal(act, run, retrying.KEY_LIVES.format(run.business_key))
     return None

@@ -13,14 +13,14 @@ from runs.fleet.agent_versions import is_only_drained
 from runs.journal import wait_hooks
 from runs.models import ENDED, State, Wait
 from runs.queries.display import detail_text, look, name_of
-from runs.queries.halts.of_runs import Halted, halt_of, is_put_aside
-from runs.queries.why import hooks
+from runs.queries.halts import Halted, halt_of, is_put_aside
+from runs.queries.why import acts as hooks
 from runs.queries.why.acts import Offer, how_many_more, offers_of
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
 from runs.queries.why.words import SENTENCES
 from runs.services import authority, questions
-from runs.services.allowed.rules import why_not
-from runs.services.succession.chain import newest
+from runs.services.allowed import why_not
+from runs.services.succession import newest
 
 _MOST_WAITS = 20
 NOBODY, SYSTEM, OUTSIDE = Who("nobody"), Who("system"), Who("outside")

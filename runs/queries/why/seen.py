@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,9 +15,10 @@ from ledger.models import Head
 from runs import seen as sight
 from runs.fleet import agent_versions
 from runs.models import ENDED, Run, State, Wait
-from runs.queries import families, turns
-from runs.queries.display import main_wait
-from runs.services.allowed.rules import Stand, stand_of
+from runs.queries import families, progress
+from runs.queries.display import look, main_wait
+from runs.queries.halts import halt_of, halted
+from runs.services.allowed import Stand, stand_of
 from runs.services.command import held_by
 from runs.services.settling import agreeing
 from runs.services.settling.proposals import Proposal, newest
@@ -165,5 +166,29 @@ def look_at(run_id: UUID) -> Seen:
 
 
 def _ahead(run: Run) -> UUID | None:
-    ahead = turns.ahead([run]).get(run.pk)
+    ahead = progress.ahead([run]).get(run.pk)
     return ahead if ahead is None else sight.shown(ahead, sight.among([ahead]))
+
+
+_STANDS: Mapping[str, str] = {
+    "paused": "The run is paused: it goes on once somebody resumes it.",
+    "pausing": "The run is being paused: it goes on once somebody resumes it.",
+    "exceeded": "The run has come to a cap of its budget: it goes on once that is raised.",
+    "stopped": "The run is stopped: it goes on once an operator has looked at it.",
+    "cancelling": "The run is being cancelled.",
+}
+_HALTED = "The run stands still under a halt: it goes on once that lets it."
+
+
+def stands_still(run_id: UUID) -> str:
+    """That a run does not go on by itself, and what has to be done for it; empty where it does."""
+    head = Head.objects.filter(run_id=run_id).annotate(halted=halted()).first()
+    run = Run.objects.get(pk=run_id)
+    waits = list(run.waits.filter(resolved_at__isnull=True))
+    found = _STANDS.get(look(run, head, waits), "")
+    return found or (_HALTED if halt_of(head) is not None else "")
+
+
+def what_comes(run_id: UUID) -> str:
+    """What comes of what a run waited for."""
+    return stands_still(run_id) or "The run goes on."

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.families import child_of
-from runs.queries.halts.of_runs import halt_of
+from runs.queries.halts import halt_of
 from runs.queries.spending import exceeded
 from runs.queries.why.seen import Seen
 from runs.services.authority import put_to

@@ -22,13 +22,12 @@ from ledger.models import Event, Head
 from runs import seen
 from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
-from runs.services import authority, retrying
-from runs.services.allowed.rules import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand_of, why_not
+from runs.services import authority, lines, retrying
+from runs.services.allowed import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand_of, why_not
 from runs.services.budgets import raising
 from runs.services.command import holders, refusal
-from runs.services.fleet.requeueing import is_in_pool
+from runs.services.fleet import is_in_pool
 from runs.services.limits.acts import NotInThisState
-from runs.services.lines import beside
 
 CHUNK = 500
 NAMED = 20  # of each reason
@@ -121,7 +120,7 @@ class _Rows:
         if asked.action == "budget":
             for wait in Wait.objects.filter(run_id__in=asking, kind=Wait.Kind.BUDGET, resolved_at__isnull=True):
                 self.questions.setdefault(wait.run_id, []).append(wait)
-        self.crowded = beside.crowded(ids) if asked.action in ALONE else frozenset()
+        self.crowded = lines.crowded(ids) if asked.action in ALONE else frozenset()
         self.lives = retrying.key_lives(self.runs.values()) if asked.action == "retry" else frozenset()
 
     def must_be_allowed(self, run: Run, head: Head) -> None:
@@ -154,8 +153,8 @@ class _Rows:
             self._must_be_raised(run, head)
         elif action == "requeue" and is_in_pool(run, now=self.asked.now):
             raise refusal(action, run, IN_POOL)
-        elif run.pk in self.crowded and (other := beside.in_the_way(run)) is not None:
-            raise refusal(action, run, beside.why_not(other))
+        elif run.pk in self.crowded and (other := lines.in_the_way(run)) is not None:
+            raise refusal(action, run, lines.why_not(other))
         elif run.pk in self.lives and run.state == State.FAILED:
             raise refusal(action, run, retrying.KEY_LIVES.format(run.business_key))
 

@@ -26,11 +26,11 @@ from runs import seen
 from runs.journal.database_errors import is_refusal, is_transient
 from runs.models import Batch, BatchItem, Run, Wait
 from runs.services import authority, lifecycle, reconciling
-from runs.services.allowed.rules import ANOTHER_DOUBT, not_alike
+from runs.services.allowed import ANOTHER_DOUBT, not_alike
 from runs.services.budgets import raising
 from runs.services.bulk.acts import STOPPING, digest_of, is_as_asked
 from runs.services.command import refusal
-from runs.services.fleet.requeueing import requeue
+from runs.services.fleet import requeue
 from runs.services.limits import acts as limits
 from runs.services.settling.proposals import Proposal
 

@@ -32,7 +32,7 @@ from runs.journal.reader import end_of, origin_of
 from runs.models import ENDED, Run, Wait
 from runs.services.command import journal, locked, resolve, wake
 from runs.services.families import reopening
-from runs.services.families.common import BATCH, FAMILY
+from runs.services.families.reopening import BATCH, FAMILY
 
 log = logging.getLogger("runs.services.families")
 # Of one parent, in one transaction.

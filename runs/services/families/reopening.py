@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from ledger import events as e
+from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.engine.errors import JournalBroken
@@ -27,7 +28,10 @@ from runs.engine.undoing.plan import Effect, Plan
 from runs.journal.reader import at_slot, origin_of, undo_of
 from runs.models import Run, State, Wait
 from runs.services.command import journal, locked, make_ready, resolve, resolved, save, wake
-from runs.services.families.common import BATCH, FAMILY
+
+FAMILY: Final = Actor(kind="system", name="family")
+BATCH: Final = 200
+
 
 log = logging.getLogger("runs.services.families")
 _DEBITED = (

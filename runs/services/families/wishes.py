@@ -17,12 +17,11 @@ from django.db import connection, transaction
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.models import ENDED, Run
-from runs.services import command, lifecycle
+from runs.services import command, lifecycle, lines
 from runs.services.families import reopening
-from runs.services.families.common import BATCH, FAMILY
 from runs.services.families.ends import tell_parent
-from runs.services.lines import beside
-from runs.services.undo.preview import UNDO, said_at_end
+from runs.services.families.reopening import BATCH, FAMILY
+from runs.services.undo import UNDO, said_at_end
 
 log = logging.getLogger("runs.services.families")
 FEW = 50
@@ -113,7 +112,7 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
 def _may_go_on(run: Run) -> bool:
     """Whether nobody wants it to stand still, and a resume of it would not be refused. One that nobody holds was given
     its budget while another did its work (`budgets/raising.py`)."""
-    return command.held_by(run) in (None, FAMILY.ref) and beside.in_the_way(run) is None
+    return command.held_by(run) in (None, FAMILY.ref) and lines.in_the_way(run) is None
 
 
 def register() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import IllegalTransition, InvalidInput
+from ledger.errors import IllegalTransition, InvalidInput, RecordDamaged
 from ledger.models import Head, LedgerEntry
 from runs.engine.agents import Agent, registry
 from runs.engine.budget import Budget
@@ -40,19 +41,54 @@ from runs.engine.forks import (
     child_tool,
     evidence_of,
 )
+from runs.engine.steps.forks import AGAIN
 from runs.engine.succession import HANDOFF
 from runs.engine.tape import payload_of
-from runs.journal.reader import EVERY, checked
+from runs.journal.reader import EVERY, checked, forked_of
 from runs.models import ENDED, Run
-from runs.services import lifecycle
+from runs.services import lifecycle, lines
 from runs.services.calls import tool_here
 from runs.services.command import Act
 from runs.services.forks import doubts
+from runs.services.forks.doubts import doubts_of
 from runs.services.forks.forking import NOT_GIVEN, as_of, begun, made, shown
 from runs.services.forks.points import MOST_EVENTS, moment, refused, went_on
-from runs.services.lines import beside
 from runs.services.settling.senders import MayStillSend
 from runs.services.starts import keys
+
+
+def attested_again(run: Run, asked: e.WaitOpened, given: Any, *, now: datetime) -> str:
+    """What an answer to a fork's question attests of those who sent what it may do again; empty for any other answer,
+    and where there is proof. `asked` is the event that asks, `given` an answer that fits it, `now` the database's
+    clock. Raises IllegalTransition, RecordDamaged."""
+    if given.get("decision") != AGAIN:
+        return ""
+    try:
+        told = forked_of(run.pk)
+    except JournalBroken as broken:
+        raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
+    effects = [] if told is None else [x for x in Fork(told).effects if _is_meant(run, asked, x)]
+    try:
+        words = [
+            # That a run which was started is at work still is shown, and for whoever answers to judge.
+            replace(doubts_of(effect, did), at_work=[]).attested(now=now, is_attested=bool(given.get("sender_is_gone")))
+            for effect in effects
+        ]
+    except MayStillSend as why:
+        raise IllegalTransition("do it again", str(run.state), str(why)) from why
+    return ", ".join(dict.fromkeys(word for word in words if word))
+
+
+def _is_meant(run: Run, asked: e.WaitOpened, effect: Evidence) -> bool:
+    """Whether an effect may be what the call would do again: one of the same tool, or of one that this version doesn't
+    have by that name; of a run that is to be started, any that was."""
+    call = payload_of(asked).get("call")
+    if effect.counts_as == DID_NOT:
+        return False
+    if effect.tool.startswith(f"{CHILD}:"):
+        return bool(call == CHILD)
+    return effect.tool == call or tool_here(run, effect.tool) is None
+
 
 MOST_PROBLEMS = 50
 
@@ -112,7 +148,7 @@ def remains(run: Run) -> Remains:
         later, is_open = [], True
         problems.append(f"of a run that it went on as: {broken}")
     is_partial |= is_open and run.state in ENDED
-    is_partial |= bool(beside.others(run))
+    is_partial |= bool(lines.others(run))
     begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
     return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial, begins)
 

@@ -4,11 +4,12 @@ record. Workers go by it within a second."""
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import connection, transaction
+from pydantic import Field
 
 from ledger.actors import Actor
 from ledger.append import acted, justified
@@ -16,10 +17,45 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.four_eyes.guard import second
 from ledger.web.roles import OPERATOR
-from runs.engine.limits import BadRule, Rule, check
+from runs.engine.limits import LONGEST_KEY, MOST, BadRule, Rule, check
 from runs.models import ENDED, Limit, Run
 from runs.services import wakeups
-from runs.services.allowed.rules import OVER
+from runs.services.allowed import OVER
+from runs.services.bodies import SteerBody
+
+Key = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY, description="Such as tool:charge or tag:tenant:acme.")]
+
+
+class KeyBody(SteerBody):
+    """What is meant."""
+
+    key: Key
+
+
+class LimitBody(KeyBody):
+    """What counts for a key from now on, all of it; what is null or left out isn't limited."""
+
+    per_minute: Annotated[int, Field(ge=1, le=MOST["per_minute"])] | None = None
+    burst: Annotated[int, Field(ge=1, le=MOST["burst"])] | None = None
+    at_once: Annotated[int, Field(ge=1, le=MOST["at_once"])] | None = None
+    breaker: Annotated[int, Field(ge=1, le=MOST["breaker"])] | None = Field(
+        default=None, description="The share of tries, per cent, whose failing opens the circuit breaker."
+    )
+    rest: Annotated[int, Field(ge=1, le=MOST["rest"])] | None = Field(
+        default=None, description="For how many seconds it stays open before one try finds out; 30."
+    )
+    weight: Annotated[int, Field(ge=1, le=MOST["weight"])] | None = None
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(self.per_minute, self.burst, self.at_once, self.breaker, self.rest, self.weight)
+
+
+class PriorityBody(SteerBody):
+    """How urgent a run is: 0 unless given."""
+
+    priority: Annotated[int, Field(ge=-100, le=100)]
+
 
 _LINED_UP = 500  # runs at a time
 _WITH_BREAKER = ("tool", "model", "provider")

@@ -25,7 +25,7 @@ from runs.journal import notify
 from runs.models import ENDED, Message, Run
 from runs.services.command import locked, snapshot, wake
 from runs.services.messages.recorded import agent_of, state_of
-from runs.services.succession.chain import for_newest, is_of_chain, must_not_have_gone_on, newest
+from runs.services.succession import for_newest, is_of_chain, must_not_have_gone_on, newest
 
 MOST_BYTES = 64 * 1024
 MOST_UNANSWERED = 100

@@ -3,15 +3,55 @@ named, field by field, before any run is looked at."""
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
 from uuid import UUID
 
+from pydantic import Field
+
 from ledger.errors import InvalidInput, NotFound
+from ledger.web.bodies import Strict
 from runs.engine.agents import Agent, registry
 from runs.engine.checkpoints.upgrading import number_by
 from runs.engine.migrating import Moving
 from runs.engine.migration import number_in
 from runs.models import AgentCode, AgentVersion, Run, State, VersionGate
-from runs.services.migrating.bodies import Moved
+from runs.services.bodies import SteerBody
+from runs.services.releases.acts import Version
+
+MOST = 100
+Node = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Moved(Strict):
+    """Which runs, and where to. `runs` names them, or else those of `from_version` that have not ended are taken (with
+    `retry` those that have failed), the oldest first: at `node`, in `state`, at most `limit`."""
+
+    from_version: Version
+    to_version: Version
+    nodes: Annotated[
+        dict[Node, Node],
+        Field(max_length=200, description="Each node of the version that they come from, to one of the new version."),
+    ]
+    runs: (
+        Annotated[
+            list[Annotated[UUID, Field(strict=False)]],
+            Field(min_length=1, max_length=MOST, description="Instead of `node`, `state` and `limit`."),
+        ]
+        | None
+    ) = None
+    node: Node | None = None
+    state: Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None = None
+    limit: Annotated[int, Field(ge=1, le=MOST)] = 20
+    retry: Annotated[bool, Field(description="A run that has failed is retried with the move, in one act.")] = False
+
+
+class LookBody(Moved):
+    """What would become of these runs? Nothing is changed."""
+
+
+class MigrateBody(Moved, SteerBody):
+    """Move these runs, each by itself: what is refused stays where it is."""
+
 
 _NONE = "nothing"
 

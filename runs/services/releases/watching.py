@@ -8,16 +8,40 @@ how much of it waits to be begun, and how long ago what fails today was assigned
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import connection, transaction
+from psycopg import AsyncConnection
 
 from ledger.actors import Actor
+from runs.engine.agents import registry
 from runs.models import Ramp
 from runs.services.releases import acts
 from runs.services.releases.acts import StartsUnderWay
+
+FRESH_SECONDS = 2.0
+_STANDING = """
+    SELECT ARRAY(SELECT agent || '@' || version FROM runs_versiongate WHERE is_closed),
+           (SELECT coalesce(jsonb_object_agg(agent, from_version), '{}') FROM runs_ramp WHERE ended_at IS NULL)"""
+
+
+class Known:
+    """As read last. Steps stay on the older side of a ramp: what it assigns and judges are starts from outside."""
+
+    def __init__(self) -> None:
+        self._read_at = float("-inf")
+
+    async def refresh_with(self, link: AsyncConnection[Any]) -> None:
+        """Read it, unless that was done a moment ago."""
+        if time.monotonic() - self._read_at >= FRESH_SECONDS:
+            row = await (await link.execute(_STANDING)).fetchone()
+            assert row is not None
+            registry.steer(closed=row[0], kept=row[1])
+            self._read_at = time.monotonic()
+
 
 log = logging.getLogger("runs.services.releases")
 KEEPER = Actor(kind="system", name="releases")

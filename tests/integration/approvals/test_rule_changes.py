@@ -38,7 +38,7 @@ from runs.services.budgets.pricing import set_price
 from runs.services.limits import acts as limits
 from runs.services.pools import acts as pools
 from runs.services.releases import acts as releases
-from runs.services.releases.bodies import RampBody
+from runs.services.releases.acts import RampBody
 from tests.integration.approvals.setup import WHY, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.rewriting import rewrite

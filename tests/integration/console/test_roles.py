@@ -23,7 +23,7 @@ from runs.journal.reader import checksum
 from runs.models import Checkpoint
 from runs.services import lifecycle
 from runs.services.bulk import acts
-from runs.services.bulk.bodies import BatchBody
+from runs.services.bulk.acts import BatchBody
 from tests.cases import each_case
 from tests.integration.console.accounts import boss, boss_account
 from tests.integration.console.conftest import SHOP, Reader, State

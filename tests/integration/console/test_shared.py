@@ -23,7 +23,7 @@ from ledger.web import shared_rendering
 from ledger.web.page_base import SharedPage
 from ledger.web.roles import ROLES
 from ledger.web.shared_rendering import Renderings, renderings
-from runs.console import list_signals
+from runs.console import sockets
 from runs.journal import notify
 from runs.services import lifecycle
 from tests.cases import each_case
@@ -253,7 +253,7 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
         for seq in range(300):
             bell.ring(uuid4(), seq)
             await asyncio.sleep(0.002)
-    last = await database_sync_to_async(list_signals.now)()
+    last = await database_sync_to_async(sockets.now)()
     await database_sync_to_async(lifecycle.pause)(run.id, by=OLGA, justification="why")
     await asyncio.gather(*(hear(n, last) for n in range(3)))
     assert all(len(each) < 100 for each in said), "300 rings, and not 300 messages"
@@ -280,13 +280,13 @@ async def test_what_a_list_is_told_of_is_in_what_it_reads(reader: Callable[..., 
     await link.leave()
 
 
-async def taken(pulse: list_signals.Pulse) -> int:
+async def taken(pulse: sockets.Pulse) -> int:
     return await pulse.newest(0, may_wait=True)
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_rings_without_a_moment_mean_now() -> None:
-    began, pulse = await database_sync_to_async(list_signals.now)(), list_signals.Pulse()
+    began, pulse = await database_sync_to_async(sockets.now)(), sockets.Pulse()
     pulse.hear("a:1,@50")
     pulse.hear("b:1,@40")
     assert await taken(pulse) == 50
@@ -306,9 +306,9 @@ async def test_rings_without_a_moment_mean_now() -> None:
 async def test_however_many_watch_each_is_told_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three at a time of ten, with something moving all the while: nobody waits for a second turn while another waits
     for the first."""
-    monkeypatch.setattr(list_signals, "AT_ONCE", 3)
-    monkeypatch.setattr(list_signals, "SECONDS", 0.05)
-    all_of_them, turns = list_signals.Ticks(), []
+    monkeypatch.setattr(sockets, "AT_ONCE", 3)
+    monkeypatch.setattr(sockets, "SECONDS", 0.05)
+    all_of_them, turns = sockets.Ticks(), []
 
     async def watch(n: int) -> None:
         async with all_of_them.watch() as watcher:

@@ -16,7 +16,7 @@ from ledger.models import ActRecord
 from runs.connections import dsn
 from runs.fleet import members
 from runs.models import Process
-from runs.services.fleet import hosts
+from runs.services import fleet
 from tests.integration.approvals.setup import until_somebody_waits
 from tests.integration.runs.stage import in_thread
 from tests.world import OLGA
@@ -112,8 +112,8 @@ def meanwhile(statement: str, *lost: Process) -> str:
 
     def declare() -> str:
         try:
-            return str(hosts.declare_dead("lost.example", by=OLGA, justification="Its power supply burnt."))
-        except hosts.ShowsLife as alive:
+            return str(fleet.declare_dead("lost.example", by=OLGA, justification="Its power supply burnt."))
+        except fleet.ShowsLife as alive:
             return alive.code
 
     with psycopg.connect(dsn()) as link, ThreadPoolExecutor(1) as others:

@@ -10,7 +10,7 @@ from ledger.actors import Actor
 from runs.models import Halt, Held, Run
 from runs.services import lifecycle
 from runs.services.halts import acts
-from runs.services.halts.bodies import ALL_OF_IT, HaltBody, LiftBody, StageBody
+from runs.services.halts.acts import ALL_OF_IT, HaltBody, LiftBody, StageBody
 from runs.services.halts.known import KnownHalts
 from runs.services.halts.lifting import let_go
 from tests.integration.runs.stage import Stage

@@ -7,7 +7,7 @@ from ledger import events as e
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from runs.services.halts.known import KnownHalts
-from runs.services.settling import upstream
+from runs.services.settling import senders
 from runs.workers import failover
 from tests.integration.halts.halting import WHY, Asking, calls, everybody_goes_on, halt, held, lift, now_halted
 from tests.integration.runs.fold import check_against_journal
@@ -97,7 +97,7 @@ def test_of_a_lost_answer_a_person_is_asked_who_may_have_the_other_side_asked_af
     (wait,) = waiting(run)
     lift(now_halted())
     everybody_goes_on()
-    upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
+    senders.ask(run.id, wait.pk, justification=WHY, by=OLGA)
     assert stage.drive() == "parked" and len(asked) == 1
     assert [x.answer for x in events(run, e.UpstreamTold)] == [verdict]
     stage.reconcile(run, verdict, {"ref": "seen"} if verdict == "happened" else None)
@@ -130,7 +130,7 @@ def test_what_a_person_wants_asked_is_asked_after_the_lift_and_they_may_settle_i
     halt("tool", "hooked_mail")
     asked = answers(outside, FOUND)
     for run in runs:
-        upstream.ask(run.id, Wait.objects.get(run=run, kind="reconcile").pk, justification=WHY, by=OLGA)
+        senders.ask(run.id, Wait.objects.get(run=run, kind="reconcile").pk, justification=WHY, by=OLGA)
         assert stage.drive() == "halted" and asked == []
     settled, other = runs
     stage.reconcile(settled, "happened", {"ref": "seen"})
@@ -155,11 +155,11 @@ def test_of_a_run_that_is_to_end_under_the_halt_a_person_is_asked_and_nobody_els
     assert unknown.payload["reason"].endswith("; the other side was not asked: its tool was halted")
     if has_asked:
         (wait,) = waiting(run)
-        upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
+        senders.ask(run.id, wait.pk, justification=WHY, by=OLGA)
         assert stage.drive() == "parked" and asked == []
         assert [x.answer for x in events(run, e.UpstreamTold)] == ["nothing"]
         lift(now_halted())
-        upstream.ask(run.id, wait.pk, justification=WHY, by=OLGA)
+        senders.ask(run.id, wait.pk, justification=WHY, by=OLGA)
         assert stage.drive() == "parked" and len(asked) == 1
         assert [x.answer for x in events(run, e.UpstreamTold)] == ["nothing", "happened"]
     stage.reconcile(run, "happened", {"ref": "seen"})

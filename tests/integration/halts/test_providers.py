@@ -14,7 +14,7 @@ from runs.connections import dsn
 from runs.engine.agents import Agent
 from runs.engine.runtime import Control
 from runs.models import HaltNow
-from runs.queries.halts.standing import Holding, standing
+from runs.queries.halts import Holding, standing
 from runs.services.halts.acts import secret_of
 from runs.services.halts.known import KnownHalts
 from tests.integration.halts.halting import Asking, everybody_goes_on, halt, held, lift, now_halted, once

@@ -21,7 +21,7 @@ from runs.services import questions
 from runs.services.budgets import raising
 from runs.services.halts.lifting import let_go
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from runs.workers import timers
 from tests.integration.approvals.setup import boss
 from tests.integration.approvals.timing import calendar, paying, timing

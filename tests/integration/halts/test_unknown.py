@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runs.models import Limit, Price
-from runs.queries.halts.standing import holding
+from runs.queries.halts import holding
 from tests.integration.halts.halting import calls, halt, tagged
 from tests.integration.runs.stage import Stage
 from tests.world import Toolbox

@@ -9,7 +9,7 @@ from django.db import connection
 
 from durableagents import Context, End, ReplayClass, ToolCall, tool
 from runs.models import Held, Process
-from runs.queries.halts.standing import Holding, standing
+from runs.queries.halts import Holding, standing
 from tests.integration.halts.halting import calls, halt, lift
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, facts, fresh, problems

@@ -23,7 +23,7 @@ from runs.services.families import wishes
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from runs.workers import failover, timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, now, output, problems, waiting

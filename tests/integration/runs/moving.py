@@ -8,7 +8,7 @@ from uuid import UUID
 from durableagents import Agent, Context, End, Migration
 from runs.models import Run
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.world import OLGA, Notes, Toolbox, agent_of
 

@@ -16,7 +16,7 @@ from runs.engine.journal import Batch, Snapshot
 from runs.models import Run
 from runs.services.migrating import acts
 from runs.services.migrating.acts import Outcome
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from tests.integration.runs.sender import takes_messages
 from tests.integration.runs.spender import WHY, Spender, now_and_then, owned
 from tests.integration.runs.stage import dump, events

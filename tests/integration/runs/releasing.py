@@ -13,7 +13,7 @@ from runs.engine.agents import Agent
 from runs.models import Process, Ramp, Run, Served
 from runs.services import lifecycle
 from runs.services.releases import acts
-from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.integration.runs.stage import Stage, events
 from tests.world import OLGA, SHOP, agent_of, ends_with

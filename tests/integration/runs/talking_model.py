@@ -13,8 +13,7 @@ from approvals.consulting import delegations, inquiries
 from approvals.models import Approval, Inquiry
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError
-from runs.services.injecting.acts import go_on
-from runs.services.injecting.bodies import ContextBody, Seen
+from runs.services.injecting import ContextBody, Seen, go_on
 from tests.integration.runs.settling_model import Sayer
 from tests.integration.runs.spender import WHY, now_and_then
 from tests.integration.runs.stage import dump, head

@@ -15,7 +15,7 @@ from ledger.errors import Forbidden, IllegalTransition, JustificationRequired, S
 from ledger.models import ActRecord
 from runs.models import Run, Wait
 from runs.services import authority, lifecycle, reconciling
-from runs.services.settling import upstream
+from runs.services.settling import senders
 from runs.services.settling.proposals import Heard, heard
 from runs.workers import failover
 from tests.integration.approvals.setup import WHY, boss, somebody
@@ -64,7 +64,7 @@ def hooked(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
 
 
 def ask(run: Run, by: Actor, why: str = WHY) -> Run:
-    return upstream.ask(
+    return senders.ask(
         run.id, Wait.objects.get(run=run, kind="reconcile", resolved_at=None).pk, justification=why, by=by
     )
 
@@ -144,7 +144,7 @@ def test_where_nobody_can_be_asked_it_is_refused(situations_: Situations, olga: 
     for name in ("completed", "at_gate"):
         other = situations_.make(name)
         with pytest.raises(IllegalTransition):
-            upstream.ask(other.id, Wait.objects.filter(run=run).get().pk, justification=WHY, by=olga)
+            senders.ask(other.id, Wait.objects.filter(run=run).get().pk, justification=WHY, by=olga)
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord, OverrideRecord
 from runs.models import Batch, Run
-from runs.queries.bulk.choosing import chosen
-from runs.queries.bulk.progress import progress_of
+from runs.queries.bulk import chosen, progress_of
 from runs.services import lifecycle
 from runs.services.bulk import acts, working
-from runs.services.bulk.bodies import BatchBody
+from runs.services.bulk.acts import BatchBody
 from runs.workers.housekeeping import House
 from tests.integration.api.conftest import person
 from tests.integration.runs.stage import Stage, at_once, dump, fresh, overrides, problems

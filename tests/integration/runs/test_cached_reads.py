@@ -14,8 +14,8 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.content.reads import KeptRead
 from runs.engine.journal import Batch
-from runs.journal.cache import reads
-from runs.journal.cache.reads import ReadCache
+from runs.journal import cache as reads
+from runs.journal.cache import ReadCache
 from runs.models import CachedRead, Run
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs.models import Run
-from runs.queries.releases.forecast import NEARLY_ALL, USUALLY, Forecast, within
-from runs.queries.releases.standing import versions_of
+from runs.queries.releases import NEARLY_ALL, USUALLY, Forecast, versions_of, within
 from tests.integration.runs.releasing import NAME, WHY, ramp, served, start, versions
 from tests.integration.runs.stage import Stage
 

@@ -13,9 +13,7 @@ from ledger.models import Event
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import authority, lifecycle, signals
-from runs.services.injecting.acts import Moved, go_on
-from runs.services.injecting.bodies import ContextBody, Seen
-from runs.services.injecting.looking import Look, look
+from runs.services.injecting import ContextBody, Look, Moved, Seen, go_on, look
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, kinds, output, overrides, problems
 from tests.integration.runs.stories import as_superuser

@@ -13,7 +13,7 @@ from runs.engine.agents import registry
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle, signals
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from tests.integration.runs import moving
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.moving import BACK, NODES, asked, moved, old, renamed, rewritten, seen

@@ -12,7 +12,7 @@ from runs.connections import dsn
 from runs.models import Run
 from runs.services import command
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.integration.runs.moving import NAME, NODES, asked, old, renamed
 from tests.integration.runs.stage import Stage, at_once, dump, fresh, kinds

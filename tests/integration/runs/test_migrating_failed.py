@@ -12,7 +12,7 @@ from runs.engine.agents import registry
 from runs.models import Run
 from runs.services import command, lifecycle
 from runs.services.migrating import acts, looking
-from runs.services.migrating.bodies import LookBody, MigrateBody
+from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.integration.runs.moving import NAME
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, overrides

@@ -13,7 +13,7 @@ from runs.services.budgets.raising import set_budget
 from runs.services.families import ends
 from runs.services.messages import sending
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.moving import asked, moved, old, renamed, seen
 from tests.integration.runs.stage import Stage, dump, events, fresh, kinds, output, waiting
 from tests.integration.runs.test_migrating import go, names, parked, sound

@@ -180,7 +180,7 @@ def test_a_run_that_undoes_is_moved_nowhere(stage: Stage, tools: Toolbox, outsid
     assert stage.settle(run) == "parked" and fresh(run).node == "_undo"
     name = agent.name
     agent_of(free(), tools=more.all(), name=name, version="9.0.0")
-    from runs.services.migrating.bodies import MigrateBody
+    from runs.services.migrating.asked import MigrateBody
 
     body = MigrateBody.model_validate(
         {

@@ -25,7 +25,7 @@ from runs.journal.digests import hasher
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, reconciling
-from runs.services.fleet.requeueing import requeue
+from runs.services.fleet import requeue
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.integration.runs.aging import runs_out

@@ -18,8 +18,8 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import signals
+from runs.services import thinking as moving
 from runs.services.budgets import prices
-from runs.services.thinking import moving
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import start

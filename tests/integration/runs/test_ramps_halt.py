@@ -13,7 +13,7 @@ from ledger.verification.registers import verify_registers
 from runs.models import Ramp, Run
 from runs.services import lifecycle
 from runs.services.migrating import acts as migrating
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from runs.services.releases import acts, watching
 from runs.services.releases.acts import NotInThisState
 from runs.services.releases.watching import figures, sweep

@@ -21,8 +21,7 @@ from runs.models import Firing, Process, Ramp, RampStart, Run, Schedule, Served,
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody, StartBody
 from runs.services.releases import acts
-from runs.services.releases.acts import NotInThisState, RampMoved, StartsUnderWay
-from runs.services.releases.bodies import RaiseBody, RampBody
+from runs.services.releases.acts import NotInThisState, RaiseBody, RampBody, RampMoved, StartsUnderWay
 from runs.services.releases.choosing import Key, VersionClosed, place_of
 from runs.services.schedules import firing
 from runs.services.schedules.acts import create as set_schedule

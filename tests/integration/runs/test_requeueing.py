@@ -15,9 +15,8 @@ from ledger.errors import Forbidden, IllegalTransition, JustificationRequired, N
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
 from runs.models import Incident, Process, Run
-from runs.services import authority, lifecycle, signals
-from runs.services.fleet import hosts
-from runs.services.fleet.requeueing import requeue
+from runs.services import authority, fleet, lifecycle, signals
+from runs.services.fleet import requeue
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, output, overrides, problems
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
@@ -159,21 +158,21 @@ def test_a_worker_is_asked_once_to_let_go_and_that_is_on_record(stage: Stage) ->
     worker = stage.worker.id
     for who in (FIONA, SHOP):
         with pytest.raises(Forbidden, match="Only an operator may drain"):
-            hosts.drain(worker, by=who, justification=WHY)
+            fleet.drain(worker, by=who, justification=WHY)
     with pytest.raises(JustificationRequired):
-        hosts.drain(worker, by=OLGA, justification="")
+        fleet.drain(worker, by=OLGA, justification="")
     with pytest.raises(NotFound):
-        hosts.drain(uuid4(), by=OLGA, justification=WHY)
+        fleet.drain(uuid4(), by=OLGA, justification=WHY)
     assert not ActRecord.objects.exists()
-    assert hosts.drain(worker, by=OLGA, justification=WHY).drain_asked_at is not None
+    assert fleet.drain(worker, by=OLGA, justification=WHY).drain_asked_at is not None
     (record,) = ActRecord.objects.all()
     assert (record.action, record.by, record.justification) == ("drain", "user:olga", WHY)
     assert record.before["processes"][0]["id"] == str(worker)
-    with pytest.raises(hosts.NotToDrain, match="already"):
-        hosts.drain(worker, by=OLGA, justification=WHY)
+    with pytest.raises(fleet.NotToDrain, match="already"):
+        fleet.drain(worker, by=OLGA, justification=WHY)
     Process.objects.filter(pk=worker).update(kind="web", drain_asked_at=None)
-    with pytest.raises(hosts.NotToDrain, match="drives no runs"):
-        hosts.drain(worker, by=OLGA, justification=WHY)
+    with pytest.raises(fleet.NotToDrain, match="drives no runs"):
+        fleet.drain(worker, by=OLGA, justification=WHY)
 
 
 def test_its_next_beat_tells_it(stage: Stage) -> None:
@@ -187,7 +186,7 @@ def test_its_next_beat_tells_it(stage: Stage) -> None:
     sign = members.Sign("worker", identity)
     with psycopg.connect(dsn(name="durableagents presence"), autocommit=True) as link:
         assert members.beat_anchored(link, sign) == members.Heard(is_buried=False)
-        hosts.drain(members.incarnation_id(identity), by=OLGA, justification=WHY)
+        fleet.drain(members.incarnation_id(identity), by=OLGA, justification=WHY)
         assert members.beat_anchored(link, sign) == members.Heard(is_buried=False, is_drain_asked=True)
         members.bury(members.incarnation_id(identity), cause="operator", proof="said so")
         assert members.beat_anchored(link, sign).is_buried
@@ -198,10 +197,10 @@ def test_only_operators_declare_a_host_dead(stage: Stage) -> None:
     silent = database_now() - timedelta(minutes=5)
     Process.objects.filter(pk=stage.worker.id).update(host="lost.example", last_heartbeat_at=silent)
     with pytest.raises(Forbidden, match="Only an operator may declare"):
-        hosts.declare_dead("lost.example", by=FIONA, justification=WHY)
-    assert hosts.declare_dead("lost.example", by=OLGA, justification=WHY) == 1
+        fleet.declare_dead("lost.example", by=FIONA, justification=WHY)
+    assert fleet.declare_dead("lost.example", by=OLGA, justification=WHY) == 1
     (record,) = ActRecord.objects.all()
     assert (record.action, record.subject, record.by) == ("declare_dead", "lost.example", "user:olga")
     Process.objects.filter(pk=stage.worker.id).update(ended_at=None, end_cause="", last_heartbeat_at=database_now())
-    with pytest.raises(hosts.ShowsLife, match="stop it first"):
-        hosts.declare_dead("lost.example", by=OLGA, justification=WHY)
+    with pytest.raises(fleet.ShowsLife, match="stop it first"):
+        fleet.declare_dead("lost.example", by=OLGA, justification=WHY)

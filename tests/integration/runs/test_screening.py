@@ -13,7 +13,7 @@ from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.journal import Batch
 from runs.models import Process, Run
-from runs.services.screening.installed import installed
+from runs.services.screening import installed
 from runs.workers import failover
 from runs.workers.engine_runtime import runtime
 from tests.integration.runs.fold import check_against_journal

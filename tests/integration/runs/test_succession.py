@@ -18,10 +18,9 @@ from ledger.models import Event, Head
 from runs.engine.agents import registry
 from runs.engine.succession import heir_id
 from runs.models import Attribute, Run, Signal
-from runs.services import lifecycle, signals
+from runs.services import lifecycle, signals, succession
 from runs.services.budgets import raising
 from runs.services.messages import sending
-from runs.services.succession import chain
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.going_on import succeed
@@ -185,8 +184,8 @@ def test_a_signal_that_meets_the_renewal_is_not_lost(stage: Stage, tools: Toolbo
     signals.signal(run.pk, "go", "a", by=SHOP)
     at_once(stage.drive, *[lambda n=n: signals.signal(run.pk, "go", n, by=SHOP, sender_id=f"s{n}") for n in range(5)])
     everything(stage)
-    newest = chain.newest(run.pk)
-    took = [row.name for row in Signal.objects.filter(chain.is_of_chain(newest), taken_by__isnull=False)]
+    newest = succession.newest(run.pk)
+    took = [row.name for row in Signal.objects.filter(succession.is_of_chain(newest), taken_by__isnull=False)]
     assert len(took) == 2 and str(newest.state) == "completed"
     whole(run)
 
@@ -232,7 +231,7 @@ def test_renewal_completes_at_the_first_try_while_signals_keep_coming(stage: Sta
             stage.drive()
         sender.join()
         everything(stage)
-    newest = chain.newest(run.pk)
+    newest = succession.newest(run.pk)
     assert output(newest) == list(range(SENT)), "each signal is handled once, in order"
     assert len(tries) == len(set(tries)) == SENT // 3 - 1
     whole(run)
@@ -288,7 +287,7 @@ def test_a_signal_follows_a_run_that_goes_on_between_look_and_lock(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = stage.start(counting(tools, 2))
-    look, renewals = chain.newest, [stage.drive]
+    look, renewals = succession.newest, [stage.drive]
 
     def newest(run_id: UUID) -> Run:
         found = look(run_id)
@@ -297,7 +296,7 @@ def test_a_signal_follows_a_run_that_goes_on_between_look_and_lock(
             at_once(renewal)
         return found
 
-    monkeypatch.setattr(chain, "newest", newest)
+    monkeypatch.setattr(succession, "newest", newest)
     sent = signals.signal(run.pk, "go", "a", by=SHOP)
     (second,) = heirs(run)
     assert sent.run == second.pk and [x.payload for x in events(second, e.SignalReceived)] == ["a"]
@@ -355,5 +354,5 @@ def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
 
 def test_a_link_that_nobody_knows_is_not_found(stage: Stage) -> None:
     with pytest.raises(Exception, match="no run"):
-        chain.newest(UUID(int=7))
+        succession.newest(UUID(int=7))
     assert Head.objects.count() == Event.objects.count() == 0

@@ -12,10 +12,9 @@ from django.db import connection, transaction
 from durableagents import Agent, Budget, Context, Handoff
 from ledger import events as e
 from runs.models import Run
-from runs.services import authority, lifecycle, signals
+from runs.services import authority, lifecycle, signals, succession
 from runs.services.starts import keys, turns
 from runs.services.starts.keys import KeyTaken, Wanted
-from runs.services.succession import chain
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, output, problems
@@ -237,4 +236,4 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
     assert output(run) == ["order:t0,order:t1,order:t2"]
     assert any(f"goes on from, {second.pk}, is gone" in one for one in problems(third))
     assert any(f"goes on as, {second.pk}, is gone" in one for one in problems(child))
-    assert chain.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"
+    assert succession.newest(child.pk).pk == third.pk, "whoever knows the first finds the newest"

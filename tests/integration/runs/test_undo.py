@@ -21,7 +21,7 @@ from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import LedgerEntry
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.undo.preview import preview
+from runs.services.undo import preview
 from tests.integration.runs.families_undone import answer, everything, family, sound
 from tests.integration.runs.stage import Stage, events, facts, fresh, head, kinds, overrides, waiting
 from tests.unit.engine.undoings import Reversible, failing, names

@@ -12,7 +12,7 @@ from ledger.errors import IllegalTransition
 from runs.models import Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.budgets import raising
-from runs.services.families.common import FAMILY
+from runs.services.families.reopening import FAMILY
 from runs.workers import timers
 from tests.integration.runs import test_keys
 from tests.integration.runs.families_undone import everything, family

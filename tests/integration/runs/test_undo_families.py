@@ -26,8 +26,8 @@ from runs.journal.lookups import Lookups
 from runs.models import Run
 from runs.services import callbacks, command, lifecycle, signals
 from runs.services.families import reopening, wishes
-from runs.services.families.common import FAMILY
-from runs.services.undo.preview import preview, shown
+from runs.services.families.reopening import FAMILY
+from runs.services.undo import preview, shown
 from runs.workers import timers
 from tests.integration.runs.families_undone import all_sound, answer, everything, family
 from tests.integration.runs.stage import Stage, events, fresh, head, kinds, waiting

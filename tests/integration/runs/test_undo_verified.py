@@ -9,7 +9,7 @@ from ledger import events as e
 from ledger.append import append
 from runs.models import Run
 from runs.services import lifecycle
-from runs.services.families.common import FAMILY
+from runs.services.families.reopening import FAMILY
 from tests.integration.runs.families_undone import all_sound, everything, family
 from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.unit.engine.undoings import Reversible, failing, names

@@ -17,7 +17,7 @@ from ledger.models import Event, Head
 from runs.engine.agents import registry
 from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
-from runs.queries.why import hooks
+from runs.queries.why import acts as hooks
 from runs.queries.why.answer import cause_of, why
 from runs.queries.why.seen import CAUSES, Reader, Seen, Who, look_at
 from runs.services import lifecycle

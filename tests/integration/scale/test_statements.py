@@ -30,9 +30,9 @@ from ledger.models import RuleChange
 from ledger.web.roles import ROLES
 from runs.models import Firing, Ramp, Run, Schedule, Wait
 from runs.services.bulk import acts as bulk
-from runs.services.bulk.bodies import BatchBody
+from runs.services.bulk.acts import BatchBody
 from runs.services.halts import acts as halts
-from runs.services.halts.bodies import HaltBody
+from runs.services.halts.acts import HaltBody
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.integration.runs.sharing import pool

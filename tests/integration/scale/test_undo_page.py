@@ -14,8 +14,7 @@ from ledger import events as e
 from ledger.append import append
 from ledger.errors import InvalidInput
 from runs.models import Run
-from runs.services import lifecycle
-from runs.services.undo import offered
+from runs.services import lifecycle, undo
 from tests.integration.api.conftest import person
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage  # noqa: F401 (fixtures)
@@ -30,9 +29,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> Iterator[None]:
-    offered.forget_all()
+    undo.forget_all()
     yield
-    offered.forget_all()
+    undo.forget_all()
 
 
 @pytest.fixture
@@ -94,10 +93,10 @@ def test_what_is_new_is_shown_and_a_cancel_goes_by_the_journal(run: Run, olga: R
         return olga.read(f"/runs/{run.id}").count("undone by unbook")
 
     assert offers() == 1
-    offered._keep(run.pk, offered.replace(offered._kept[run.pk], until=0.0))
+    undo._keep(run.pk, undo.replace(undo._kept[run.pk], until=0.0))
     more(run, "9.1/1")
     assert offers() == 2
-    offered._keep(run.pk, offered.replace(offered._kept[run.pk], until=float("inf")))
+    undo._keep(run.pk, undo.replace(undo._kept[run.pk], until=float("inf")))
     more(run, "9.1/2")
     assert offers() == 2, "it was read a moment ago"
     with pytest.raises(InvalidInput, match="3 effects"):
@@ -105,7 +104,7 @@ def test_what_is_new_is_shown_and_a_cancel_goes_by_the_journal(run: Run, olga: R
 
 
 def test_what_is_kept_has_an_end(run: Run, olga: Reader) -> None:
-    for n in range(offered.MOST_KEPT + 5):
-        offered._keep(run.pk.__class__(int=n), offered._Kept(frozenset(), 1, 0.0, None))
+    for n in range(undo.MOST_KEPT + 5):
+        undo._keep(run.pk.__class__(int=n), undo._Kept(frozenset(), 1, 0.0, None))
     olga.read(f"/runs/{run.id}")
-    assert len(offered._kept) == offered.MOST_KEPT and run.pk in offered._kept
+    assert len(undo._kept) == undo.MOST_KEPT and run.pk in undo._kept

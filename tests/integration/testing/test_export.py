@@ -124,7 +124,7 @@ def test_it_reads_by_index_and_writes_nothing(stage: Stage, tools: Toolbox, tmp_
     # One for each version that is known here, and a few for each file.
     assert len(made.captured_queries) <= 3 + len(registry.agents()) + 5 * 2
     assert Run.objects.values_list("state", "updated_at").get() == before
-    from runs.queries.recordings.picking import _NEWEST
+    from runs.queries.recordings.folder import _NEWEST
 
     with connection.cursor() as cursor:
         cursor.execute("SET enable_seqscan = off")

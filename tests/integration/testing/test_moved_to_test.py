@@ -14,7 +14,7 @@ from runs.models import Run
 from runs.queries.recordings.telling import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, events
 from tests.integration.testing.test_to_test import run as tell
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of, only_for_now

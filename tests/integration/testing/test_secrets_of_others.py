@@ -23,7 +23,7 @@ from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts
-from runs.services.migrating.bodies import MigrateBody
+from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_children import everything
 from tests.world import OLGA, SHOP, agent_of, only_for_now

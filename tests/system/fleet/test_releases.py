@@ -19,9 +19,9 @@ from ledger.verification.runs import verify
 from runs.engine.agents import registry
 from runs.fleet.agent_versions import drivable
 from runs.models import Ramp, Run
-from runs.queries.releases.standing import Standing, versions_of
+from runs.queries.releases import Standing, versions_of
 from runs.services.releases import acts
-from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.integration.runs.stage import events
 from tests.system.fleet.conftest import hired

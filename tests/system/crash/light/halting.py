@@ -9,9 +9,9 @@ from uuid import UUID
 
 from ledger.clock import database_now
 from runs.models import HaltNow
-from runs.queries.halts.standing import standing
+from runs.queries.halts import standing
 from runs.services.halts import acts
-from runs.services.halts.bodies import HaltBody, LiftBody, StageBody
+from runs.services.halts.acts import HaltBody, LiftBody, StageBody
 from runs.services.halts.lifting import let_go
 from tests.system.crash.halted import Stretch
 from tests.system.crash.light.crew import Crew

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from runs.services.fleet.requeueing import requeue
-from runs.services.injecting.acts import go_on
-from runs.services.injecting.bodies import ContextBody, Seen
-from runs.services.injecting.looking import look
+from runs.services.fleet import requeue
+from runs.services.injecting import ContextBody, Seen, go_on, look
 from tests.world import OLGA
 
 WHY = "The schedule says so."

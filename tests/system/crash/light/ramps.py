@@ -14,7 +14,7 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from runs.models import Ramp, Run
 from runs.services.releases import acts
-from runs.services.releases.bodies import RaiseBody, RampActBody, RampBody
+from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 from runs.services.starts import keys
 from tests.system.crash.light.plan import Schedule
 from tests.system.crash.light.together import at_once, cut

@@ -14,7 +14,7 @@ from ledger.four_eyes import guards
 from ledger.four_eyes.guards import GuardsBody
 from runs.models import Wait
 from runs.services import reconciling
-from runs.services.settling import agreeing, upstream
+from runs.services.settling import agreeing, senders
 from tests.system.crash.light.together import at_once
 from tests.system.crash.light.votes import OPERATORS, account
 
@@ -41,7 +41,7 @@ class Settling:
         if self._ways[wait_id] != "ask":
             return False
         try:
-            upstream.ask(UUID(run_id), wait_id, justification=WHY, by=account(OPERATORS[0], "operator"))
+            senders.ask(UUID(run_id), wait_id, justification=WHY, by=account(OPERATORS[0], "operator"))
         except IllegalTransition:  # its worker is just parking it, or its tool has no hook
             return False
         return True

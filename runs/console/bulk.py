@@ -1,0 +1,260 @@
+"""Acting on many runs: choosing them by the list's own filter, looking what would become of it, starting it, watching
+it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from ledger.errors import DurableAgentsError
+from ledger.web.bodies import fit
+from ledger.web.cursors import closed, opened
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import roles
+from ledger.web.seeing.viewers import viewer
+from runs.console import budgets
+from runs.console.settling import receipt_of
+from runs.console.tables.looks import LOOKS, VERBS
+from runs.engine.budget import Budget
+from runs.models import Batch, BatchItem
+from runs.queries.bulk import chosen, found, items, newest, progress_of, shown_runs
+from runs.queries.run_list import GROUPS, Filters
+from runs.services import authority
+from runs.services.bodies import SteerBody
+from runs.services.bulk import acts
+from runs.services.bulk.acts import MOST_RUNS, BatchBody, BatchForm, ChoiceBody
+
+PAGE, ITEMS = 50, 100
+_NOT_DONE = ("refused", "failed")
+# What the page calls each act.
+LABELS = {name: verb.label for name, verb in VERBS.items()} | {
+    "priority": "Set the priority of",
+    "budget": "Raise the budget of",
+    "reconcile": "Settle the unknown outcome of",
+}
+MEANS = {name: verb.means for name, verb in VERBS.items()} | {
+    "budget": "Caps are raised to what you say. Higher ones stay, and so does what has no cap.",
+    "reconcile": "The same verdict for each. Runs with none, or with several, are refused by name.",
+}
+CAPS = ("usd", "model_calls", "tool_calls", "steps")
+FILTERED = {"q": "search", "where": "attributes", "parent": "started by"}
+STATES = {
+    "draft": ("looked at", "wait"),
+    "running": ("under way", "run"),
+    "stopped": ("stopped", "hold"),
+    "done": ("done", "ok"),
+}
+
+
+class BatchesPage(Page):
+    """What was asked for, newest first: operators and auditors see all of it, others their own."""
+
+    template = "runs/bulk/list.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        beyond = opened(request.GET.get("beyond", ""))
+        rows = newest(person=request.user.pk, held=roles(request.user), limit=PAGE + 1, beyond=beyond)
+        shown = progress_of(rows[:PAGE])
+        more = closed(rows[PAGE - 1].made_at, rows[PAGE - 1].pk) if len(rows) > PAGE else ""
+        context = {"batches": [_Shown(one) for one in shown], "more": more, "is_from_start": beyond is None}
+        return self.show(request, context)
+
+
+class _Shown:
+    """A batch as a page shows it."""
+
+    def __init__(self, progress: Any) -> None:
+        self.on, self.of = progress, progress.batch
+        self.label = LABELS.get(self.of.action, self.of.action)
+        # No worker begins with what nobody with the key wrote so.
+        self.is_left_alone = self.of.state == "running" and not acts.is_as_asked(self.of)
+        self.word, self.tone = ("left alone", "stop") if self.is_left_alone else STATES[self.of.state]
+
+    @property
+    def states(self) -> list[tuple[str, int]]:
+        """How its runs were when it was looked at."""
+        known = self.of.forecast.get("states", {})
+        called = ((LOOKS[name].label if name in LOOKS else name, n) for name, n in known.items())
+        return sorted(called, key=lambda pair: -pair[1])
+
+    @property
+    def caps(self) -> str:
+        """To what a budget is raised, by the names that caps have on its page."""
+        said = self.of.said.get("budget")
+        told = said.items() if isinstance(said, dict) else ()
+        return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in told)
+
+    @property
+    def chosen(self) -> list[tuple[str, str]]:
+        """By which filter its runs were chosen; nothing where they were named."""
+        return _in_words(self.of.chosen.get("filter", {}))
+
+
+def _in_words(known: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A filter as people read it."""
+    return [
+        (FILTERED.get(name, name), _state_words(str(value)) if name == "state" else str(value))
+        for name, value in known.items()
+    ]
+
+
+def _state_words(state: str) -> str:
+    return GROUPS.get(state, (state.replace("_", " "), []))[0]
+
+
+class NewBatchPage(Page):
+    """All runs that the list's filter finds, and what is to be done to them. A POST freezes them, and shows what would
+    become of it: nothing is done yet."""
+
+    template = "runs/bulk/new.html"
+    section = "runs"
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request, _choice(request.GET.dict()))
+
+    def tell(self, request: HttpRequest, choice: ChoiceBody, refused: Refused | None = None) -> HttpResponse:
+        fitting, misread = 0, None
+        try:
+            fitting = len(found(choice))
+        except DurableAgentsError as error:
+            misread = error
+        held = roles(request.user)
+        offered = [(name, LABELS[name], MEANS.get(name, "")) for name in acts.ASKERS]
+        known = {name: value for name, value in choice.model_dump().items() if value}
+        context = {
+            "choice": known,
+            "chosen": _in_words(known),
+            "fitting": fitting,
+            "caps": {name: budgets.LABELS[name] for name in CAPS},
+            "may_settle": _may("reconcile", held),
+            "may_raise": _may("budget", held),
+            "may_order": _may("priority", held),
+            "is_more": fitting > MOST_RUNS,
+            "most": MOST_RUNS,
+            "misread": misread,
+            "refused": refused,
+            "offered": [one for one in offered if _may(one[0], held)],
+            "back": Filters.of(choice.model_dump()).link(),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        choice = _choice(form.texts)
+        try:
+            happened = form.texts.get("verdict") == "happened"
+            sent = form.read(BatchForm, priority=_whole, receipt=receipt_of if happened else str)
+            settles = sent.action == "reconcile"
+            body = BatchBody(
+                action=sent.action,
+                filter=choice,
+                justification=sent.justification,
+                priority=sent.priority,
+                effects=sent.effects if sent.action == "cancel" else None,
+                start=False,
+                budget=_budget(sent) if sent.action == "budget" else None,
+                verdict=sent.verdict if settles else None,
+                receipt=sent.receipt if settles and happened else None,
+            )
+            ids, how = chosen(body)
+            batch = acts.make(body, ids, how, by=self.acting(request), held=roles(request.user))
+        except DurableAgentsError as error:
+            return self.tell(request, choice, Refused("bulk", error, form.kept))
+        return redirect("batch", batch_id=batch.pk)
+
+
+def _budget(sent: BatchForm) -> Budget:
+    """What the form says of caps; what is empty isn't named. Raises InvalidInput."""
+    typed = {name: text for name in CAPS if (text := getattr(sent, name))}
+    return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
+
+
+def _may(action: str, held: frozenset[str]) -> bool:
+    try:
+        return bool(acts.check_asker(action, held))
+    except DurableAgentsError:
+        return False
+
+
+def _choice(given: dict[str, str]) -> ChoiceBody:
+    """The list's filter, as an address or a form of ours has it."""
+    filters = Filters.of(given)
+    return ChoiceBody(state=filters.state, agent=filters.agent, q=filters.q, where=filters.where, parent=filters.parent)
+
+
+def _whole(text: str) -> int | str:
+    """A number, as the shape takes it; what is none is said to be none."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
+
+
+class BatchPage(Page):
+    """One act on many runs: before it, what would become of it; then what did."""
+
+    template = "runs/bulk/batch.html"
+    section = "runs"
+
+    def get(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
+        return self.tell(request, batch_id)
+
+    def tell(self, request: HttpRequest, batch_id: UUID, refused: Refused | None = None) -> HttpResponse:
+        held, by = roles(request.user), self.acting(request)
+        batch = acts.find(batch_id, person=request.user.pk, held=held)
+        wanted = request.GET.get("outcome", "")
+        after = request.GET.get("after", "")
+        outcome = wanted if wanted in BatchItem.Outcome.values else None
+        number = int(after) if after.isascii() and after.isdigit() and len(after) < 9 else 0
+        rows = items(batch, outcome=outcome, after=number, limit=ITEMS + 1)
+        context = {
+            "receipt": batch.receipt if viewer().reads_all else None,
+            "refused": refused,
+            "b": _Shown(progress_of([batch])[0]),
+            "rows": rows[:ITEMS],
+            "seen": shown_runs(rows),
+            "outcome": outcome or "",
+            "more": rows[ITEMS - 1].n if len(rows) > ITEMS else 0,
+            "not_done": _NOT_DONE,
+            "may_begin": batch.state == "draft" and acts.is_own(batch, by) and _may(batch.action, held),
+            "may_stop": batch.ended_at is None and acts.may_stop(batch, by, held),
+            "here": reverse("batch", args=[batch_id]),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class BatchAct(BatchPage):
+    """Starting or stopping one."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
+    http_method_names = ["post"]
+    verb: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, batch_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        service: Callable[..., Batch] = getattr(acts, self.verb)
+        held = roles(request.user)
+        acts.find(batch_id, person=request.user.pk, held=held)
+        try:
+            body = form.read(SteerBody)
+            service(batch_id, by=self.acting(request), held=held, justification=body.justification)
+        except DurableAgentsError as error:
+            return self.tell(request, batch_id, Refused(self.verb, error, form.kept))
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("batch", batch_id=batch_id)
+
+
+class BatchStarts(BatchAct):
+    verb, done = "begin", "It is started. That is on the record."
+
+
+class BatchStops(BatchAct):
+    verb, done = "stop", "Stopped: nothing more of it is done. It is on the record."

@@ -1,1 +1,0 @@
-"""Acts on many runs, as pages: what would become of it, how far it has come."""

@@ -1,0 +1,83 @@
+"""The page of acts on the fleet: draining a worker, declaring a host dead."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from pydantic import Field
+
+from ledger.errors import DurableAgentsError
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR
+from runs.models import Process
+from runs.services import fleet
+from runs.services.bodies import SteerBody
+from runs.services.fleet import DeadBody
+
+
+class _DrainForm(SteerBody):
+    """Which worker, and why."""
+
+    process: Annotated[UUID, Field(strict=False)]
+
+
+class FleetActsPage(Page):
+    """The workers and hosts that something can be said of."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    template = "fleet/acts.html"
+    section = "fleet"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
+        """The page; with why something was refused."""
+        workers = Process.objects.filter(kind="worker", ended_at=None, drain_asked_at=None).order_by("host", "pid")
+        named = fleet.declarable().order_by("host").values_list("host", flat=True).distinct()
+        context: dict[str, Any] = {
+            "workers": workers[:200],
+            "hosts": list(named[:200]),
+            "refused": refused,
+            "typed": dict(refused.typed) if refused is not None else {},
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class Drains(FleetActsPage):
+    """Draining a worker."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(_DrainForm)
+            fleet.drain(body.process, by=self.acting(request, prefer=(OPERATOR,)), justification=body.justification)
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("drain", error, form.kept))
+        messages.success(request, "It lets go of what it has, and ends. It is on the record.", extra_tags="ok")
+        return redirect("fleet")
+
+
+class Deaths(FleetActsPage):
+    """Declaring a host dead."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(DeadBody)
+            by = self.acting(request, prefer=(OPERATOR,))
+            count = fleet.declare_dead(body.host, by=by, justification=body.justification)
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("declare_dead", error, form.kept))
+        words = f"{count} process{'' if count == 1 else 'es'} on record as ended; their runs go on elsewhere."
+        messages.success(request, words, extra_tags="ok")
+        return redirect("fleet")

@@ -1,0 +1,140 @@
+"""What is halted and how it stands; setting a halt, lifting it in stages, lifting it."""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from ledger.errors import DurableAgentsError
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import OPERATOR, roles
+from ledger.web.seeing.viewers import viewer
+from runs.queries.halts import holding_and_halts, names
+from runs.services.halts import acts
+from runs.services.halts.acts import ALL_OF_IT, HaltBody, LiftBody, StageBody
+
+PAGE = 20
+KINDS = (
+    ("halt", "Halt", "Nothing begins in the scope; runs under way stop at their next step."),
+    ("quarantine", "Quarantine", "A tool or a version: as a halt, and no new run starts on the version."),
+    ("starts", "Stop new starts", "Of an agent: runs under way go on."),
+)
+SCOPES = (
+    ("all", "the whole installation"),
+    ("tag", "a tag"),
+    ("agent", "an agent"),
+    ("version", "a version"),
+    ("tool", "a tool"),
+    ("provider", "a provider"),
+)
+
+
+class HaltsPage(Page):
+    """What is halted now, and what was."""
+
+    template = "halts/halts.html"
+    section = "halts"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        return self.tell(request)
+
+    def tell(self, request: HttpRequest, refused: Refused | None = None, about: UUID | None = None) -> HttpResponse:
+        """The page; with what was refused, where it was typed."""
+        beyond = request.GET.get("beyond", "")
+        below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
+        now, found = holding_and_halts(limit=PAGE + 1, beyond=below)
+        past = [one for one in found[:PAGE] if one.is_lifted]
+        typed, may_act = dict(refused.typed) if refused else {}, OPERATOR in roles(request.user)
+        context: dict[str, Any] = {
+            "halts": now,
+            "past": past,
+            "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
+            "beyond": beyond,
+            "refused": refused,
+            "about": about,
+            "may_act": may_act,
+            "sees_all": viewer().sees_all,
+            "typed": typed if about is None else {},
+            "kinds": KINDS,
+            "scopes": SCOPES,
+            "all_of_it": ALL_OF_IT,
+            "names": names() if may_act else {},
+            "typed_there": typed,
+            "here": reverse("halts") if refused else "",
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class NewHalt(HaltsPage):
+    """Halting a scope."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        form = Sent(request)
+        try:
+            body = form.read(HaltBody, refuse=lambda text: text == "on")
+            acts.begin(body, by=self.acting(request, prefer=(OPERATOR,)))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("halt", error, form.kept))
+        messages.success(request, "It is halted: workers confirm below. It is on the record.", extra_tags="ok")
+        return redirect("halts")
+
+
+class HaltStages(HaltsPage):
+    """Lifting it for some, or taking that back."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, halt: UUID) -> HttpResponse:
+        form = Sent(request)
+        acts.find(halt)
+        try:
+            body = form.read(StageBody, share=_number, agents=_names, tags=_names, revision=_whole)
+            acts.stage(halt, body, by=self.acting(request, prefer=(OPERATOR,)))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("stage", error, form.kept), halt)
+        messages.success(request, "The halt says so now. It is on the record.", extra_tags="ok")
+        return redirect("halts")
+
+
+class HaltLiftings(HaltsPage):
+    """Lifting all of it."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, halt: UUID) -> HttpResponse:
+        form = Sent(request)
+        acts.find(halt)
+        try:
+            acts.lift(halt, form.read(LiftBody, revision=_whole), by=self.acting(request, prefer=(OPERATOR,)))
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("lift", error, form.kept), halt)
+        messages.success(request, "The halt is lifted. It is on the record.", extra_tags="ok")
+        return redirect("halts")
+
+
+def _number(text: str) -> Any:
+    """A share as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        return text
+
+
+def _whole(text: str) -> Any:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in map(str.strip, text.split(",")) if name]

@@ -1,1 +1,0 @@
-"""What all workers share, as pages show it. Known to the addresses."""

@@ -1,1 +1,0 @@
-"""Moving runs to another version of their agent, on a page of its own."""

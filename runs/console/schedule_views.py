@@ -1,0 +1,271 @@
+"""The form that sets a schedule, or sets one anew: what it is filled with, and what it asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Self
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.templatetags.console import tags as tags_of
+from ledger.web import strict_json
+from ledger.web.bodies import does_not_fit, fit, unstorable
+from ledger.web.cursors import closed, opened
+from ledger.web.page_base import Page
+from ledger.web.page_forms import Refused, Sent
+from ledger.web.roles import INTEGRATOR, OPERATOR, roles
+from ledger.web.seeing.payloads import HIDDEN
+from runs.console import budgets
+from runs.console import start_marks as marks
+from runs.engine.agents import registry
+from runs.models import Schedule
+from runs.queries.schedules import listed, newest
+from runs.services.bodies import ScheduleBody, SteerBody
+from runs.services.idempotency import KeyReused
+from runs.services.schedules import acts
+
+PLAIN = ("name", "agent", "cron", "zone", "missed", "overlap")
+SEEN = "seen"
+_FIELDS = (*PLAIN, "input", "tags", "token", SEEN, *budgets.beside())
+
+
+def empty() -> dict[str, str]:
+    """What the form for a new schedule holds."""
+    return {"zone": "UTC", "input": "{}"}
+
+
+def filled(schedule: Schedule) -> dict[str, str]:
+    """What the form holds that sets a schedule anew: the schedule as it is, and which state of it that was."""
+    texts = {name: str(getattr(schedule, name)) for name in PLAIN}
+    caps = schedule.budget if isinstance(schedule.budget, dict) else {}
+    typed = {f"budget.{name}": budgets.in_field(name, cap) for name, cap in caps.items() if name in budgets.AT_START}
+    return {
+        **texts,
+        **typed,
+        "tags": ", ".join(tags_of(schedule.tags)),
+        SEEN: schedule.updated_at.isoformat(),
+        "input": json.dumps(schedule.input, indent=2, ensure_ascii=False) if acts.reads(schedule) else "",
+    }
+
+
+def asked(form: Sent, before: Schedule | None = None) -> ScheduleBody:
+    """What the form asks for, as the API takes it. Caps that `before` has and the form has no fields for stay, and so
+    does one whose field shows what it showed. Raises InvalidInput, TooLarge."""
+    form.check(_FIELDS)
+    texts = form.texts
+    if problems := unstorable(texts):
+        raise does_not_fit(problems, "form")
+    found: dict[str, Any] = {name: texts[name] for name in PLAIN if texts.get(name)}
+    found["tags"] = [tag for tag in map(str.strip, texts.get("tags", "").split(",")) if tag]
+    if "input" in texts:
+        found["input"] = _json(texts["input"])
+    if caps := _caps(texts, before):
+        found["budget"] = caps
+    if problems := unstorable(found):
+        raise does_not_fit(problems, "form")
+    return fit(ScheduleBody, found, "form")
+
+
+def _caps(texts: Mapping[str, str], before: Schedule | None) -> dict[str, Any]:
+    had = before.budget if before is not None and isinstance(before.budget, dict) else {}
+    typed = budgets.at_start(texts)
+    same = {name: cap for name, cap in had.items() if texts.get(f"budget.{name}") == budgets.in_field(name, cap)}
+    return {name: cap for name, cap in had.items() if name not in budgets.AT_START} | typed | same
+
+
+def _json(text: str) -> Any:
+    """The input as it was typed. Raises InvalidInput, at the field."""
+    try:
+        return strict_json.loads(text.encode("utf-8", "replace"))
+    except strict_json.MalformedJSON as error:
+        problem = {"field": "input", "problem": f"is no JSON: {error}", "fix": 'such as {} or {"item": "chairs"}'}
+        raise InvalidInput("The input can't be read.", errors=[problem]) from None
+
+
+PAGE = 50
+_SETTERS = frozenset({OPERATOR, INTEGRATOR})
+MISSED = {"skip": "leave them out", "once": "start one run for all", "all": "start each, a hundred at most"}
+OVERLAP = {
+    "skip": "leave this one out",
+    "queue": "begin after it",
+    "replace": "cancel it and begin",
+    "allow": "begin beside it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On which terms a schedule starts runs, in words."""
+
+    missed: str
+    overlap: str
+    caps: list[str]
+    input: Any
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """What its row says; a word that there is not stands as it is."""
+        missed, overlap = MISSED.get(schedule.missed, schedule.missed), OVERLAP.get(schedule.overlap, schedule.overlap)
+        given = schedule.input if acts.reads(schedule) else HIDDEN
+        return cls(missed, overlap, budgets.told(schedule.budget), given)
+
+
+class SchedulesPage(Page):
+    """The schedules, newest first; a POST sets one."""
+
+    template = "runs/schedules.html"
+    section = "schedules"
+
+    def get(self, request: HttpRequest) -> HttpResponse:
+        changed = _uuid(request.GET.get("change", ""))
+        return self.tell(request, changing=None if changed is None else acts.find(changed))
+
+    def tell(
+        self,
+        request: HttpRequest,
+        refused: Refused | None = None,
+        at: UUID | None = None,
+        *,
+        changing: Schedule | None = None,
+        mark: UUID | None = None,
+    ) -> HttpResponse:
+        """The page; with what was refused, at the schedule that it was about. `changing` is the one that the form sets
+        anew, `mark` the one that the form has."""
+        beyond = opened(request.GET.get("beyond", ""))
+        found = newest(limit=PAGE + 1, beyond=beyond)
+        shown = found[:PAGE]
+        held, person = roles(request.user), request.user.pk
+        role = OPERATOR if OPERATOR in held else INTEGRATOR if INTEGRATOR in held else ""
+        is_refused = refused is not None and at is None
+        typed = refused.typed if refused is not None and is_refused else filled(changing) if changing else empty()
+        caps = budgets.BudgetForm(budgets.AT_START, data=typed)
+        if refused is not None and is_refused:
+            caps.mark(refused.error)
+        agents = [agent.graph_id for agent in registry.agents()]
+        if typed.get("agent") and typed["agent"] not in agents:
+            agents.append(typed["agent"])  # by its name alone, or a version that this process doesn't have
+        context: dict[str, Any] = {
+            "listed": [
+                (one, bool(role) and acts.may(one.schedule, role, person), Terms.of(one.schedule))
+                for one in listed(shown)
+            ],
+            "more": closed(shown[-1].created_at, shown[-1].id) if len(found) > PAGE else "",
+            "is_from_start": beyond is None,
+            "refused": refused,
+            "refused_at": at,
+            "may_set": bool(role) and (changing is None or acts.may(changing, role, person)),
+            "agents": agents,
+            "missed": MISSED,
+            "overlaps": OVERLAP,
+            "typed": typed,
+            "caps": caps,
+            "changing": changing,
+            "token": marks.token_of(request, mark or marks.new_mark()),
+        }
+        return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+class NewSchedule(SchedulesPage):
+    """Setting one. The same form sent twice sets one."""
+
+    allowed: ClassVar[frozenset[str]] = _SETTERS
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest) -> HttpResponse:
+        return self._set(request, None)
+
+    def _set(self, request: HttpRequest, schedule: Schedule | None) -> HttpResponse:
+        form = Sent(request)
+        mark = marks.mark_in(request, form.texts.get("token", ""))
+        try:
+            body, seen = asked(form, schedule), _moment(form.texts.get(SEEN, ""))
+            if mark is None or (schedule is not None and seen is None):
+                raise marks.NotOurForm("set", "look whether it stands in the list above")
+            by = self.acting(request, prefer=(OPERATOR, INTEGRATOR))
+            told = [body.model_dump(mode="json"), None if schedule is None else str(schedule.id)]
+            marks.do_once(request, mark, told, lambda: self._act(body, schedule, seen, by).id)
+        except KeyReused:
+            return self.tell(request, Refused("set", FormUsed(), form.kept), changing=schedule)
+        except DurableAgentsError as error:
+            return self.tell(request, Refused("set", error, form.kept), changing=schedule, mark=mark)
+        messages.success(request, "The schedule is set. It is on the record.", extra_tags="ok")
+        return redirect("schedules")
+
+    def _act(self, body: ScheduleBody, schedule: Schedule | None, seen: datetime | None, by: Actor) -> Schedule:
+        if schedule is None:
+            return acts.create(body, by=by)
+        return acts.change(schedule.id, body, by=by, seen=seen)
+
+
+class ScheduleChanges(NewSchedule):
+    """Setting one anew, all of it, as it was seen."""
+
+    def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:  # type: ignore[override]
+        return self._set(request, acts.find(schedule_id))
+
+
+class FormUsed(DurableAgentsError):
+    """The form was sent before, with other values."""
+
+    status, code, title = 409, "form-used", "This form was used"
+
+    def __init__(self) -> None:
+        super().__init__("This form has set a schedule before, with other values. Look at the list; then send it anew.")
+
+
+def _moment(text: str) -> datetime | None:
+    """The time that stands in a form of ours; None where it is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def _uuid(text: str) -> UUID | None:
+    """The schedule that the page's address names; None where it names none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+class ScheduleAct(SchedulesPage):
+    """One thing that a person does to a schedule. Which ones they may, the schedule says."""
+
+    allowed: ClassVar[frozenset[str]] = _SETTERS
+    http_method_names = ["post"]
+    verb: ClassVar[str] = ""
+    done: ClassVar[str] = ""
+
+    def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:
+        form = Sent(request)
+        service: Callable[..., Schedule] = getattr(acts, self.verb)
+        try:
+            body = form.read(SteerBody)
+            by = self.acting(request, prefer=(OPERATOR, INTEGRATOR))
+            service(schedule_id, by=by, justification=body.justification)
+        except DurableAgentsError as error:
+            return self.tell(request, Refused(self.verb, error, form.kept), schedule_id)
+        messages.success(request, self.done, extra_tags="ok")
+        return redirect("schedules")
+
+
+class SchedulePauses(ScheduleAct):
+    verb, done = "pause", "The schedule is paused. It is on the record."
+
+
+class ScheduleResumptions(ScheduleAct):
+    verb, done = "resume", "The schedule goes on. It is on the record."
+
+
+class ScheduleDeletions(ScheduleAct):
+    verb, done = "delete", "The schedule is taken away. It is on the record."

@@ -1,1 +1,0 @@
-"""Settling an unknown outcome in the console: its forms."""

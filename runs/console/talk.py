@@ -1,0 +1,136 @@
+"""What a message has come to, for people: a word and a tone for each outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from ledger.errors import DurableAgentsError
+from ledger.web.roles import INTEGRATOR, OPERATOR
+from ledger.web.seeing.payloads import HIDDEN
+from runs.console.forms.form import Beside, Bound, SchemaForm
+from runs.engine.agents import Agent
+from runs.engine.messages import Message as Declared
+from runs.engine.messages import View
+from runs.models import ENDED, Message, Run
+from runs.services.messages.recorded import Told, told_of
+
+
+class Outcome(NamedTuple):
+    """A chip."""
+
+    tone: str
+    words: str
+
+
+OUTCOMES = {
+    "": Outcome("wait", "waits for its answer"),
+    "answered": Outcome("ok", "answered"),
+    "refused": Outcome("hold", "refused"),
+    "failed": Outcome("bad", "failed"),
+    "ended": Outcome("hold", "not answered: the run ended first"),
+}
+
+
+def outcome_of(name: str) -> Outcome:
+    """A damaged row may name one that there is not."""
+    return OUTCOMES.get(name, Outcome("bad", name))
+
+
+SHOWN = 20
+SENDERS = (OPERATOR, INTEGRATOR)
+_BESIDE = {"sent_id": Beside()}
+
+
+@dataclass(frozen=True)
+class NotSent:
+    """A message that was not taken: what was typed, and why."""
+
+    name: str
+    data: Mapping[str, Any]
+    error: DurableAgentsError
+
+
+@dataclass
+class Asking:
+    """One message as a form. The fields' names begin with the message's own, so that a page may hold several."""
+
+    declared: Declared
+    form: SchemaForm
+    sent_id: str
+    wrong: NotSent | None = None
+
+    @property
+    def fields(self) -> list[Bound]:
+        return [inner for root in self.form.roots for inner in root.children or [root]]
+
+    @property
+    def above(self) -> list[str]:
+        """What is wrong with the request as a whole."""
+        groups = (root for root in self.form.roots if root.children)
+        return [*self.form.non_field_errors(), *(words for root in groups for words in root.errors)]
+
+
+@dataclass
+class Talk:
+    """The panel; false where there is nothing to show."""
+
+    told: list[Told] = field(default_factory=list)
+    more: int = 0
+    forms: list[Asking] = field(default_factory=list)
+    views: list[View] = field(default_factory=list)
+    has_ended: bool = False
+
+    @property
+    def shown(self) -> list[tuple[Told, Outcome]]:
+        """Each with its chip."""
+        return [(told, outcome_of(told.row.outcome)) for told in self.told]
+
+    def __bool__(self) -> bool:
+        return bool(self.told or self.forms or self.views)
+
+
+def talk_of(
+    run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, is_read: bool = True
+) -> Talk:
+    """What somebody with these roles sees, and may send; what was said, for whoever reads the run's payloads."""
+    total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
+    rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []
+    may = run.state not in ENDED and bool({*SENDERS} & {*held})
+    declared = list(agent.messages.values()) if agent is not None else []
+    forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]
+    views = list(agent.views.values()) if agent is not None else []
+    told = [one if is_read else _hidden(one) for one in told_of(rows, is_head=True)]
+    return Talk(told, total - len(rows), forms, views, run.state in ENDED)
+
+
+def _hidden(told: Told) -> Told:
+    hidden = replace(told.hidden, body=HIDDEN)
+    return hidden if told.answer is None else replace(hidden, answer=HIDDEN)
+
+
+def _asking(declared: Declared, wrong: NotSent | None) -> Asking:
+    if wrong is None:
+        return Asking(declared, SchemaForm(_schema(declared), beside=_BESIDE), str(uuid4()))
+    form = SchemaForm(_schema(declared), data=wrong.data, beside=_BESIDE)
+    form.mark(wrong.error, within="body", root=_name(declared))
+    return Asking(declared, form, str(wrong.data.get("sent_id") or uuid4()), wrong)
+
+
+def _name(declared: Declared) -> str:
+    return f"m-{declared.name}"
+
+
+def _schema(declared: Declared) -> dict[str, Any]:
+    """The request's schema below a name of its own."""
+    schema = dict(declared.takes.model_json_schema())
+    definitions = schema.pop("$defs", {})
+    name = _name(declared)
+    return {"type": "object", "properties": {name: schema}, "required": [name], "$defs": definitions}
+
+
+def request_of(declared: Declared, data: Mapping[str, Any]) -> Any:
+    """The request that a form, as it was sent, stands for. Raises InvalidInput."""
+    return SchemaForm(_schema(declared), data=data, beside=_BESIDE).document().get(_name(declared), {})

@@ -1,0 +1,144 @@
+"""The cache of reads in PostgreSQL. Nothing waits for it and nothing depends on it: what the database doesn't answer at
+once is read, what it doesn't take is dropped, and a row that is damaged or not ours is a miss that is logged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from django.db import connection
+from psycopg_pool import PoolTimeout
+
+from ledger.chain import microseconds
+from ledger.codec import pack, unpack
+from ledger.codes import is_rows_code, row_code
+from ledger.errors import first_line
+from ledger.keys import code_key
+from runs.engine.content.reads import KeptRead
+from runs.journal.libpq import Pool
+from runs.models.releases import coded
+
+log = logging.getLogger("runs.journal.reads")
+
+TABLE = "cached_read"
+PATIENCE_SECONDS = 2.0
+# Of the whole cache. What expires first goes first.
+MOST_ROWS = 20_000
+MOST_BYTES = 256 * 1024 * 1024
+_BATCH = 500
+_MOST_WAITING = 200
+_FIND = """
+    SELECT tool, run_id, slot, at, expires_at, sealed, code FROM runs_cachedread
+    WHERE key = %s AND expires_at > clock_timestamp()"""
+_KEEP = """
+    INSERT INTO runs_cachedread (key, tool, run_id, slot, at, expires_at, size, sealed, code)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+    ON CONFLICT (key) DO UPDATE SET tool = excluded.tool, run_id = excluded.run_id, slot = excluded.slot,
+        at = excluded.at, expires_at = excluded.expires_at, size = excluded.size, sealed = excluded.sealed,
+        code = excluded.code
+    WHERE runs_cachedread.at < excluded.at OR runs_cachedread.expires_at <= clock_timestamp()"""
+_FORGET_DUE = """
+    DELETE FROM runs_cachedread WHERE key IN (
+        SELECT key FROM runs_cachedread WHERE expires_at <= statement_timestamp()
+        ORDER BY expires_at LIMIT %s FOR UPDATE SKIP LOCKED)"""
+_FORGET_MOST = """
+    DELETE FROM runs_cachedread WHERE key IN (
+        SELECT key FROM (
+            SELECT key, row_number() OVER w AS n, sum(size) OVER w AS bytes FROM runs_cachedread
+            WINDOW w AS (ORDER BY expires_at DESC, key)
+        ) AS each WHERE n > %s OR bytes > %s)"""
+
+
+class ReadCache:
+    """One worker's way to it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._keeping: set[asyncio.Task[None]] = set()
+
+    async def find(self, key: bytes) -> KeptRead | None:
+        """What is kept under a key and not too old; None for anything that isn't surely ours."""
+        row = await self._quickly(self._row(key))
+        if row is None:
+            return None
+        tool, run_id, slot, at, expires_at, sealed, code = row
+        said = coded(key, tool, str(run_id), slot, microseconds(at), microseconds(expires_at), sealed)
+        try:
+            if is_rows_code(code_key(), TABLE, said, bytes(code)):
+                return KeptRead(unpack(sealed), at, str(run_id), slot)
+            problem = "it was not written with this installation's key, or was changed"
+        except ValueError as error:
+            problem = str(error)
+        log.warning("what the cache has of %s, read by run %s, is not taken: %s", tool, run_id, problem)
+        return None
+
+    def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
+        """Take it along; the caller goes on. From the loop's own thread."""
+        if len(self._keeping) >= _MOST_WAITING:
+            return
+        task = asyncio.create_task(self._keep(key, tool, kept, kept.at + lifetime))
+        self._keeping.add(task)
+        task.add_done_callback(self._keeping.discard)
+
+    async def settle(self) -> None:
+        """Wait until everything that was to be kept is, or was dropped."""
+        await asyncio.gather(*self._keeping, return_exceptions=True)
+
+    async def _keep(self, key: bytes, tool: str, kept: KeptRead, expires_at: datetime) -> None:
+        sealed = pack(kept.result) or pack([]) or b""
+        said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
+        values = [
+            key,
+            tool,
+            UUID(kept.run_id),
+            kept.slot,
+            kept.at,
+            expires_at,
+            len(sealed),
+            sealed,
+            row_code(code_key(), TABLE, said),
+        ]
+        await self._quickly(self._execute(values))
+
+    async def _row(self, key: bytes) -> tuple[Any, ...] | None:
+        async with self._pool.connection() as link:
+            return await (await link.execute(_FIND, [key])).fetchone()
+
+    async def _execute(self, values: list[Any]) -> None:
+        async with self._pool.connection() as link:
+            await link.execute(_KEEP, values)
+
+    async def _quickly(self, asking: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await asyncio.wait_for(asking, PATIENCE_SECONDS)
+        except (psycopg.Error, OSError, PoolTimeout, TimeoutError) as error:
+            log.warning("the cache of reads was not to be had (%s)", first_line(error))
+            return None
+
+
+def retire() -> int:
+    """Forget what is too old, a batch at a time, and what is more than may be kept. Returns how many rows."""
+    count = 0
+    with connection.cursor() as cursor:
+        while True:
+            cursor.execute(_FORGET_DUE, [_BATCH])
+            count += cursor.rowcount
+            if cursor.rowcount < _BATCH:
+                break
+        cursor.execute(_FORGET_MOST, [MOST_ROWS, MOST_BYTES])
+        return count + int(cursor.rowcount)
+
+
+def forget(*, run_id: UUID | None = None, tool: str = "") -> int:
+    """Forget what a run's calls read, or what a tool did, or all of it. Returns how many rows."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "DELETE FROM runs_cachedread WHERE (%s::uuid IS NULL OR run_id = %s) AND (%s = '' OR tool = %s)",
+            [run_id, run_id, tool, tool],
+        )
+        return int(cursor.rowcount)

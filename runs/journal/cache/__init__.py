@@ -1,1 +1,0 @@
-"""What pure tools read lately, kept for others: beside the record. Workers come in, and whoever forgets."""

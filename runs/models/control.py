@@ -1,0 +1,277 @@
+"""One act on many runs: who wants it, on which runs exactly, and what became of each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pgtrigger
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+
+from ledger.chain import microseconds
+from ledger.models import Coded, Json, append_only
+from runs.engine.canonical import as_hashed
+
+
+class Given(Json):
+    """What somebody sent, number for number. jsonb writes 1e22 out as an integer; nobody could have sent one so large,
+    so what comes back as one was a float."""
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        return as_hashed(super().from_db_value(value, expression, connection))
+
+
+class Batch(Coded):
+    """An act on many runs, as somebody asked for it. The selection is frozen when it is made. Its code covers all that
+    a worker goes by, so that a row which nobody with the installation's key wrote moves no run."""
+
+    TABLE = "batch"
+
+    id = models.UUIDField(primary_key=True)
+    action = models.TextField()
+    said = Json(default=dict, help_text="What the act says besides its reason; of a receipt its digest.")
+    receipt = Given(null=True, help_text="What happened, of a reconcile: until it is over.")
+    justification = models.TextField()
+    chosen = Json(help_text="How the runs were chosen: the filter, or that they were named.")
+    total = models.IntegerField()
+    digest = models.TextField(help_text="SHA-256 of the ids of its runs, in their order.")
+    forecast = Json(default=dict, help_text="What would become of them, as of when it was made.")
+    by = models.TextField()
+    person = models.BigIntegerField(null=True)
+    auth = models.TextField(blank=True)
+    address = models.TextField(blank=True)
+    made_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    stopped_at = models.DateTimeField(null=True)
+    stopped_by = models.TextField(blank=True, default="")
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["-made_at", "-id"], name="runs_batch_newest"),
+            models.Index(fields=["person", "-made_at", "-id"], name="runs_batch_of_person"),
+            models.Index(
+                fields=["started_at"],
+                condition=models.Q(started_at__isnull=False, ended_at__isnull=True),
+                name="runs_batch_under_way",
+            ),
+        ]
+        triggers = [
+            # What is over is over, whoever has which rights: nobody lets it go on by what its row once said.
+            pgtrigger.Protect(
+                name="is_over_once", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.id}"
+
+    @property
+    def state(self) -> str:
+        """draft, running, stopped or done."""
+        if self.ended_at is not None:
+            return "stopped" if self.stopped_at is not None else "done"
+        return "draft" if self.started_at is None else "running"
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers: everything but the forecast, by which nothing goes."""
+        moments = ("made_at", "started_at", "stopped_at", "ended_at")
+        names = ("action", "said", "justification", "chosen", "total", "digest", "by", "person", "auth", "address")
+        return {
+            "id": str(self.pk),
+            **{name: getattr(self, name) for name in (*names, "stopped_by")},
+            **{name: None if (at := getattr(self, name)) is None else microseconds(at) for name in moments},
+        }
+
+
+class BatchItem(models.Model):
+    """One run of it, and what became of that: nothing yet, done, refused (and why), or failed."""
+
+    class Outcome(models.TextChoices):
+        DONE = "done"
+        REFUSED = "refused"
+        FAILED = "failed"
+
+    id = models.BigAutoField(primary_key=True)
+    batch = models.ForeignKey(Batch, on_delete=models.PROTECT, related_name="items", db_index=False)
+    n = models.IntegerField()
+    run_id = models.UUIDField(help_text="Of one that there isn't, or that nobody may see, it says so.")
+    wait_id = models.UUIDField(null=True, help_text="Of a reconcile: the one unknown outcome that it had then.")
+    outcome = models.TextField(choices=Outcome.choices, blank=True, default="", db_default="")
+    code = models.TextField(blank=True, default="", db_default="")
+    why = models.TextField(blank=True, default="", db_default="")
+    tries = models.SmallIntegerField(default=0, db_default=0, help_text="How often the database didn't let it be done.")
+    at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["batch", "run_id"], name="runs_batchitem_once"),
+            models.UniqueConstraint(fields=["batch", "n"], name="runs_batchitem_place"),
+        ]
+        indexes = [
+            models.Index(fields=["batch", "n"], condition=models.Q(outcome=""), name="runs_batchitem_left"),
+            models.Index(fields=["batch", "outcome", "n"], name="runs_batchitem_by_outcome"),
+            models.Index(fields=["run_id"], name="runs_batchitem_of_run"),
+        ]
+        triggers = [
+            # What has become of a run stands, whoever has which rights: nothing is done to it a second time.
+            pgtrigger.Protect(name="comes_once", operation=pgtrigger.Update, condition=~pgtrigger.Q(old__outcome=""))
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.batch_id} {self.n}"
+
+
+PLACES = 10_000
+# Since when a run that is put aside wants driving: in a time that never comes, out of every claim's sight.
+NEVER = datetime(9000, 1, 1, tzinfo=UTC)
+
+
+class Halt(Coded):
+    """One row of the record: a halt as it was set (number 0), then each time something else was said of it. `opens`
+    proves that it may follow on the row before; `lock` is what its own successor has to open."""
+
+    TABLE = "halt"
+
+    class Kind(models.TextChoices):
+        HALT = "halt"
+        QUARANTINE = "quarantine"
+        STARTS = "starts"
+
+    class Scope(models.TextChoices):
+        ALL = "all"
+        TAG = "tag"
+        AGENT = "agent"
+        VERSION = "version"
+        TOOL = "tool"
+        PROVIDER = "provider"
+
+    class Stage(models.TextChoices):
+        WHOLE = "whole"
+        STAGED = "staged"
+        LIFTED = "lifted"
+
+    id = models.BigAutoField(primary_key=True)
+    halt = models.UUIDField()
+    n = models.IntegerField()
+    kind = models.TextField(choices=Kind.choices)
+    scope = models.TextField(choices=Scope.choices)
+    key = models.TextField(blank=True)
+    refuses = models.BooleanField(help_text="New starts are refused, and not only kept waiting.")
+    stage = models.TextField(choices=Stage.choices)
+    share = models.IntegerField(help_text="How many of 10,000 runs it lets through.")
+    agents = ArrayField(models.TextField(), help_text="Whose runs it lets through.")
+    tags = ArrayField(models.TextField(), help_text="Runs with one of these it lets through.")
+    by = models.TextField()
+    why = models.TextField()
+    at = models.DateTimeField()
+    opens = models.BinaryField(max_length=32, null=True)
+    lock = models.BinaryField(max_length=32, null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["halt", "n"], name="runs_halt_row_once"),
+            models.CheckConstraint(condition=models.Q(share__gte=0, share__lt=PLACES), name="runs_halt_share"),
+        ]
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"{self.scope} {self.key}".strip()
+
+    def coded(self) -> dict[str, Any]:
+        """What the code covers: everything that the row says."""
+        return {
+            "halt": str(self.halt),
+            "n": self.n,
+            "kind": str(self.kind),
+            "scope": str(self.scope),
+            "key": self.key,
+            "refuses": self.refuses,
+            "stage": str(self.stage),
+            "share": self.share,
+            "agents": list(self.agents),
+            "tags": list(self.tags),
+            "by": self.by,
+            "why": self.why,
+            "at": microseconds(self.at),
+            "opens": bytes(self.opens or b"").hex(),
+            "lock": bytes(self.lock or b"").hex(),
+        }
+
+
+class HaltNow(models.Model):
+    """A halt that holds, as the last row of its record says. The record's trigger keeps it; nobody else may."""
+
+    halt = models.UUIDField(primary_key=True)
+    id = models.BigIntegerField(help_text="The row of the record.")
+    n = models.IntegerField()
+    kind = models.TextField()
+    scope = models.TextField()
+    key = models.TextField()
+    refuses = models.BooleanField()
+    is_staged = models.BooleanField()
+    share = models.IntegerField()
+    agents = ArrayField(models.TextField())
+    tags = ArrayField(models.TextField())
+    by = models.TextField(help_text="Who set it.")
+    why = models.TextField()
+    since = models.DateTimeField()
+
+
+class HaltSeen(models.Model):
+    """What a worker says of a row of the record: it begins nothing in its scope any more, and this is what it still has
+    under way there."""
+
+    pk = models.CompositePrimaryKey("line", "worker")
+    line = models.BigIntegerField(help_text="The row of the record.")
+    worker = models.UUIDField()
+    seen_at = models.DateTimeField()
+    confirmed_at = models.DateTimeField(null=True, help_text="Its runs stand still but for calls in flight.")
+    running = models.IntegerField(help_text="Runs in its scope that have not come to their next step.")
+    calls = models.JSONField(help_text="Calls in flight: run, slot, what, since, timeout.")
+    told_at = models.DateTimeField()
+
+
+class Held(models.Model):
+    """A run that is put aside: it wants driving, and a halt keeps it from that. `seen` is the row of the record that it
+    was last held against; `keys` what it was about to call, where the halt isn't of all of it."""
+
+    run_id = models.UUIDField(primary_key=True)
+    halt = models.UUIDField()
+    seen = models.BigIntegerField()
+    keys = ArrayField(models.TextField(), null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["seen"], name="runs_held_seen")]
+
+
+class Stood(models.Model):
+    """Up to when the time in which a run stood still is in a deadline of its: of a wait, or of the run itself."""
+
+    id = models.UUIDField(primary_key=True, help_text="The wait's, or the run's.")
+    run_id = models.UUIDField()
+    at = models.DateTimeField(help_text="When it was counted: what comes after was put off by way of precaution.")
+    until = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["until"], name="runs_stood_until")]
+
+
+class PolicyRevision(models.Model):
+    """The policies in force from here on. The newest counts: an intent that was judged by another one is refused
+    (runs/sql/policies.sql). `live` is how many there are, `policies` a digest of which. Append-only."""
+
+    revision = models.BigIntegerField(primary_key=True)
+    live = models.IntegerField()
+    policies = models.TextField()
+    set_by = models.TextField()
+    at = models.DateTimeField()
+    code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
+
+    class Meta:
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"policies {self.revision}"

@@ -1,0 +1,123 @@
+"""The runs that a filter finds now, for an act on all of them: as its list shows them, to whoever looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count
+
+from ledger.errors import InvalidInput
+from ledger.web.cursors import Place
+from runs import search, seen
+from runs.models import Batch, BatchItem
+from runs.queries.run_list import Filters, ids_of, stretch
+from runs.services.bulk.acts import MOST_RUNS, BatchBody, ChoiceBody, sees_all
+
+_AT_ONCE = 1000
+_MOST_LOOKS = 50  # into what attributes find
+
+
+def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
+    """Which runs somebody means, one more than are taken where there are more; and how they were chosen, for the
+    record. Raises InvalidInput."""
+    if body.filter is None:
+        return list(body.runs or []), {"runs": len(body.runs or [])}
+    return found(body.filter), {"filter": {name: value for name, value in body.filter.model_dump().items() if value}}
+
+
+def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
+    """All runs that fit, newest first. Raises InvalidInput for a filter that nobody can read: a list would show all
+    there, and an act would be done to all; and for words that may be of more runs than a search looks at."""
+    filters = Filters.of(choice.model_dump())
+    misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
+    if misread:
+        problems = [
+            {"field": f"filter.{name}", "problem": "not known", "fix": "as the list has it"} for name in misread
+        ]
+        raise InvalidInput(f"The filter can't be read: {', '.join(misread)}.", errors=problems)
+    if filters.found.is_cut:
+        fix = "look for an attribute instead, or name the runs"
+        raise InvalidInput(
+            f"A search looks at {search.MOST:,} runs, and more may fit.",
+            errors=[{"field": "filter.q", "problem": "may fit more runs than a search looks at", "fix": fix}],
+        )
+    if filters.sought is not None:
+        return _by_attributes(filters, most)
+    if filters.q:
+        return [one.id for one in filters.found.matches if not filters.states or one.state in filters.states][:most]
+    return ids_of(filters, most)
+
+
+def _by_attributes(filters: Filters, most: int) -> list[UUID]:
+    sought, cursor, ids = filters.sought, "", list[UUID]()
+    assert sought is not None
+    for _ in range(_MOST_LOOKS):
+        some = stretch(filters, sought, limit=min(_AT_ONCE, most - len(ids)), cursor=cursor)
+        if some is None:
+            break
+        ids += [run.pk for run in some.runs]
+        cursor = some.following
+        if not cursor or len(ids) >= most:
+            return ids
+    fix = "narrow it, by state or agent"
+    raise InvalidInput(
+        "Too much would have to be looked through.",
+        errors=[{"field": "filter", "problem": "finds too slowly", "fix": fix}],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A batch, and how many of its runs came to what. `left` is what nothing has become of: yet, or ever where it was
+    stopped."""
+
+    batch: Batch
+    done: int
+    refused: int
+    failed: int
+
+    @property
+    def left(self) -> int:
+        return self.batch.total - self.done - self.refused - self.failed
+
+    @property
+    def percent(self) -> int:
+        return 100 * (self.batch.total - self.left) // max(self.batch.total, 1)
+
+
+def progress_of(batches: Iterable[Batch]) -> list[Progress]:
+    """How far each has come, in one query."""
+    batches = list(batches)
+    counted: dict[UUID, dict[str, int]] = {batch.pk: {} for batch in batches}
+    rows = BatchItem.objects.filter(batch_id__in=list(counted)).exclude(outcome="")
+    for batch_id, outcome, number in rows.values_list("batch_id", "outcome").annotate(number=Count("id")):
+        counted[batch_id][outcome] = number
+    return [
+        Progress(batch, *(counted[batch.pk].get(outcome, 0) for outcome in ("done", "refused", "failed")))
+        for batch in batches
+    ]
+
+
+def newest(*, person: int | None, held: frozenset[str], limit: int, beyond: Place | None = None) -> list[Batch]:
+    """Those that somebody may see, newest first."""
+    batches = Batch.objects.all() if sees_all(held) else Batch.objects.filter(person=person)
+    if beyond is not None:
+        at, batch_id = beyond
+        batches = batches.filter(made_at__lte=at).exclude(made_at=at, id__gte=batch_id)
+    return list(batches.order_by("-made_at", "-id")[:limit])
+
+
+def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: int) -> list[BatchItem]:
+    """What became of its runs, in their order: of all, or of those with an outcome (empty: of none yet)."""
+    rows = batch.items.filter(n__gt=after)
+    if outcome is not None:
+        rows = rows.filter(outcome=outcome)
+    return list(rows.order_by("n")[:limit])
+
+
+def shown_runs(rows: Iterable[BatchItem]) -> frozenset[UUID]:
+    """Those of their runs that whoever looks sees."""
+    return seen.among(row.run_id for row in rows)

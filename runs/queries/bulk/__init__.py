@@ -1,1 +1,0 @@
-"""Which runs an act on many is for, and how far it has come."""

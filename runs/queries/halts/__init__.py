@@ -1,1 +1,0 @@
-"""What is halted: which halt a run is under (`of_runs`), and how the halts themselves stand (`standing`)."""

@@ -1,0 +1,251 @@
+"""What somebody says who lets a run go on and hands it something: the API's bodies, and the console's forms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+from django.db import transaction
+from pydantic import Field
+
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import justified, locked_head
+from ledger.errors import Busy, DurableAgentsError, InvalidInput, RecordDamaged, TooLarge
+from ledger.models import Event, Head
+from ledger.web.bodies import Strict
+from runs.engine.agents import Agent
+from runs.engine.errors import JournalBroken, brief
+from runs.engine.injecting import Misfit, Patched, Standing, Unfit, patched, stood
+from runs.journal.digests import hasher
+from runs.models import Run, State, Wait
+from runs.services import authority, lifecycle
+from runs.services.allowed import stand_of, why_not
+from runs.services.bodies import SteerRunBody
+from runs.services.command import Act, refusal
+from runs.services.lifecycle import find
+from runs.services.messages.recorded import agent_of
+from runs.services.migrating.aside import SECONDS, NotDone, aside
+from runs.services.migrating.looking import standing_of
+
+MOST_BYTES = 64 * 1024
+MOST_LETTERS = 8000
+_PATCH = "A JSON merge patch (RFC 7396) of the state, which has to fit the agent's own schema."
+_MESSAGE = "Words for the models that the run's node asks; they are marked as a person's."
+Patch = Annotated[dict[str, Any], Field(description=_PATCH)]
+Message = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description=_MESSAGE)]
+
+
+class Seen(Strict):
+    """The state of the run that somebody looked at: its last event, and that one's hash. Another one by now: refused
+    (409)."""
+
+    seq: Annotated[int, Field(ge=1)]
+    head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class LookBody(Strict):
+    """What would it make of the run? Nothing is changed."""
+
+    patch: Patch | None = None
+    message: Message | None = None
+
+
+class ContextBody(LookBody):
+    """What is handed to the run, by an operator who saw it so: `patch`, `message` or both."""
+
+    seen: Seen
+
+
+class GoOnBody(SteerRunBody):
+    """Let a run go on; an operator may hand it something."""
+
+    context: ContextBody | None = Field(default=None, description="What is handed to the run; for operators.")
+
+
+ACTION = "inject"
+
+
+class CanNotTake(DurableAgentsError):
+    """Nothing can be handed to the run where it stands; `reason` names why."""
+
+    status, code, title = 409, "context-refused", "Nothing can be handed to the run"
+
+    def __init__(self, run_id: UUID, reason: str, why: str) -> None:
+        super().__init__(f"Nothing can be handed to run {run_id}: {why}.", reason=reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where a run stands with `seq` as its last event, of the hash `head`; and what a patch makes of its state, where
+    there is one."""
+
+    run: Run
+    seq: int
+    head: str
+    agent: Agent
+    stands: Standing
+    made: Patched | None = None
+    message: str = ""
+
+
+def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | None = None) -> Look:
+    """What it would make of a run. Raises NotFound, InvalidInput, TooLarge, CanNotTake, IllegalTransition,
+    RecordDamaged, Busy, UnknownAgent, UnknownVersion."""
+    with transaction.atomic():
+        run = find(run_id)
+        head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # which says what is missing
+        must_stand_still(run, head)
+        agent = agent_of(run)
+        try:
+            created, stands, earlier, seq, is_asked = standing_of(run, head.seq)
+        except JournalBroken as broken:
+            raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
+    if is_asked:
+        raise CanNotTake(run_id, "undoing", "it is to undo its effects, and ends then")
+    if seq != head.seq:
+        raise Busy("The run has moved on while it was looked at")
+
+    def work() -> Standing:
+        return asyncio.run(stood(agent, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
+
+    try:
+        found = aside(work, f"looking at run {run.pk}")
+    except NotDone as no:
+        raise _not_looked(run_id, agent, no) from no
+    made = None if patch is None else _made(agent, found, patch)
+    if message is not None:
+        _must_be_heard(run_id, agent, found)
+    return Look(run, head.seq, bytes(head.chain).hex(), agent, found, made, message or "")
+
+
+def must_stand_still(run: Run, head: Head) -> None:
+    """Raises IllegalTransition where the run's state doesn't allow that anything is handed to it."""
+    is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
+    kinds = [Wait.Kind.OPERATOR] if is_stopped else []
+    stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds)
+    if run.state not in State.values:
+        raise refusal(_IN_WORDS, run, "")
+    if (hint := why_not(ACTION, stand)) is not None:
+        raise refusal(_IN_WORDS, run, hint)
+
+
+_IN_WORDS = "take what somebody hands to it"
+
+
+def _not_looked(run_id: UUID, agent: Agent, no: NotDone) -> DurableAgentsError:
+    if no.code == "busy":
+        return Busy(f"Another run was tried for more than {SECONDS:g} s")
+    if isinstance(no.broke, Unfit):
+        return CanNotTake(run_id, no.broke.code, str(no.broke))
+    if no.broke is None:
+        return CanNotTake(run_id, "too_slow", f"{agent.graph_id} took more than {SECONDS:g} s to do its visit again")
+    return CanNotTake(run_id, "broke", f"{agent.graph_id} broke when it did the visit again: {brief(no.broke)}")
+
+
+def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
+    size = len(json.dumps(patch, ensure_ascii=False).encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise TooLarge("patch", MOST_BYTES)
+    try:
+        return patched(agent.state, agent.schema_version, found.state, patch)
+    except Misfit as error:
+        errors = [{"field": f"context.{field}", "problem": what, "fix": fix} for field, what, fix in error.problems]
+        first = errors[0]
+        raise InvalidInput(
+            f"The patch does not fit the state of {agent.graph_id}: {first['field']} {first['problem']}.", errors=errors
+        ) from error
+
+
+def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
+    """Words for models need somebody who hears them."""
+    if not agent.assistants:
+        raise CanNotTake(run_id, "no_models", f"{agent.graph_id} asks no models, so nobody would hear a message")
+    if found.is_between:
+        why = "it has not entered its next node yet, and a message is for the models of one: resume it first"
+        raise CanNotTake(run_id, "no_node", why)
+
+
+_MOST_TOLD = 20
+_GO_ON: Mapping[str, Callable[..., Run]] = {"resume": lifecycle.resume, "retry": lifecycle.retry}
+
+
+class Moved(DurableAgentsError):
+    """The run is not in the state any more that somebody looked at."""
+
+    status, code, title = 409, "state-moved", "The run has moved on"
+
+    def __init__(self, run_id: UUID, seen: Seen, seq: int) -> None:
+        at_seen = Event.objects.filter(run_id=run_id, seq=seen.seq).values_list("hash", flat=True).first()
+        if at_seen is None or bytes(at_seen).hex() != seen.head:
+            what = f"event {seen.seq} with that hash is none of its journal"
+            moved: list[dict[str, Any]] = []
+        else:
+            rows = Event.objects.filter(run_id=run_id, seq__gt=seen.seq).order_by("seq").values("seq", "kind", "at")
+            moved = [row | {"at": row["at"].isoformat()} for row in rows[:_MOST_TOLD]]
+            told = ", ".join(f"{row['kind']} (event {row['seq']})" for row in moved)
+            what = f"since then came {told}" if told else "what you looked with stood otherwise"
+        super().__init__(
+            f"Run {run_id} was looked at as of event {seen.seq}, and its journal ends at event {seq}: {what}. Nothing "
+            "was done: look again.",
+            seq=seq,
+            moved=moved,
+        )
+
+
+def go_on(
+    action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
+) -> Run:
+    """Resume or retry (`action`) a run that stands as `context` saw it, and hand it what that says. Whoever is in a
+    transaction of their own looks before it (`look_first`, given as `seen_before`), for that takes long. Nothing is
+    done where either is refused. Raises Moved, and what `look_first` and the act raise."""
+    may_hand(by)
+    why = justified(action, justification)
+    seen = seen_before or look_first(action, run_id, context, by=by, justification=why)
+    with transaction.atomic():
+        _hand(run_id, seen, context.seen, by=by, justification=why)
+        return _GO_ON[action](run_id, by=by, justification=why)
+
+
+def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
+    """What has to be known of a run before it is handed something; it is done again for that, which may take as long as
+    two turns in `aside`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
+    may_hand(by)
+    justified(action, justification)
+    if context.patch is None and context.message is None:
+        problem = {"field": "context", "problem": "hands nothing over", "fix": "give `patch`, `message` or both"}
+        raise InvalidInput("The context hands nothing over.", errors=[problem])
+    return look(run_id, patch=context.patch, message=context.message)
+
+
+def may_hand(by: Actor) -> None:
+    """Raises Forbidden for whoever may not."""
+    if authority.Standing().role(ACTION, [by.role], by.person) is None:
+        raise authority.Standing().refusal(ACTION, [by.role])
+
+
+def _hand(run_id: UUID, found: Look, seen: Seen, *, by: Actor, justification: str) -> None:
+    """The fact and its record, under the run's lock."""
+    act = Act(ACTION, run_id, by=by, justification=justification)
+    now = act.head.seq, bytes(act.head.chain).hex()
+    if now != (seen.seq, seen.head) or now != (found.seq, found.head):
+        raise Moved(run_id, seen, act.head.seq)
+    must_stand_still(act.run, act.head)
+    stands, told = found.stands, dict(found.made.told) if found.made is not None else {}
+    if found.message:
+        told["message"] = found.message
+    event = e.ContextInjected(
+        by=act.by.ref,
+        role=act.by.role,
+        visit=stands.visit,
+        place=stands.place,
+        seen=seen.seq,
+        head=seen.head,
+        payload=act.payload | told,
+    )
+    fields = found.made.fields if found.made is not None else []
+    act.done(event, after={"context": {"fields": fields, "has_message": bool(found.message)}})

@@ -1,1 +1,0 @@
-"""What people say about how a run thinks."""

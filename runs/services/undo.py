@@ -1,0 +1,207 @@
+"""What a page shows beside its cancel, at each refresh: read anew only where the journal tells something new of
+effects, and then for a small part of the time that passes, however long the run is.
+
+Nobody decides by what is kept: a cancel reads for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from uuid import UUID
+
+from ledger import events as e
+from ledger.errors import IllegalTransition, InvalidInput
+from runs.engine.agents import Agent, registry
+from runs.engine.errors import JournalBroken, UnknownAgent, UnknownVersion
+from runs.engine.tape import payload_of
+from runs.engine.undoing.plan import Effect, Plan, effects_of
+from runs.journal import reader
+from runs.models import ENDED, Run, State
+from runs.services.allowed import UNDOING
+
+UNDO: Final = "undo"
+LEAVE: Final = "leave"
+CHOICES = (UNDO, LEAVE)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The effects of a run, the last first, as they stand now."""
+
+    effects: list[Effect]
+
+    @property
+    def to_undo(self) -> list[Effect]:
+        """What would not simply stay."""
+        return [effect for effect in self.effects if effect.what != "stays" or effect.is_in_doubt]
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether somebody who ends the run has to say what becomes of its effects."""
+        return bool(self.to_undo)
+
+
+def preview(run_id: UUID, graph_id: str) -> Preview:
+    """What would become of a run's effects. Raises JournalBroken."""
+    effects = reader.effects_of(run_id)
+    return Preview(effects_of(_agent(graph_id), effects.events, effects.reversible))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a page shows of a run's effects, and what became of each: by run, slot and attempt."""
+
+    state: str
+    is_needed: bool
+    effects: list[Effect]
+    became: dict[tuple[str, str, int], str]
+
+
+def shown(run: Run) -> Shown:
+    """What would become of a run's effects now; of one that undoes them, or has, what does. Raises JournalBroken."""
+    if not run.is_undoing:
+        seen = preview(run.pk, run.graph_id)
+        is_over = run.state in ENDED
+        left = seen.to_undo if said_at_end(run) == LEAVE else []
+        became = {(x.run, x.slot, x.attempt): "left" for x in left}
+        return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
+    told = reader.undo_of(run.pk)
+    begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
+    if begun is None:  # it was reopened a moment ago, and no worker has made the plan
+        return Shown("under_way", False, preview(run.pk, run.graph_id).effects, {})
+    became = {
+        (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
+        for x in told
+        if isinstance(x, (e.EffectUndone, e.EffectLeft))
+    }
+    plan = Plan.model_validate(begun.payload)
+    return Shown("done" if run.state in ENDED else "under_way", False, plan.all(), became)
+
+
+def _agent(graph_id: str) -> Agent | None:
+    """None: this process has no such version, so nobody here knows with which arguments."""
+    try:
+        return registry.find(graph_id)
+    except (UnknownAgent, UnknownVersion):
+        return None
+
+
+def chosen(run: Run, effects: str | None) -> dict[str, str]:
+    """What a cancel says of the run's effects, for its record: nothing where there is nothing to undo. Raises
+    InvalidInput, which names what could be undone, where nobody said, and IllegalTransition."""
+    if effects is not None and effects not in CHOICES:
+        fix = f"one of {', '.join(CHOICES)}"
+        problem = {"field": "effects", "problem": "not a choice", "fix": fix}
+        raise InvalidInput(f"effects must be {fix}.", errors=[problem])
+    if run.is_undoing:
+        raise IllegalTransition("cancel", str(run.state), UNDOING)
+    try:
+        seen = preview(run.pk, run.graph_id)
+    except JournalBroken as broken:
+        if effects == UNDO:
+            hint = f"Its journal can't be trusted, so nothing can be undone from it: {broken}. Leave its effects."
+            raise IllegalTransition("cancel", str(run.state), hint) from broken
+        return {}
+    if not seen.is_needed:
+        return {}
+    if effects is None:
+        named = [{"field": "effects", "problem": what_of(x), "fix": "undo or leave"} for x in seen.to_undo[:20]]
+        n = len(seen.to_undo)
+        raise InvalidInput(
+            f"{n} effect{'' if n == 1 else 's'} of this run can be undone: say `undo` or `leave` (see GET …/undo).",
+            errors=named,
+        )
+    return {"effects": effects}
+
+
+def by_policy(run: Run) -> dict[str, Any]:
+    """What becomes of the effects of a run that the system ends, as its agent says."""
+    agent = _agent(run.graph_id)
+    if run.state in ENDED or run.is_undoing or (agent is not None and agent.on_failure == LEAVE):
+        return {}
+    try:
+        return {"effects": UNDO} if preview(run.pk, run.graph_id).is_needed else {}
+    except JournalBroken:
+        return {}
+
+
+def said_at_end(run: Run) -> str | None:
+    """What was said of a cancelled run's effects; None where nobody had to."""
+    if run.state != State.CANCELLED:
+        return None
+    try:
+        event, _ = reader.end_of(run.pk, run.end_seq, str(run.state))
+    except JournalBroken:
+        return None
+    said = payload_of(event).get("effects")
+    return said if said in CHOICES else None
+
+
+def what_of(effect: Effect) -> str:
+    """One effect in words."""
+    named = f"{effect.tool} ({effect.external_id or effect.run or effect.slot})"
+    return f"{named}: undone by {effect.by}" if effect.what == "undo" else f"{named}: {effect.why}"
+
+
+MOST_KEPT = 64
+# A reading that took a tenth of a second is made again after two at the earliest.
+RESTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What was read, of a journal up to `seq`; not to be read again before `until`, by the monotonic clock."""
+
+    family: frozenset[str]
+    seq: int
+    until: float
+    seen: Preview | None
+
+
+_kept: OrderedDict[UUID, _Kept] = OrderedDict()
+_lock = threading.Lock()
+
+
+def offered(run: Run) -> Preview | None:
+    """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
+    seq, has_own, family = reader.to_undo(run.pk)
+    if run.is_undoing or not (has_own or family):
+        return None
+    with _lock:
+        kept = _kept.get(run.pk)
+    if kept is None or kept.family != family:
+        return _read(run, family, seq)
+    seq, is_new = reader.tells_of_effects(run.pk, since=kept.seq)
+    if not is_new:
+        _keep(run.pk, replace(kept, seq=seq))
+        return kept.seen
+    return kept.seen if time.monotonic() < kept.until else _read(run, family, seq)
+
+
+def _read(run: Run, family: frozenset[str], seq: int) -> Preview | None:
+    begun = time.monotonic()
+    try:
+        seen = preview(run.pk, run.graph_id)
+    except JournalBroken:
+        seen = None
+    now = time.monotonic()
+    _keep(run.pk, _Kept(family, seq, now + RESTS * (now - begun), seen))
+    return seen
+
+
+def _keep(run: UUID, kept: _Kept) -> None:
+    with _lock:
+        _kept[run] = kept
+        _kept.move_to_end(run)
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+
+
+def forget_all() -> None:
+    """Keep nothing any more."""
+    with _lock:
+        _kept.clear()
