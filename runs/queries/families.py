@@ -18,7 +18,7 @@ from runs.models import ENDED, Run, State, Wait
 from runs.queries import payloads
 from runs.queries.display import URGENCY
 from runs.queries.halts import halted
-from runs.services import lines
+from runs.services import related_runs
 
 # What a person does about a run that stands still: the kind of its wait, or this.
 RESUME = "resume"
@@ -84,7 +84,7 @@ def around(run_id: UUID, *, most: int) -> Around | None:
     the event as of which its row is (None without a head)."""
     found = {
         run.id: run
-        for run in Run.objects.annotate(begun_again_as=lines.begun_again_as(), row_seq=_row_seq()).filter(
+        for run in Run.objects.annotate(begun_again_as=related_runs.begun_again_as(), row_seq=_row_seq()).filter(
             id__in=RawSQL(_AROUND, [*[run_id] * 3, most, run_id, most, most])
         )
     }

@@ -37,7 +37,7 @@ from runs.journal import notify
 from runs.journal.reader import tape_of
 from runs.models import TIME_TO_LIVE, Run, State, Wait
 from runs.search import ABOUT_LENGTH, subject
-from runs.services import lines, retrying, wakeups
+from runs.services import related_runs, retrying, wakeups
 from runs.services.budgets import starting
 from runs.services.budgets.asked import note
 from runs.services.budgets.starting import budget_for
@@ -311,9 +311,9 @@ def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 def _must_be_alone(act: Act) -> None:
     """Nobody sets a run going beside another one that does the same work. Raises IllegalTransition."""
-    lines.lock(act.run.pk)
-    if (other := lines.in_the_way(act.run)) is not None:
-        raise act.refuse(lines.why_not(other))
+    related_runs.lock(act.run.pk)
+    if (other := related_runs.in_the_way(act.run)) is not None:
+        raise act.refuse(related_runs.why_not(other))
 
 
 @transaction.atomic

@@ -16,7 +16,7 @@ from ledger.web.roles import INTEGRATOR, OPERATOR, role_in
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.models import Run, State, Wait
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
-from runs.services import authority, lines, questions, retrying
+from runs.services import authority, questions, related_runs, retrying
 from runs.services.allowed import ALONE, why_not
 from runs.services.authority import Standing
 from runs.services.bodies import (
@@ -176,8 +176,8 @@ def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
     hint = why_not(act, seen.stand)
     if hint is not None:
         return NotInThisState(hint) if act == "priority" else refusal(act, run, hint)
-    if act in ALONE and (other := lines.in_the_way(run)) is not None:
-        return refusal(act, run, lines.why_not(other))
+    if act in ALONE and (other := related_runs.in_the_way(run)) is not None:
+        return refusal(act, run, related_runs.why_not(other))
     if act == "retry" and run.state == State.FAILED and retrying.key_lives([run]):
         return refusal(act, run, retrying.KEY_LIVES.format(run.business_key))
     return None

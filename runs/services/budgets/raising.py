@@ -26,7 +26,7 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
-from runs.services import lines
+from runs.services import related_runs
 from runs.services.allowed import stand_of, why_not
 from runs.services.budgets import prices
 from runs.services.budgets.asked import TIME, budget_of, caps_of, check_seen, lacks, note, resource_of, time_lacking
@@ -66,7 +66,7 @@ def set_budget(
     act.must_be_allowed()
     _check_named(budget, "budget")
     _check_most(budget, most)
-    lines.lock(run_id)
+    related_runs.lock(run_id)
     asked = list(run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
     before = budget_of(run, head, asked)
     if seen is not None:
@@ -135,7 +135,7 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             is_enough = False
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
-        if lines.in_the_way(run) is not None:
+        if related_runs.in_the_way(run) is not None:
             return  # it has what it needs, and stays paused until somebody may resume it
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)

@@ -22,7 +22,7 @@ from ledger.models import Event, Head
 from runs import seen
 from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
-from runs.services import authority, lines, retrying
+from runs.services import authority, related_runs, retrying
 from runs.services.allowed import ALONE, FAILS_ANYWAY, IN_POOL, not_alike, stand_of, why_not
 from runs.services.budgets import raising
 from runs.services.command import holders, refusal
@@ -120,7 +120,7 @@ class _Rows:
         if asked.action == "budget":
             for wait in Wait.objects.filter(run_id__in=asking, kind=Wait.Kind.BUDGET, resolved_at__isnull=True):
                 self.questions.setdefault(wait.run_id, []).append(wait)
-        self.crowded = lines.crowded(ids) if asked.action in ALONE else frozenset()
+        self.crowded = related_runs.crowded(ids) if asked.action in ALONE else frozenset()
         self.lives = retrying.key_lives(self.runs.values()) if asked.action == "retry" else frozenset()
 
     def must_be_allowed(self, run: Run, head: Head) -> None:
@@ -153,8 +153,8 @@ class _Rows:
             self._must_be_raised(run, head)
         elif action == "requeue" and is_in_pool(run, now=self.asked.now):
             raise refusal(action, run, IN_POOL)
-        elif run.pk in self.crowded and (other := lines.in_the_way(run)) is not None:
-            raise refusal(action, run, lines.why_not(other))
+        elif run.pk in self.crowded and (other := related_runs.in_the_way(run)) is not None:
+            raise refusal(action, run, related_runs.why_not(other))
         elif run.pk in self.lives and run.state == State.FAILED:
             raise refusal(action, run, retrying.KEY_LIVES.format(run.business_key))
 

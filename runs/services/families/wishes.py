@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.models import ENDED, Run
-from runs.services import command, lifecycle, lines
+from runs.services import command, lifecycle, related_runs
 from runs.services.families import reopening
 from runs.services.families.ends import tell_parent
 from runs.services.families.reopening import BATCH, FAMILY
@@ -112,7 +112,7 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
 def _may_go_on(run: Run) -> bool:
     """Whether nobody wants it to stand still, and a resume of it would not be refused. One that nobody holds was given
     its budget while another did its work (`budgets/raising.py`)."""
-    return command.held_by(run) in (None, FAMILY.ref) and lines.in_the_way(run) is None
+    return command.held_by(run) in (None, FAMILY.ref) and related_runs.in_the_way(run) is None
 
 
 def register() -> None:

@@ -25,7 +25,7 @@ from runs.engine.migrating import Moving, lost_of
 from runs.engine.migration import UnknownFormat
 from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
-from runs.services import lifecycle, lines
+from runs.services import lifecycle, related_runs
 from runs.services.command import Act
 from runs.services.forks.points import Cutting, cutting, refused, why_none
 from runs.services.lifecycle import Accepted, Plan
@@ -177,7 +177,7 @@ def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str)
     if key:
         keys.lock(lifecycle.find(run_id).agent, key)
     act = Act(action, run_id, by=by, justification=justification)
-    lines.lock(run_id)
+    related_runs.lock(run_id)
     others = keys.living(act.run.agent, key) if key else []
     if others:
         raise keys.KeyTaken(others[0])

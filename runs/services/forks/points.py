@@ -38,7 +38,7 @@ from runs.journal.reader import (
     taken_back,
 )
 from runs.models import ENDED, Run
-from runs.services import lines
+from runs.services import related_runs
 from runs.services.calls import tool_here
 
 _NEVER = 2**62
@@ -225,7 +225,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
         input=created.payload,
         effects=[*effects, *later],
         records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
-        fences_all=is_open or bool(lines.others(run)) or (forked is not None and forked.told.fences_all),
+        fences_all=is_open or bool(related_runs.others(run)) or (forked is not None and forked.told.fences_all),
     )
 
 

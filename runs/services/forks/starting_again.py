@@ -46,7 +46,7 @@ from runs.engine.succession import HANDOFF
 from runs.engine.tape import payload_of
 from runs.journal.reader import EVERY, checked, forked_of
 from runs.models import ENDED, Run
-from runs.services import lifecycle, lines
+from runs.services import lifecycle, related_runs
 from runs.services.calls import tool_here
 from runs.services.command import Act
 from runs.services.forks import doubts
@@ -148,7 +148,7 @@ def remains(run: Run) -> Remains:
         later, is_open = [], True
         problems.append(f"of a run that it went on as: {broken}")
     is_partial |= is_open and run.state in ENDED
-    is_partial |= bool(lines.others(run))
+    is_partial |= bool(related_runs.others(run))
     begins = next((x for x in events if isinstance(x, e.RunCarriedOn) and x.node), None)
     return Remains(first, [*effects, *later], problems[:MOST_PROBLEMS], is_partial, begins)
 

@@ -25,7 +25,7 @@ from runs.engine.checkpoints.position import REENTERED, UNBEGUN
 from runs.engine.migrating import Found, Moving, refused
 from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
-from runs.services import lifecycle, lines
+from runs.services import lifecycle, related_runs
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
 from runs.services.migrating.asked import MigrateBody, Moved, chosen, moving_of
 from runs.services.migrating.looking import Look, beside_another, in_the_way, look
@@ -88,7 +88,7 @@ def migrate_one(
                 if (no := in_the_way(act.run, act.head, moving)) is not None:
                     return Outcome.of(run_id, no)
                 if act.head.seq == seen.seq:
-                    lines.lock(run_id)
+                    related_runs.lock(run_id)
                     if (no := beside_another(act.run, seen.found)) is not None:
                         return Outcome.of(run_id, no)
                     if seen.is_retried:

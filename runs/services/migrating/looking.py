@@ -26,7 +26,7 @@ from runs.engine.undoing.ending import asked_of
 from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
 from runs.models import ENDED, Run, State, Wait
-from runs.services import lifecycle, lines
+from runs.services import lifecycle, related_runs
 from runs.services.migrating.aside import SECONDS, NotDone, aside
 from runs.services.migrating.asked import number_of
 
@@ -113,9 +113,9 @@ def beside_another(run: Run, found: Found) -> Found | None:
     """The refusal, where the move would answer a stop for an operator, as a retry does, beside another run that does
     the same work; None elsewhere. One that waits for somebody else goes on by their word anyway."""
     is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
-    if found.is_refused or not is_stopped or (other := lines.in_the_way(run)) is None:
+    if found.is_refused or not is_stopped or (other := related_runs.in_the_way(run)) is None:
         return None
-    return refused("beside", lines.why_not(other))
+    return refused("beside", related_runs.why_not(other))
 
 
 def standing_of(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:

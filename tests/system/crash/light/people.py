@@ -18,7 +18,7 @@ from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, N
 from ledger.models import Event, LedgerEntry
 from runs.engine.budget import Budget
 from runs.models import Run, Wait
-from runs.services import callbacks, lifecycle, lines, questions, signals
+from runs.services import callbacks, lifecycle, questions, related_runs, signals
 from runs.services.budgets.asked import known
 from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
@@ -165,7 +165,7 @@ class People:
 
     def _is_beside(self, run_id: str) -> bool:
         """Whether it may not go on since another run does its work."""
-        return bool(self._words) and lines.in_the_way(Run.objects.get(pk=run_id)) is not None
+        return bool(self._words) and related_runs.in_the_way(Run.objects.get(pk=run_id)) is not None
 
     def _end(self, run_id: str) -> bool:
         """Cancel it, with the run whose step it is."""
