@@ -1,6 +1,6 @@
 """How long to wait before the next attempt: longer each time, up to a limit. Pure: no Django, no I/O.
 
-The engine's retries of calls (runs/engine/retry.py) are a policy of their own, which agents may choose.
+The engine's retries of calls (runs/engine/steps/retry.py) are a policy of their own, which agents may choose.
 """
 
 from __future__ import annotations

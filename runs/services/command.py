@@ -1,6 +1,6 @@
 """What every act on a run is made of: the locks, the justification, waking, withdrawing, and the record it leaves.
 
-Lock order: Head, Run, the line of what was begun again (`lines/beside.py`), Wait, Approval. A run that a worker drives
+Lock order: Head, Run, the line of what was begun again (`related_runs.py`), Wait, Approval. A run that a worker drives
 is never moved here: its flag is set, or its wait resolved, and the worker sees it at its next step boundary.
 """
 

@@ -73,7 +73,7 @@ class LogicalCall:
         self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
         self.given: Slot | None = None  # what was asked where the grant was given, and who else went out under it
         self.users: Collection[str] = ()
-        self.no_yes = ""  # why there is no yes: see policies/brought.py
+        self.no_yes = ""  # why there is no yes: see policies.py
         self.max_age, self.undo = max_age, undo
         # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
         self.arguments, self.args = as_recorded(args, tool.input)
