@@ -8,10 +8,10 @@ class ApprovalsConfig(AppConfig):
     def ready(self) -> None:
         """Gates plug into the engine's waits here; `runs` doesn't know them."""
         from approvals import protected as protected  # it listens to changes
-        from approvals.deadlines.plugged import plug_in as plug_in_deadlines
-        from approvals.granting.plugged import plug_in as plug_in_grants
+        from approvals.deadlines.due import plug_in as plug_in_deadlines
+        from approvals.granting.using import plug_in as plug_in_grants
         from approvals.notices import duty
-        from approvals.offered.decisions import plug_in as tell_why
+        from approvals.offered import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
         from approvals.queues.verification import plug_in as verify_what_is_set_up

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from approvals.grants.terms import MOST_TIMES
-from approvals.queues.bodies import Most
+from approvals.grants import MOST_TIMES
+from approvals.queues.acts import Most
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import NoFlag, Strict
 from runs.engine.gate.proof import AMOUNT, TARGET

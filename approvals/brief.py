@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db.models import OuterRef, Subquery, TextField
 from django.db.models.expressions import RawSQL
 
+from approvals import votes
 from approvals.claims.shown import along_whole
 from approvals.documents.drawn import kept
 from approvals.documents.shown import Before, DocumentShown, documents_of
@@ -20,12 +21,11 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import CHANGED_FIRST, Facts, No, Standing, Sum, judge, thresholds
 from approvals.queues.sight import asked_at, is_shown, reads
 from approvals.queues.standing import FACTS, also, facts_in
-from approvals.stepup.checking import minutes, wanted_for
+from approvals.stepup import minutes, wanted_for
 from approvals.talk.shown import NAMES, TALK, Talk, talk_in
 from approvals.timing.words import Missed, missed
 from approvals.timing.words import along as timed
-from approvals.votes import ahead
-from approvals.votes.shown import NEXT, NOW, StageShown, nobody_left, stages_of
+from approvals.votes import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
@@ -116,7 +116,7 @@ class Brief:
     @cached_property
     def asked_after(self) -> str:
         """Whom policies ask besides, once all of its stages have said yes."""
-        return " and then ".join(ahead.asked_after(self.approval))
+        return " and then ".join(votes.asked_after(self.approval))
 
     @property
     def your_part(self) -> str:
@@ -426,7 +426,7 @@ def _revisions(
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))
     talk = RawSQL(_TALK, [], output_field=TextField())
     contents = {"contents": along(approval_id, kept.known())} if is_shown_whole else {}
-    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed(), **ahead.along())
+    rows = rows.annotate(head_seq=seq, facts=facts, talk=talk, **contents, **along_whole(), **timed(), **votes.along())
     known = {row.id: row for row in rows}
     said = list(Decision.objects.filter(approval_id__in=list(known)).select_related("approval")) if known else []
     decisions = {one.approval_id: one for one in said if one.closes}

@@ -14,18 +14,18 @@ from django.conf import settings
 from django.db import transaction
 
 from approvals.calendars import asof
-from approvals.documents.checking import must_be_shown
+from approvals.documents.shown import must_be_shown
 from approvals.genuine import genuine
 from approvals.models import Approval, ApprovalState, Assertion, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS, is_ours
 from approvals.queues.standing import facts_of, role_held, told, went_further
-from approvals.stepup.checking import check_signed, shown, wanted_for
+from approvals.stepup import check_signed, shown, wanted_for
 from approvals.talk.shown import open_for
-from approvals.timing import moving
+from approvals.timing import course
 from approvals.timing.course import is_over
-from approvals.votes.case import case_of
+from approvals.votes import case_of
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -410,6 +410,6 @@ def register() -> None:
         wait_hooks.went_further.append(went_further)
         wait_hooks.open_for.append(open_for)
     wait_hooks.on_due["approval"] = expire
-    wait_hooks.on_moved["approval"] = moving.follow
+    wait_hooks.on_moved["approval"] = course.follow
     wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings
     wait_hooks.queues.is_ours = is_ours

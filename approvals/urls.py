@@ -2,14 +2,13 @@
 
 from django.urls import path
 
-from approvals import views, views_audit
-from approvals.cases import claims, documents
+from approvals import views
 from approvals.cases import views as cases
 from approvals.changes import views as changes
 from approvals.consulting import views as consulting
 from approvals.deadlines import views as timing
 from approvals.granting import views as granting
-from approvals.notices.console import views as notices
+from approvals.notices import views as notices
 from approvals.policies import views as policies
 from approvals.queues import views as queues
 
@@ -31,13 +30,13 @@ urlpatterns = [
         consulting.DelegationEnds.as_view(),
         name="delegation_ends",
     ),
-    path("approvals/<uuid:approval_id>/claims", claims.Claims.as_view(), name="claims"),
-    path("approvals/<uuid:approval_id>/releases", claims.Releases.as_view(), name="releases"),
-    path("approvals/<uuid:approval_id>/plan", documents.Plan.as_view(), name="plan"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>", documents.Original.as_view(), name="document"),
+    path("approvals/<uuid:approval_id>/claims", cases.Claims.as_view(), name="claims"),
+    path("approvals/<uuid:approval_id>/releases", cases.Releases.as_view(), name="releases"),
+    path("approvals/<uuid:approval_id>/plan", cases.Plan.as_view(), name="plan"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>", cases.Original.as_view(), name="document"),
     path(
         "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
-        documents.Picture.as_view(),
+        cases.Picture.as_view(),
         name="document_page",
     ),
     path("queues", queues.QueuesPage.as_view(), name="queues"),
@@ -89,5 +88,5 @@ urlpatterns = [
     path("queues/calendars/of/<str:calendar>/removals", timing.CalendarRemovals.as_view(), name="calendar_removals"),
     path("queues/absences", timing.Leaving.as_view(), name="absences"),
     path("queues/absences/<int:absence_id>/endings", timing.ComingBack.as_view(), name="absence_endings"),
-    path("audit", views_audit.AuditPage.as_view(), name="audit"),
+    path("audit", views.AuditPage.as_view(), name="audit"),
 ]

@@ -6,31 +6,57 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from approvals import services
 from approvals.brief import Brief, brief
+from approvals.genuine import out_of_time
 from approvals.granting.deciding import said
-from approvals.granting.forms import DecisionForm, seen
+from approvals.granting.views import DecisionForm, seen
 from approvals.inbox import Item, Wanted, inbox, queues_of
 from approvals.models import Approval, ApprovalState
 from approvals.passkeys.signed import terms_of_yes
 from approvals.policy import ABSTAIN, VERDICTS
 from approvals.queues.views import moment, most
 from approvals.repeats import repeats_of
-from approvals.stepup.asking import answer, ask
-from approvals.stepup.checking import NothingToShow, ProofNeeded
+from approvals.stepup import NothingToShow, ProofNeeded, answer, ask
+from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.errors import DurableAgentsError, InvalidInput
+from ledger.verification.pages import VerifyAllPage
 from ledger.web.cursors import opened
-from ledger.web.page_base import Page
+from ledger.web.page_base import Page, SharedPage
 from ledger.web.page_forms import Refused, Sent
-from ledger.web.roles import APPROVER, actor, own_cases, roles, stand_ins
+from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.engine.gate.votes import APPROVE, FAIL, REJECT
+from runs.journal import wait_hooks
 from runs.queries import run_list
 from runs.queries.why.seen import stands_still, what_comes
+
+
+class AuditPage(SharedPage):
+    """Decisions, overrides, other acts and what was done to accounts, newest first."""
+
+    allowed: ClassVar[frozenset[str]] = frozenset(READS_AUDIT)
+    template = "audit/list.html"
+    section = "audit"
+
+    def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
+        filters = Filters.of(query)
+        rows = acts(filters, PAGE + 1)
+        more = filters.link(before=rows[PAGE - 1].place) if len(rows) > PAGE else ""
+        tabs = [(action, filters.link(action=action)) for action in ("", *DECISIONS, *OVERRIDES, *ACTS, "accounts")]
+        return {
+            "acts": rows[:PAGE],
+            "more": more,
+            "filters": filters,
+            "tabs": tabs,
+            "queues": sorted(wait_hooks.queues),
+            "are_any_out_of_time": tally.read({"out of time": out_of_time()})["out of time"] > 0,
+            "may_verify": role_in(VerifyAllPage.allowed, held) is not None,
+        }
 
 
 class CasePage(Page):

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from approvals.stepup.asking import Asker, askers
+from approvals.stepup import Asker, askers
 from durableagents import views
 from durableagents.account_pages import doors, own, people, setup
 from durableagents.signin import again, views_door, views_factor, views_passkey, views_sso

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.views import View
 
 from approvals.inbox import inbox, to_count
-from durableagents.account_pages import devices
+from durableagents.account_pages import own
 from durableagents.env import CHECKOUT
 from durableagents.identity import throttle
 from durableagents.identity.demo_accounts import people
@@ -136,5 +136,5 @@ class SignOut(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         logout(request)
         response = redirect("login")
-        devices.signed_out(request, response)
+        own.signed_out(request, response)
         return response

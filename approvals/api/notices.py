@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.notices import channels, log, own
-from approvals.notices.bodies import ChannelBody, ChannelChangeBody, PreferenceBody
-from approvals.outbox.models import Channel, Delivery
+from approvals.notices.channels import ChannelBody, ChannelChangeBody, PreferenceBody
+from approvals.outbox import Channel, Delivery
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import placed

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from approvals.api.queues import SetsUp
 from approvals.models import Policy
 from approvals.policies import acts, listed
-from approvals.policies.bodies import NewPolicyBody, PolicyBody, TryBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, Change, tried
 from approvals.queues.who import is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body

@@ -21,9 +21,9 @@ from approvals.claims.shown import OnIt, on_each
 from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.queues.sight import asked_at, readable
-from approvals.stepup.checking import wanted_by
+from approvals.stepup import wanted_by
 from approvals.talk.shown import NO_TALK, Talk, talk_of
-from approvals.votes.shown import AFTER, NEXT, StageShown, stage_number, stages_of
+from approvals.votes import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.documents import named_in

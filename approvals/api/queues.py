@@ -11,10 +11,10 @@ from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from approvals.grants.terms import bounds_in
+from approvals.grants import bounds_in
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
+from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import EVERY, HasRole, roles

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from approvals.api.queues import SetsUp
 from approvals.deadlines import acts, away, listed
-from approvals.deadlines.bodies import AbsenceBody, CalendarBody, TimingBody
+from approvals.deadlines.acts import AbsenceBody, CalendarBody, TimingBody
 from approvals.models import Absence, Queue
 from approvals.queues import acts as queue_acts
 from ledger.web.api_base import READ, ApiView, Query, described, read_body

@@ -1,21 +1,9 @@
 from django.urls import path
 
-from approvals.api import (
-    audit,
-    changes,
-    claims,
-    consulting,
-    documents,
-    grants,
-    notices,
-    policies,
-    queues,
-    timing,
-    views,
-)
+from approvals.api import cases, changes, grants, notices, policies, queues, timing, views
 
 urlpatterns = [
-    path("audit", audit.Audit.as_view(), name="api-audit"),
+    path("audit", cases.Audit.as_view(), name="api-audit"),
     path("queues", queues.Queues.as_view(), name="api-queues"),
     path("queues/<str:queue>", queues.OneQueue.as_view(), name="api-queue"),
     path("queues/<str:queue>/close", queues.QueueClose.as_view(), name="api-queue-close"),
@@ -58,31 +46,31 @@ urlpatterns = [
     path("notifications/channels/<int:channel_id>/test", notices.ChannelTest.as_view(), name="api-channel-test"),
     path("approvals", views.Approvals.as_view(), name="api-approvals"),
     path("approvals/<uuid:approval_id>", views.OneApproval.as_view(), name="api-approval"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>", documents.Original.as_view(), name="api-document"),
-    path("approvals/<uuid:approval_id>/documents/<int:n>/pages", documents.Pages.as_view(), name="api-document-pages"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>", cases.Original.as_view(), name="api-document"),
+    path("approvals/<uuid:approval_id>/documents/<int:n>/pages", cases.Pages.as_view(), name="api-document-pages"),
     path(
         "approvals/<uuid:approval_id>/documents/<int:n>/pages/<int:page>",
-        documents.Picture.as_view(),
+        cases.Picture.as_view(),
         name="api-document-page",
     ),
     path("approvals/<uuid:approval_id>/decision", views.Decide.as_view(), name="api-approval-decision"),
-    path("approvals/<uuid:approval_id>/inquiries", consulting.Inquiries.as_view(), name="api-inquiries"),
+    path("approvals/<uuid:approval_id>/inquiries", cases.Inquiries.as_view(), name="api-inquiries"),
     path(
         "approvals/<uuid:approval_id>/inquiries/<int:n>/answer",
-        consulting.InquiryAnswer.as_view(),
+        cases.InquiryAnswer.as_view(),
         name="api-inquiry-answer",
     ),
     path(
         "approvals/<uuid:approval_id>/inquiries/<int:n>/withdraw",
-        consulting.InquiryWithdraw.as_view(),
+        cases.InquiryWithdraw.as_view(),
         name="api-inquiry-withdraw",
     ),
-    path("approvals/<uuid:approval_id>/delegations", consulting.Delegations.as_view(), name="api-delegations"),
+    path("approvals/<uuid:approval_id>/delegations", cases.Delegations.as_view(), name="api-delegations"),
     path(
         "approvals/<uuid:approval_id>/delegations/<int:n>/end",
-        consulting.DelegationEnd.as_view(),
+        cases.DelegationEnd.as_view(),
         name="api-delegation-end",
     ),
-    path("approvals/<uuid:approval_id>/claim", claims.Claim.as_view(), name="api-approval-claim"),
-    path("approvals/<uuid:approval_id>/release", claims.Release.as_view(), name="api-approval-release"),
+    path("approvals/<uuid:approval_id>/claim", cases.Claim.as_view(), name="api-approval-claim"),
+    path("approvals/<uuid:approval_id>/release", cases.Release.as_view(), name="api-approval-release"),
 ]

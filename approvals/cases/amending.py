@@ -29,9 +29,8 @@ from approvals.services import (
     reads_as_hashed,
     shown_first,
 )
-from approvals.stepup.checking import KeyCannotProve, ProofNeeded
-from approvals.timing import moving
-from approvals.timing.course import Read, later, read, shifted, stood
+from approvals.stepup import KeyCannotProve, ProofNeeded
+from approvals.timing.course import Read, later, read, shifted, stood, went_to
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
@@ -316,7 +315,7 @@ def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime
     a change takes a question from nobody."""
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):
-        moving.went_to(following, n, to, "amended", following.deadline, now)
+        went_to(following, n, to, "amended", following.deadline, now)
     if known.went:
         following.escalated_to = list(known.went)
         following.save(update_fields=["escalated_to"])

@@ -14,14 +14,21 @@ from django.urls import reverse
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.cases.amending import WITHIN, Wanted, amend, look
+from approvals.claims.acts import claim, release
+from approvals.claims.shown import ClaimBody, NoBody
+from approvals.documents import served
 from approvals.inbox import Wanted as Listing
+from approvals.queues.sight import read_one
 from approvals.views import Deciding, goes_on
-from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, RecordDamaged
 from ledger.web.bodies import does_not_fit, unstorable
+from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
+from ledger.web.renderers import json_file
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms.form import Beside, SchemaForm
+from runs.engine.gate.documents import Named
 from runs.engine.gate.editable import editable_in
 from runs.journal.digests import hasher
 
@@ -131,3 +138,87 @@ def _compared(wanted: Wanted) -> list[Change]:
     """What differs, leaf by leaf."""
     found = compare(leaves(wanted.arguments), leaves(wanted.plan["arguments"]))
     return [change for change in found if change.what != "same"]
+
+
+class Claims(DecidersPage):
+    """Being on it, also for longer, or in somebody else's place. Who comes second is told on the case who is."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        opened, form = self.opened(request, approval_id), Sent(request)
+        try:
+            by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
+            body = form.read(ClaimBody, minutes=_whole, take_over=_whole)
+            claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
+        except DurableAgentsError as error:
+            return not_done(request, approval_id, error)
+        return redirect("approval", approval_id=approval_id)
+
+
+class Releases(DecidersPage):
+    """Letting it go."""
+
+    http_method_names = ["post"]
+
+    def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        self.opened(request, approval_id)
+        try:
+            Sent(request).read(NoBody)
+            release(approval_id, by=actor(request, ""))
+        except DurableAgentsError as error:
+            return not_done(request, approval_id, error)
+        return redirect("approval", approval_id=approval_id)
+
+
+def not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError) -> HttpResponse:
+    """Back on the case with what was in the way, where somebody else was faster. Raises anything else again."""
+    if error.status != 409:
+        raise error
+    messages.warning(request, error.detail, extra_tags="hold")
+    return redirect("approval", approval_id=approval_id)
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else text
+
+
+def asked_with(approval_id: UUID, n: int, user: Any) -> Named:
+    """The `n`-th document of a question, for a user who reads what is asked. Raises NotFound, PayloadsHidden,
+    NotShown."""
+    approval = read_one(approval_id, roles(user))
+    return served.document_in(approval_id, bytes(approval.plan), n)
+
+
+class Original(Page):
+    """One document, as it was given."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
+        return served.original(asked_with(approval_id, n, request.user))
+
+
+class Plan(Page):
+    """What a decision binds: all of what is asked, with its evidence."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
+        approval = read_one(approval_id, roles(request.user))
+        plan = approval.planned()
+        if plan is None:
+            raise RecordDamaged(approval.run_id, "a plan that can be read")
+        return json_file(plan, f"{approval_id}-plan.json")
+
+
+class Picture(Page):
+    """One page of a document."""
+
+    section = "inbox"
+    http_method_names = ["get"]
+
+    def get(self, request: HttpRequest, approval_id: UUID, n: int, page: int) -> HttpResponse:
+        return served.picture(asked_with(approval_id, n, request.user), page)

@@ -12,12 +12,11 @@ from uuid import UUID
 
 from django.db import transaction
 
-from approvals.claims.bodies import MINUTES
-from approvals.claims.shown import MOST_ON, OnIt, on_each
+from approvals.claims.shown import MINUTES, MOST_ON, OnIt, on_each
 from approvals.models import Approval, ApprovalState, Claim, Decision
 from approvals.queues.standing import facts_of
 from approvals.services import AlreadyDecided, closed_by_time, may_decide
-from approvals.votes.shown import NOW, stages_of
+from approvals.votes import NOW, stages_of
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, NotFound

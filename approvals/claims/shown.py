@@ -10,16 +10,35 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.db import connection
 from django.db.models import BooleanField, TextField
 from django.db.models.expressions import RawSQL
+from pydantic import Field
 
-from approvals.claims.bodies import MOST_MINUTES
 from approvals.models import Approval, Claim
+from ledger.web.bodies import Strict
 from ledger.web.cursors import Condition
+
+MINUTES, MOST_MINUTES = 10, 60
+_Minutes = Annotated[int, Field(ge=1, le=MOST_MINUTES, description="For how long, from now on.")]
+_Claim = Annotated[
+    int | None, Field(ge=1, le=2**53 - 1, description="The `id` of somebody else's claim that ends by this.")
+]
+
+
+class ClaimBody(Strict):
+    """For how long, and in whose place if all places are taken."""
+
+    minutes: _Minutes = MINUTES
+    take_over: _Claim = None
+
+
+class NoBody(Strict):
+    """Nothing has to be said."""
+
 
 MOST_ON, MOST_TOLD = 20, 60  # that are shown of one question
 NOBODY, ME = "nobody", "me"

@@ -5,20 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
+from typing import Annotated
 from uuid import UUID
 
 from django.contrib.auth.models import User
+from pydantic import Field
 
 from approvals.models import Approval, ApprovalState, Delegation, Inquiry
 from approvals.policy import Standing
+from approvals.queues.acts import Name
 from approvals.queues.standing import facts_of
 from approvals.queues.who import account, can_look, check_text, wrong
 from approvals.services import AlreadyDecided, closed_by_time, locked_question, may_decide
 from ledger.actors import Actor
+from ledger.append import MAX_JUSTIFICATION
 from ledger.clock import database_now
 from ledger.errors import Forbidden, NotFound
 from ledger.models import Head
+from ledger.web.bodies import Strict
 from runs.models import Run, Wait
+from runs.services.bodies import SteerBody
+
+Words = Annotated[str, Field(max_length=MAX_JUSTIFICATION)]
+
+
+class InquiryBody(Strict):
+    """Whom somebody asks about a case, and what."""
+
+    to: Annotated[Name, Field(description="The name of the account that is asked.")]
+    question: Words
+
+
+class AnswerBody(Strict):
+    """What whoever was asked answers."""
+
+    answer: Words
+
+
+class DelegationBody(SteerBody):
+    """To whom a question is handed, who may then decide it in the caller's place."""
+
+    to: Annotated[Name, Field(description="The name of the account that may decide it.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from approvals.consulting.common import Held, by_whom, decider, free, held, name
 from approvals.models import Approval, Inquiry
 from approvals.notices.tell import tell
 from approvals.queues.who import can_look, wrong
-from approvals.timing import moving
-from approvals.timing.course import Read, calendar_now, look_at, read, stood, stood_in
+from approvals.timing.course import Read, calendar_now, count_anew, look_again, look_at, read, stood, stood_in
 from ledger import events as e
 from ledger.accounts import PROOF
 from ledger.actors import Actor
@@ -200,6 +199,6 @@ def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedel
 
 def _put(found: Held, moved: Moved | None) -> None:
     if moved is not None:
-        moving.count_anew(found.approval, found.wait, moved.deadline, found.now)
+        count_anew(found.approval, found.wait, moved.deadline, found.now)
         if found.approval.look_at is None or found.approval.look_at > found.now:
-            moving.look_again(found.approval, look_at(moved.due))
+            look_again(found.approval, look_at(moved.due))

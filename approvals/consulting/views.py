@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from approvals import services
 from approvals.brief import Brief, brief
 from approvals.consulting import delegations, inquiries
-from approvals.consulting.bodies import AnswerBody, DelegationBody, InquiryBody
+from approvals.consulting.common import AnswerBody, DelegationBody, InquiryBody
 from approvals.views import Deciding, InboxPage
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError

@@ -17,12 +17,13 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from approvals.calendars import asof
-from approvals.deadlines import away
+from approvals.deadlines import away, listed
 from approvals.models import Approval, ApprovalState, Escalation
 from approvals.notices.tell import tell
 from approvals.queue_models import Queue
+from approvals.queues import listed as queues
 from approvals.services import expire
-from approvals.timing import moving
+from approvals.timing import course
 from approvals.timing.course import Read, look_at, read, runs_out, shifted, stood
 from ledger import events as e
 from ledger.actors import SWEEPER, Actor
@@ -30,6 +31,7 @@ from ledger.clock import database_now
 from ledger.models import Head
 from runs.engine.gate.calendars import Calendar
 from runs.engine.gate.timing import Step, plus, reminders
+from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services.command import is_busy, journal, locked
 from runs.services.halts import standing
@@ -52,7 +54,7 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     if (ends := runs_out(known.course, wait, now)) > now:
         if ends == known.course.deadline:
             log.error("run %s: the deadline of approval %s was moved by others: it is put right", run.id, approval.id)
-        moving.put_off(approval, wait, ends)
+        course.put_off(approval, wait, ends)
     elif known.course.terms is None:
         expire(head, run, wait, now, by)
     elif known.course.is_endless:
@@ -103,7 +105,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     passed = [at for at in due if asof.moment(at) <= now]
     if passed:
         _remind(approval, wait, known, len(passed), now)
-    moving.look_again(approval, look_at(due[len(passed) :]))
+    course.look_again(approval, look_at(due[len(passed) :]))
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
@@ -134,7 +136,7 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
         payload={"at": now.isoformat()},
     )
     _count(approval, now)
-    moving.count_anew(approval, wait, deadline, now)
+    course.count_anew(approval, wait, deadline, now)
     journal(approval.run_id, event, by=by)
     _tell("reminder", approval, wait, known.reminders)
 
@@ -168,12 +170,12 @@ def _escalate(approval: Approval, wait: Wait, known: Read, step: Step, cause: st
         payload={"step": place, "remind_at": due, "at": now.isoformat()},
     )
     approval.escalated_to = [*known.went, step.to]
-    moving.went_to(approval, _number(approval), step.to, cause, deadline, now)
+    course.went_to(approval, _number(approval), step.to, cause, deadline, now)
     approval.save(update_fields=["escalated_to"])
     wait.also = approval.escalated_to
     wait.save(update_fields=["also"])
-    moving.count_anew(approval, wait, deadline, now)
-    moving.look_again(approval, now if terms["at_once_if_away"] else look_at(due))
+    course.count_anew(approval, wait, deadline, now)
+    course.look_again(approval, now if terms["at_once_if_away"] else look_at(due))
     journal(approval.run_id, event, by=by)
     _tell("escalated", approval, wait, known.escalations)
 
@@ -196,3 +198,12 @@ def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
 def _count(approval: Approval, now: datetime) -> None:
     approval.reminded, approval.reminded_at = approval.reminded + 1, now
     approval.save(update_fields=["reminded", "reminded_at"])
+
+
+def plug_in() -> None:
+    """After gates have: from here on their deadlines do what their terms say. Doing so again changes nothing."""
+    wait_hooks.on_due["approval"] = on_due
+    if look not in wait_hooks.on_sweep:
+        wait_hooks.on_sweep.append(look)
+        queues.on_page.append(lambda queue: {"t": listed.timing_of(queue)})
+        queues.on_pages.append(lambda person: {"absences": listed.absences_of(person)})

@@ -13,8 +13,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.functions import Now
 
-from approvals.calendars.asof import all_of_them, calendar_of, in_force
-from approvals.calendars.rows import LOOKED_AT, newest_of
+from approvals.calendars.asof import LOOKED_AT, all_of_them, calendar_of, in_force, newest_of
 from approvals.deadlines import acts, away
 from approvals.models import Absence, Calendar, Queue, Timing
 from approvals.timing.words import hours_of, hours_typed

@@ -8,12 +8,11 @@ from uuid import UUID
 from django.http import HttpResponse
 from django.utils.http import content_disposition_header
 
-from approvals.documents.checking import NotShown
 from approvals.documents.drawn import Facts, facts_of, page_of
-from approvals.documents.shown import NO_LIST
+from approvals.documents.shown import NO_LIST, NotShown
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import NotFound
-from ledger.web.downloads import HEADERS
+from ledger.web.renderers import HEADERS
 from runs.engine.canonical import parsed
 from runs.engine.gate.documents import Named, named_in
 

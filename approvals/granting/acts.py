@@ -13,8 +13,7 @@ from django.db import connection, transaction
 
 from approvals.bodies import AgainBody
 from approvals.granting.rows import USED, Held, held, others_of
-from approvals.grants.models import StandingEnd, StandingGrant
-from approvals.grants.terms import Asked, asked_of, bounds_in
+from approvals.grants import Asked, StandingEnd, StandingGrant, asked_of, bounds_in
 from approvals.models import Approval
 from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Sum, in_ones_own_right
@@ -24,7 +23,7 @@ from approvals.services import decide, locked_question, may_decide
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from ledger.four_eyes.agreed import agreed_to
+from ledger.four_eyes.known import agreed_to
 from ledger.models import ActRecord
 from ledger.web.roles import OPERATOR
 from runs.engine.gate.votes import APPROVE

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from approvals.grants.terms import MOST_DAYS, MOST_TIMES
-from approvals.queues.bodies import Most
+from approvals.grants import MOST_DAYS, MOST_TIMES
+from approvals.queues.acts import Most
 from ledger.web.bodies import NoFlag
 from runs.services.bodies import SteerBody
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.db import transaction
 
 from approvals.granting.bodies import BoundsBody
-from approvals.grants.terms import Bounds
+from approvals.grants import Bounds
 from approvals.queue_models import Queue
 from approvals.queues.acts import snapshot, store, unmoved
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from ledger.actors import Actor
 from ledger.append import justified
-from ledger.four_eyes.guard import second
+from ledger.four_eyes.guards import second
 
 
 @second("queues", needs=PERMISSION)

@@ -12,7 +12,7 @@ from django.db import connection
 
 from approvals.brief import plan_of
 from approvals.granting.rows import MOST_USES, Held, held_in, listed_by, one_of
-from approvals.grants.terms import bounds_in
+from approvals.grants import bounds_in
 from approvals.models import Approval
 from approvals.policy import Sum
 from approvals.queue_models import Queue

@@ -15,8 +15,8 @@ from functools import cached_property
 
 from django.db import connection
 
-from approvals.calendars.rows import row_of
-from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
+from approvals.calendars.asof import row_of
+from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.policy import Sum
 
 # Any number, the same in every process: with a grant's own one it is the lock of that grant.

@@ -9,8 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
-from approvals.grants.terms import Asked, asked_of
+from approvals.grants import Asked, StandingEnd, StandingGrant, StandingUse, asked_of
 from approvals.models import Decision
 from ledger import events as e
 from ledger.models import ActRecord

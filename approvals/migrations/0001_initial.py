@@ -1,6 +1,6 @@
 """Tables of queues, approvals and decisions."""
 
-import approvals.outbox.models
+import approvals.outbox
 import django.contrib.postgres.fields
 import django.db.models.deletion
 import django.db.models.functions.text
@@ -109,7 +109,7 @@ class Migration(migrations.Migration):
                 ('quiet_from', models.TimeField(null=True)),
                 ('quiet_until', models.TimeField(null=True)),
                 ('digest', models.TextField(choices=[('none', 'None'), ('hourly', 'Hourly'), ('daily', 'Daily')], default='none')),
-                ('digest_at', models.TimeField(default=approvals.outbox.models.default_digest_time)),
+                ('digest_at', models.TimeField(default=approvals.outbox.default_digest_time)),
                 ('changed_at', models.DateTimeField()),
             ],
         ),

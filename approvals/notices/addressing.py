@@ -15,13 +15,13 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from approvals import push
 from approvals.notices import mail, phones
 from approvals.notices.kinds import KINDS, OF_OPERATORS, OF_QUEUES, TEST, Way
 from approvals.notices.recipients import Case, case_of, recipients
 from approvals.notices.tell import tell
 from approvals.notices.timing import FLOOD, Rhythm, near_from, next_quarter, told_at
-from approvals.outbox.models import Channel, Delivery, Device, Notice, Preference
-from approvals.push import vapid
+from approvals.outbox import Channel, Delivery, Device, Notice, Preference
 from approvals.timing.course import read, until
 from approvals.timing.words import is_endless
 from ledger.clock import database_now
@@ -185,7 +185,7 @@ def _to_people(case: Case, now: datetime) -> Iterator[Delivery]:
 def _ends(user: User, way: str) -> list[Device | None]:
     """Where a way leads to with somebody: to each device of theirs, or, with no more to be said, to them."""
     if way == Way.PUSH:
-        return [*phones.of_person(user.pk)] if vapid.is_set() else []
+        return [*phones.of_person(user.pk)] if push.is_set() else []
     return [] if way == Way.EMAIL and not (mail.is_set() and user.email) else [None]
 
 

@@ -4,23 +4,69 @@ record; the address of a webhook stands in none of them, for whoever knows it ma
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from django.db import transaction
+from pydantic import Field
 
 from approvals.notices import chat
-from approvals.notices.bodies import ChannelBody, ChannelChangeBody
 from approvals.notices.kinds import OF_OPERATORS, OF_QUEUES, TEST
 from approvals.notices.sealed import seal
 from approvals.notices.tell import tell
-from approvals.outbox.models import Channel
+from approvals.outbox import Channel
 from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged, as_admin, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified, mark_of
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
+from ledger.web.bodies import Strict
+from runs.services.bodies import SteerBody
+
+Clock = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
+Name = Annotated[str, Field(max_length=200)]
+KindName = Annotated[str, Field(max_length=40)]
+Ways = Annotated[list[Literal["email", "push", "browser"]], Field(max_length=3)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class PreferenceBody(Strict):
+    """How you are told. A kind that isn't named is told as it is for everybody; quiet hours need both ends, or
+    neither."""
+
+    ways: Annotated[dict[KindName, Ways], Field(max_length=40)] = {}
+    zone: Name = "UTC"
+    quiet_from: Clock | None = None
+    quiet_until: Clock | None = None
+    digest: Literal["none", "hourly", "daily"] = "none"
+    digest_at: Clock = "08:00"
+
+
+class DeviceBody(Strict):
+    """A subscription as the browser gives it (Push API)."""
+
+    endpoint: Annotated[str, Field(min_length=1, max_length=2000)]
+    p256dh: Key
+    auth: Key
+
+
+class ChannelBody(SteerBody):
+    """A chat's webhook or a shared mailbox, for a queue, or with none named for what operators are told."""
+
+    name: Name
+    queue: Name = ""
+    form: Literal["webhook", "mailbox"]
+    address: Annotated[str, Field(max_length=2000)]
+    kinds: Annotated[list[KindName], Field(max_length=40)]
+
+
+class ChannelChangeBody(SteerBody):
+    """What is named is set anew, the rest stays."""
+
+    address: Annotated[str, Field(max_length=2000)] | None = None
+    kinds: Annotated[list[KindName], Field(max_length=40)] | None = None
+
 
 MOST = 50
 _SET_UP = "say where messages go"

@@ -28,7 +28,7 @@ from approvals.notices.mail import Outcome
 from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.sealed import Unreadable, opened
 from approvals.notices.timing import MOST_TRIES, retry_seconds
-from approvals.outbox.models import Channel, Delivery, Preference
+from approvals.outbox import Channel, Delivery, Preference
 from ledger.clock import database_now
 from ledger.errors import first_line
 from runs.backoff import Patience

@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import people_by_id
-from approvals.outbox.models import Delivery
+from approvals.outbox import Delivery
 from approvals.queues.who import as_admin
 from ledger.actors import Actor
 from ledger.append import acted, justified

@@ -16,14 +16,14 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
+from approvals import push
 from approvals.notices import chat
-from approvals.notices.bodies import DeviceBody
+from approvals.notices.channels import DeviceBody
 from approvals.notices.kinds import Way
 from approvals.notices.mail import Outcome
 from approvals.notices.sealed import Unreadable, opened, seal
-from approvals.outbox.models import Device, Preference
-from approvals.push import vapid
-from approvals.push.encryption import BadKeys, Keys, encrypted
+from approvals.outbox import Device, Preference
+from approvals.push import BadKeys, Keys, encrypted
 from approvals.queues.who import wrong
 from ledger.actors import Actor
 from ledger.append import acted
@@ -52,8 +52,8 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
     field that is wrong, Forbidden."""
     if by.person is None or by.kind != "user":
         raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
-    key, service, token = vapid.own().public, _service(body), secrets.token_urlsafe(32)
-    vapid.contact()
+    key, service, token = push.own().public, _service(body), secrets.token_urlsafe(32)
+    push.contact()
     digest = _hash(body.endpoint)
     # First, so that two at once of one account, or of one device, come one after the other.
     User.objects.select_for_update().get(pk=by.person)
@@ -164,12 +164,12 @@ def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
     try:
         endpoint, p256dh, auth = json.loads(opened(row.address))
         keys = Keys.read(p256dh, auth)
-        authorization = vapid.authorization(endpoint, time.time())
+        authorization = push.authorization(endpoint, time.time())
     except (Unreadable, BadKeys, ValueError, TypeError):
         return Outcome("refused", "what is kept of the device can't be read")
-    except vapid.PushUnavailable as error:
+    except push.PushUnavailable as error:
         return Outcome("failed", error.detail, is_down=True)
-    if row.key != vapid.own().public:
+    if row.key != push.own().public:
         return Outcome("refused", "it was set up under another key of this installation", is_gone=True)
     headers = {
         "Authorization": authorization,

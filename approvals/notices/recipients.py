@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 
 from approvals.models import Approval, ApprovalState, Delegation, Inquiry
 from approvals.notices.kinds import KINDS, Whom
-from approvals.outbox.models import Notice
+from approvals.outbox import Notice
 from approvals.policy import Standing, judge
 from approvals.queue_models import Deputy
 from approvals.queues.sight import genuine_places

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.calendars.rows import row_of
+from approvals.calendars.asof import row_of
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
 from approvals.rules.rows import Policy, digest, is_sealed

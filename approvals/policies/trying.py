@@ -18,7 +18,7 @@ from typing import Any
 from django.db import connection
 
 from approvals.policies import acts
-from approvals.policies.bodies import EVERY_CALL, TryBody
+from approvals.policies.acts import EVERY_CALL, TryBody
 from approvals.policies.inforce import now as in_force_now
 from approvals.policies.inforce import rule_of
 from approvals.rules.judging import Rulebook

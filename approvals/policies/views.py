@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 
 from approvals.models import Policy
 from approvals.policies import acts, listed
-from approvals.policies.bodies import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
+from approvals.policies.acts import EVERY_CALL, NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, tried
 from approvals.queues.listed import all_of_them
 from approvals.queues.views import ForAdmins, QueuePage, done, is_on

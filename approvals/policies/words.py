@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from approvals.deadlines.listed import shifts_in_words
-from approvals.grants.terms import bounds_in
+from approvals.grants import bounds_in
 from approvals.queues.listed import asked_in_words
 from approvals.timing.words import hours_of
 from runs.engine.errors import DefinitionError

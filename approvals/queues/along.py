@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
+from approvals.calendars.asof import LOOKED_AT, row_of
 from approvals.calendars.models import Escalation
-from approvals.calendars.rows import LOOKED_AT, row_of
 from approvals.queue_models import Deputy, Queue
 from approvals.talk.models import Delegation, Inquiry
 from ledger.clock import MOMENT

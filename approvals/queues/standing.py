@@ -17,8 +17,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from approvals.calendars.asof import moment_in, row_of
 from approvals.calendars.models import Escalation
-from approvals.calendars.rows import moment_in, row_of
 from approvals.genuine import has_code
 from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum

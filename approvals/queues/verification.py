@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, StandingUse, Timing
-from approvals.outbox.models import Channel, Device
+from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues.seeding import BY
 from approvals.rules.rows import is_sealed

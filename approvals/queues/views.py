@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from approvals.queues import acts, deputies, listed
-from approvals.queues.bodies import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
+from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError

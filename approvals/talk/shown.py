@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.calendars.rows import row_of
+from approvals.calendars.asof import row_of
 from approvals.talk.models import Delegation, Inquiry
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 

@@ -12,7 +12,7 @@ from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
 from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
-from approvals.granting import forms
+from approvals.granting import views
 from approvals.models import Approval
 from approvals.policies import words
 from approvals.queues import labels
@@ -58,13 +58,13 @@ def chosen_reason(opened: Brief, number: str | None) -> str:
 @register.simple_tag
 def offer_again(opened: Brief) -> dict[str, Any] | None:
     """How far the reader may allow the same again with their yes; nothing where they may not."""
-    return forms.offer(opened)
+    return views.offer(opened)
 
 
 @register.simple_tag
 def typed_again(refused: Refused | None) -> dict[str, str]:
     """What they had typed of that, where the decision was refused."""
-    return forms.typed_again(refused)
+    return views.typed_again(refused)
 
 
 @register.simple_tag

@@ -5,23 +5,52 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from approvals import push
 from approvals.notices import phones
-from approvals.notices.bodies import DeviceBody
-from approvals.push import vapid
-from durableagents.account_pages.devices import keep_token
+from approvals.notices.channels import DeviceBody
 from durableagents.identity import signed_in
 from durableagents.identity.auth import ISSUE_OWN, MOST_DAYS, issue_own_key, own_keys, revoke_own_key
 from durableagents.identity.own_password import OwnPage
+from durableagents.identity.signed_in import device_cookie, device_token
 from durableagents.signin import again
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor
+
+KEPT_SECONDS = 400 * 86_400  # the most that browsers keep anything
+
+
+def keep_token(response: HttpResponse, token: str) -> None:
+    """Let the browser keep it, out of reach of scripts."""
+    response.set_cookie(
+        device_cookie(),
+        token,
+        max_age=KEPT_SECONDS,
+        httponly=True,
+        samesite="Lax",
+        secure=settings.SESSION_COOKIE_SECURE,
+    )
+
+
+def signed_out(request: HttpRequest, response: HttpResponse) -> None:
+    """Whoever signs out is told of nothing there any more."""
+    phones.left(device_token(request))
+    response.delete_cookie(device_cookie(), samesite="Lax")
+
+
+@receiver(user_logged_in)
+def entered(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
+    """What somebody else was told there is not for whoever has it now."""
+    phones.left(device_token(request), now_of=user.pk)
 
 
 class KeyForm(forms.Form):
@@ -70,9 +99,9 @@ def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
     here = phones.here(user.pk, signed_in.device_token(request))
     told: dict[str, Any] = {"devices": phones.of_person(user.pk), "device_here": here.pk if here else 0}
     try:
-        vapid.contact()
-        return {**told, "push_key": vapid.own().public}
-    except vapid.PushUnavailable as why:
+        push.contact()
+        return {**told, "push_key": push.own().public}
+    except push.PushUnavailable as why:
         return {**told, "no_push": why.detail}
 
 

@@ -4,17 +4,114 @@ what left the workers."""
 from __future__ import annotations
 
 import importlib
+import ipaddress
 import json
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 
-from durableagents.crashtest.addresses import without_secrets
 from durableagents.env import EnvironmentProblem
 from runs.certification import recorder
+
+_ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
+_SECRET = re.compile(
+    r"pass|pwd|secret|token|key|auth|cred|sig|session|jwt|bearer|code|access|api|private|hash", re.IGNORECASE
+)
+_LONGEST_PLAIN = 24  # a longer value may be one too, whatever its name
+HIDDEN = "***"
+
+
+def without_secrets(text: str) -> str:
+    """A text whose addresses have neither user and password, nor what their queries and fragments may keep secret."""
+    return _ADDRESS.sub(lambda found: _shown(found.group()), text)
+
+
+def is_here(address: str) -> bool:
+    """Whether an address is one of this host alone."""
+    try:
+        split = urlsplit(address)
+        host = split.hostname or ""
+        if split.scheme not in ("http", "https"):
+            return False
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(address: str) -> str:
+    try:
+        split = urlsplit(address)
+        place = _place(split)
+    except ValueError:
+        return f"{address.partition('://')[0]}://{HIDDEN}"
+    query = "&".join(map(_part, split.query.split("&")))
+    return f"{split.scheme}://{place}{split.path}{f'?{query}' if query else ''}{f'#{HIDDEN}' if split.fragment else ''}"
+
+
+def _place(split: SplitResult) -> str:
+    """The part after the last @: what is before it is user and password, whatever else is in it."""
+    _, at, place = split.netloc.rpartition("@")
+    if split.port == 0:  # and where it is no number at all, ValueError: it may be a part of a password
+        raise ValueError
+    return f"{HIDDEN}@{place}" if at else place
+
+
+def _part(part: str) -> str:
+    """One of a query's parts. What has no name is hidden, for nothing says what it is."""
+    name, equals, value = part.partition("=")
+    if part and (not equals or len(name) > _LONGEST_PLAIN):
+        return HIDDEN
+    return f"{name}={HIDDEN}" if _SECRET.search(unquote(name)) or len(value) > _LONGEST_PLAIN else part
+
+
+# Where a worker is killed: at a tool's call, and at what belongs to no call.
+AT_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
+AT_RUN = ("CP0", "CP5", "CP7", "CP8", "CP9")
+THE_RUN = ""  # the tool of a case that belongs to none
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`answers` says what people say: `approve` (true), `answers` and `signals` by name, `receipts` by tool."""
+
+    agent: str
+    input: Any
+    tools: list[str] = field(default_factory=list)
+    points: list[str] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    effects: str = ""
+    patience: float = 60.0
+    workers: int = 3
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run and where its worker is killed. Without a point it is the run that nobody kills."""
+
+    tool: str
+    point: str
+
+    def armed(self, run_id: object) -> str:
+        """The crash point, as runs/failpoints.py reads it."""
+        return f"{self.point}{f'@{self.tool}' if self.tool else ''}/{run_id}:kill:1"
+
+
+def filled(value: Any, case: str) -> Any:
+    """The input of one run: `{case}` in its texts is another word in each, for what must not be ordered twice."""
+    if isinstance(value, dict):
+        return {name: filled(each, case) for name, each in value.items()}
+    if isinstance(value, list):
+        return [filled(each, case) for each in value]
+    return value.replace("{case}", case) if isinstance(value, str) else value
+
 
 LONGEST_ANSWER_SECONDS = 10.0
 

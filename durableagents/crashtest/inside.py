@@ -17,9 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 
-from durableagents.crashtest.addresses import without_secrets
-from durableagents.crashtest.asked import AT_RUN, AT_TOOL, THE_RUN, Asked, Case, filled
-from durableagents.crashtest.effects import Source
+from durableagents.crashtest.effects import AT_RUN, AT_TOOL, THE_RUN, Asked, Case, Source, filled, without_secrets
 from durableagents.crashtest.judging import Told, judge, of_run
 from durableagents.crashtest.people import STARTS, People, entries_of
 from durableagents.env import EnvironmentProblem

@@ -13,15 +13,13 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
-from approvals.deadlines.acts import set_calendar, set_timing
-from approvals.deadlines.bodies import CalendarBody, Holiday, StepBody, TimingBody
+from approvals.deadlines.acts import CalendarBody, Holiday, StepBody, TimingBody, set_calendar, set_timing
 from approvals.granting.bodies import BoundsBody
 from approvals.granting.bounds import allow
 from approvals.models import Policy, Queue
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
-from approvals.queues.acts import limit, offer, prove
-from approvals.queues.bodies import DeputyBody, LimitBody, ProofBody, ReasonsBody
+from approvals.policies.acts import NewPolicyBody
+from approvals.queues.acts import DeputyBody, LimitBody, ProofBody, ReasonsBody, limit, offer, prove
 from approvals.queues.deputies import appoint
 from durableagents.demo.registration import QUEUES
 from ledger.actors import Actor

@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -20,25 +21,117 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any, Protocol
 
-from approvals.push import vapid
+from approvals import push
 from durableagents import databases
 from durableagents.checks import check_key
 from durableagents.dev.embedded import Server
 from durableagents.dev.embedded_layout import EmbeddedProblem, instance_id
-from durableagents.dev.interrupts import Signals, Stopped, StoppedAtOnce
 from durableagents.dev.restart import Restart
-from durableagents.env import (
-    CHECKOUT,
-    Environment,
-    EnvironmentProblem,
-    ensure_directory,
-    kept_secret,
-    replace_private,
-)
+from durableagents.env import CHECKOUT, Environment, EnvironmentProblem, ensure_directory, kept_secret, replace_private
 from durableagents.server import child_processes
 from durableagents.server.serve import answers_ready, listen
+
+
+class Alone:
+    """The companion of an installation that acts on the real world: none."""
+
+    name = "none"
+    drain_seconds = 0.0
+
+    def __init__(self, environment: Environment) -> None:
+        self._env = environment
+        self.argv: list[str] = []
+        self.ports: dict[str, int] = {}
+        self.environment = {"DURABLEAGENTS_DEMO": "0"}
+        self.greeting = f"  console  {environment.base_url}\n"
+
+    def prepare(self) -> None:
+        """Once the database is migrated."""
+        from durableagents.identity import first_admin
+        from runs.management.shell import whoever
+
+        if first_admin.is_open():
+            link = first_admin.new_link(whoever())
+            self.greeting += f"  set-up   {link}   works once, for a day; `manage.py setup_link` makes another\n"
+        else:
+            new = "" if self._env.database_url else "; a new one takes a DURABLEAGENTS_DATA of its own"
+            self.greeting += f"  set-up   somebody administers this installation already: sign in as them{new}\n"
+
+
+# A double delivery of one Ctrl-C (terminal and a forwarding parent) is not a second one.
+SECOND_CTRL_C_AFTER_SECONDS = 0.3
+
+
+class Stopped(Exception):
+    """A signal asked us to end: drain."""
+
+
+class StoppedAtOnce(Exception):
+    """A second Ctrl-C: no more draining."""
+
+
+class Signals:
+    """INT, TERM and HUP as exceptions at the places that wait, never in the middle of a step."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._hurry = False
+        self._draining = False
+        self._is_restart_requested = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+
+    def install(self) -> None:
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._note)
+        # Under nohup the terminal's hang-up is meant to be survived.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._note)
+        signal.signal(signal.SIGUSR1, self._note_restart)
+        # Its handler does nothing; its wake-up makes a child's death noticed at once.
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _note(self, signum: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        elif signum == signal.SIGINT and now - self._first > SECOND_CTRL_C_AFTER_SECONDS:
+            self._hurry = True
+
+    def _note_restart(self, *_: object) -> None:
+        self._is_restart_requested = True
+
+    def take_restart(self) -> bool:
+        """Whether a restart was asked for since the last look."""
+        requested, self._is_restart_requested = self._is_restart_requested, False
+        return requested
+
+    def start_draining(self) -> None:
+        self._draining = True
+
+    def idle(self, seconds: float) -> None:
+        """Sleep until the time is over, a child died or a signal came. Raises Stopped (until
+        draining has begun), then StoppedAtOnce."""
+        self._raise_if_requested()
+        select.select([self._read], [], [], seconds)
+        try:
+            while os.read(self._read, 512):
+                pass
+        except BlockingIOError:
+            pass
+        self._raise_if_requested()
+
+    def _raise_if_requested(self) -> None:
+        if self._hurry:
+            raise StoppedAtOnce
+        if self._first is not None and not self._draining:
+            raise Stopped
+
 
 # Together below the 20 seconds in which `up` has to be gone; each is rarely used up. The supervisor
 # gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
@@ -133,7 +226,7 @@ class Launcher:
         self._migrate()
         check_key()  # asked before, it had no database to ask
         if self.env.push_key is None:
-            kept_secret(self.env.push_key_file, make=lambda _: vapid.made().strip())
+            kept_secret(self.env.push_key_file, make=lambda _: push.made().strip())
         self.companion.prepare()
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)

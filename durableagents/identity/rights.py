@@ -15,7 +15,7 @@ from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.append import acted, is_moved, justified, mark_of
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, Moved, NotFound
-from ledger.four_eyes.guard import second
+from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER, is_guarded
 from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS

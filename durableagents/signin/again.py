@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 
 from approvals.passkeys.signed import Signed
-from approvals.stepup.asking import Answer
+from approvals.stepup import Answer
 from durableagents.identity import throttle
 from durableagents.signin import factors, passkeys
 from ledger.clock import database_now

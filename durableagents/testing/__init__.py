@@ -1,11 +1,10 @@
 """All that tests of agents import: a story in memory, without a server, a database or settings, in milliseconds; and
 replays of what real runs have on record."""
 
-from durableagents.testing.clock import Clock
+from durableagents.testing.clock import Clock, StoryProblem
 from durableagents.testing.harness import Harness
 from durableagents.testing.minds import answers, calls, says, together
 from durableagents.testing.oracle import Effect, Sent
-from durableagents.testing.problems import StoryProblem
 from durableagents.testing.replays import CheckpointDiffers, replay_checkpoint, replay_checkpoints
 
 __all__ = [

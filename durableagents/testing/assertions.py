@@ -8,9 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from durableagents.testing.clock import Clock
+from durableagents.testing.clock import Clock, to_its_end
 from durableagents.testing.family import HASHER, Family, Member
-from durableagents.testing.loops import to_its_end
 from durableagents.testing.oracle import Effect, Sent, effects_of, twice
 from durableagents.testing.words import now_in_words, wait_in_words
 from ledger import events as e

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 from runs.engine.runtime import RetryPolicy
+
+T = TypeVar("T")
+
+
+def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Also where a loop is running already, as in a test that is a coroutine itself."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as own:
+        return own.submit(asyncio.run, work).result()
+
 
 BEGINNING = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
@@ -37,3 +54,23 @@ class AtOnce(RetryPolicy):
 
 
 RETRY = AtOnce(first=0.0, longest=0.0, in_place=-1.0)
+
+
+class StoryProblem(AssertionError):
+    """The story can't go on as the test tells it: nothing waits for that answer, no such tool, no turn left to say. The
+    `message` says what is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+
+
+class Interrupted(BaseException):
+    """What leaves the engine at once, whatever a node or a branch makes of exceptions."""
+
+
+class Killed(Interrupted):
+    """The worker dies here: nothing catches it, nothing runs after it."""
+
+
+class Stopped(Interrupted):
+    """The story can't go on; raised again as StoryProblem where the test called."""

@@ -10,10 +10,9 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic import ValidationError
 
-from durableagents.testing.clock import RETRY, Clock
+from durableagents.testing.clock import RETRY, Clock, Killed, Stopped, StoryProblem
 from durableagents.testing.hands import Hands
 from durableagents.testing.minds import Minds
-from durableagents.testing.problems import Killed, Stopped, StoryProblem
 from durableagents.testing.recorded import Record
 from ledger import events as e
 from runs.engine import memory

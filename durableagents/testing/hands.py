@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from durableagents.testing.clock import Killed, Stopped
 from durableagents.testing.oracle import Sent
-from durableagents.testing.problems import Killed, Stopped
 from durableagents.testing.recorded import Record
 from runs.engine.agents import Agent
 from runs.engine.canonical import plain

@@ -7,17 +7,14 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ValidationError
 
 from durableagents.testing.assertions import Assertions
-from durableagents.testing.clock import BEGINNING, Clock
-from durableagents.testing.deadlines import acts_on, ends, fire
+from durableagents.testing.clock import BEGINNING, Clock, Killed, Stopped, StoryProblem, to_its_end
 from durableagents.testing.family import POINTS, Death, Family, Member
 from durableagents.testing.hands import Hands
-from durableagents.testing.loops import to_its_end
 from durableagents.testing.minds import Minds, Script
-from durableagents.testing.people import misfit_of, settled
-from durableagents.testing.problems import Killed, Stopped, StoryProblem
 from durableagents.testing.recorded import Record
 from durableagents.testing.words import all_in_words, wait_in_words
 from ledger import events as e
@@ -30,6 +27,78 @@ from runs.engine.gate.in_memory import HasVoted, say
 from runs.engine.memory import MemoryWait
 from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
+
+_RESOLUTIONS = {
+    "timer": "fired",
+    "signal": "timed_out",
+    "input": "timed_out",
+    "message": "timed_out",
+    "webhook": "timed_out",
+}
+NOBODY = "No decision was made before the deadline."
+
+
+def acts_on() -> tuple[str, ...]:
+    """The kinds of wait that time ends. People's other duties are only overdue."""
+    return (*_RESOLUTIONS, "approval")
+
+
+def ends(wait: MemoryWait) -> bool:
+    """Whether its time ends it: a question may wait for ever. One that would go to further people ends like any other,
+    for a story has no queues of an installation."""
+    return wait.spec.detail.get("on_timeout") != "remind"
+
+
+def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
+    """Its time is over."""
+    spec = wait.spec
+    if spec.kind == "approval":
+        assert wait.gate is not None
+        event = e.ApprovalDecided(
+            slot=spec.slot,
+            n=spec.n,
+            approval_id=str(wait.gate.approval_id),
+            verdict="expired",
+            plan_hash=wait.gate.plan_hash,
+            by="system:sweeper",
+            role="",
+            payload={"justification": NOBODY},
+        )
+        member.run.resolve(wait_id, "expired", event=event)
+        return
+    resolution = _RESOLUTIONS[spec.kind]
+    event_of_it = e.WaitResolved(
+        slot=spec.slot, attempt=spec.attempt, wait=spec.kind, n=spec.n, resolution=resolution, by="system:sweeper"
+    )
+    member.run.resolve(wait_id, resolution, event=event_of_it)
+
+
+def misfit_of(schema: dict[str, Any], given: Any) -> str:
+    """What is wrong with an answer; empty where nothing is."""
+    errors = sorted(Draft202012Validator(schema).iter_errors(given), key=lambda error: list(map(str, error.path)))
+    return "; ".join(f"{'.'.join(map(str, error.path)) or 'value'}: {error.message}" for error in errors[:3])
+
+
+def settled(member: Member, wait: MemoryWait, verdict: str, *, result: Any, receipt: Any, by: str) -> e.ToolReconciled:
+    """A person's word on a call of unknown outcome. Raises StoryProblem where *it happened* comes without what is
+    needed to go on."""
+    s = wait.spec
+    intent = next(x for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == s.slot)
+    tool = member.agent.tool(intent.tool)
+    payload: dict[str, Any] = {"receipt": receipt}
+    if verdict == "happened" and tool is not None:
+        try:
+            if result is not None:
+                payload["result"] = tool.checked(result).result
+            else:
+                args = tool.input.model_validate(payload_of(intent)["arguments"])
+                payload["result"] = tool.checked(tool.output_from_receipt(args, receipt)).result
+        except Exception as error:
+            raise StoryProblem(f"{tool.name} happened, but what is told gives no result: {error}") from None
+    return e.ToolReconciled(
+        slot=s.slot, attempt=s.attempt, tool=intent.tool, verdict=verdict, by=by, n=s.n, payload=payload
+    )
+
 
 SOMEBODY = "user:somebody"
 Found = tuple[Member, UUID, MemoryWait]

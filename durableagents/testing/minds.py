@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from durableagents.testing.problems import Stopped
+from durableagents.testing.clock import Stopped
 from ledger import events as e
 from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn, responses
 from runs.engine.thinking.request import request_model

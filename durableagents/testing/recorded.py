@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from durableagents.testing.problems import Stopped
+from durableagents.testing.clock import Stopped
 from runs.engine.assistants import ModelRefused
 from runs.engine.errors import BusinessFailure, TransportError
 from runs.engine.recordings.differences import call_in_words, first_misfit

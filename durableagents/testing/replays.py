@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from durableagents.testing.loops import to_its_end
+from durableagents.testing.clock import to_its_end
 from runs.engine.agents import Agent, registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.recordings.recording import BadRecording, Recording, small, text_of

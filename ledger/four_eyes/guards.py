@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
 from django.contrib.auth.models import User
 from django.db import transaction
 from pydantic import Field
@@ -10,12 +14,48 @@ from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
-from ledger.errors import Forbidden, InvalidInput
-from ledger.four_eyes.changes import account_of, holds
-from ledger.four_eyes.guard import second
-from ledger.four_eyes.known import FAMILIES, GUARDS, SUPERUSER, hold, needs_of, standing
+from ledger.errors import Forbidden, InvalidInput, Proposed
+from ledger.four_eyes.changes import account_of, holds, propose
+from ledger.four_eyes.known import (
+    FAMILIES,
+    GUARDS,
+    SUPERUSER,
+    Guarded,
+    acts,
+    hold,
+    is_beneath,
+    is_guarded,
+    needs_of,
+    standing,
+)
 from ledger.models import FourEyes
 from ledger.web.bodies import Strict
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def second(
+    family: str, *, needs: str, moving: frozenset[str] = frozenset()
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Marks a service `(…, *, by)`: one that changes rules of a family. Where two people change such rules and one
+    person asks, it is proposed and Proposed is raised, besides all that the service raises itself."""
+
+    def marked(act: Callable[P, R]) -> Callable[P, R]:
+        known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
+        acts[known.name] = known
+
+        @functools.wraps(act)
+        def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
+            by: Any = kwargs["by"]
+            if is_beneath.get() or not by.is_person or not is_guarded(family):
+                return act(*args, **kwargs)
+            raise Proposed(propose(known, known.packed(args, kwargs), by=by).pk)
+
+        return guarded
+
+    return marked
+
 
 _LAST = 2**63 - 1
 

@@ -12,15 +12,34 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, get_type_hints
+from uuid import UUID
 
 from django.db import connection, transaction
 from pydantic import TypeAdapter
 
 from ledger.actors import Actor
 from ledger.append import hearing
-from ledger.models import FourEyes
+from ledger.models import ActRecord, FourEyes, RuleChange
 from ledger.web.roles import OPERATOR
+
+
+def agreed_to(person: int | None, since: datetime) -> Iterator[dict[str, Any]]:
+    """Each act of the changes of rules that somebody has put in force since then, as its record has it: `action`,
+    `subject`, `queue`, `before`, `after`."""
+    own = ActRecord.objects.filter(action="rule_change_apply", person=person, at__gte=since)
+    named = [_id_in(subject) for subject in own.values_list("subject", flat=True)] if person is not None else []
+    for told in RuleChange.objects.filter(pk__in=[each for each in named if each]).values_list("told", flat=True):
+        yield from (each for each in told if isinstance(each, dict)) if isinstance(told, list) else ()
+
+
+def _id_in(subject: str) -> UUID | None:
+    try:
+        return UUID(subject.partition(" ")[2])
+    except ValueError:
+        return None
+
 
 GUARDS = "guards"
 NUMBER = "its number"

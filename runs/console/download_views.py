@@ -11,8 +11,8 @@ from ledger.api.present import masked, payload_of
 from ledger.codec import unpack
 from ledger.errors import NotFound, RecordDamaged
 from ledger.models import Event
-from ledger.web.downloads import json_file
 from ledger.web.page_base import Page
+from ledger.web.renderers import json_file
 from ledger.web.seeing.payloads import is_open, must_read
 from runs.models import Checkpoint
 from runs.services.messages import reading

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 from pydantic import ValidationError
 
 from approvals.policies import listed
-from approvals.policies.bodies import TryBody
+from approvals.policies.acts import TryBody
 from approvals.policies.trying import Tried, tried
 from ledger.errors import DurableAgentsError
 

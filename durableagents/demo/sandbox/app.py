@@ -17,6 +17,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from durableagents.demo.sandbox.web.wire import Problem, store_unavailable
+
 from . import effects, mail
 from .callbacks import Courier
 from .faults import FaultBook
@@ -26,7 +28,6 @@ from .store import Store, StoreUnavailable
 from .web.fields import Fields, Name, read_object
 from .web.fields import Scope as Short
 from .web.pages import Pages
-from .web.problems import Problem, store_unavailable
 from .web.wire import Cut, bounded_body, json_answer, problem_answer
 
 Endpoint = Callable[[Request], Awaitable[Response]]

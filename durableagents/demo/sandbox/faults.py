@@ -11,8 +11,9 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
+from durableagents.demo.sandbox.web.wire import wrong
+
 from .store import Store
-from .web.problems import wrong
 
 ANY = "*"
 DEFAULT_W9_DELAY_SECONDS = 3.0

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from durableagents.demo.sandbox.web import wire
+from durableagents.demo.sandbox.web.wire import Problem
+
 from .effects import Receipt, is_run_id, mark_executed, now, sender_of, sha256, to_json
 from .faults import FaultBook, endure
 from .operations import Effect, Read
 from .store import Store
-from .web import problems
 from .web.fields import Fields, Key, read_object
-from .web.problems import Problem
 from .web.wire import BodyTooLarge, Cut, bounded_body, json_answer, problem_answer
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -48,7 +49,7 @@ class Received:
     @property
     def key(self) -> str:
         if self.receipt.idempotency_key is None:
-            raise problems.key_missing()
+            raise wire.key_missing()
         return self.receipt.idempotency_key
 
 
@@ -77,7 +78,7 @@ class Claims:
 
     def refuse_if_held(self, effect: Effect, key: str) -> None:
         if (effect.system, effect.name, key) in self._held:
-            raise problems.key_in_progress()
+            raise wire.key_in_progress()
 
 
 class Pipeline:
@@ -154,9 +155,9 @@ class Pipeline:
     async def _meet_faults(self, receipt: Receipt) -> None:
         fault = self._faults.meeting(receipt.system, receipt.operation)
         if await endure(fault):
-            raise problems.injected()
+            raise wire.injected()
         if fault.refuses:
-            raise problems.refused()
+            raise wire.refused()
 
 
 def _refuse_bad_headers(receipt: Receipt, key: str | None, run_id: str | None) -> None:
@@ -184,7 +185,7 @@ def _once(connection: sqlite3.Connection, effect: Effect, received: Received, wa
     before = _stored(connection, effect, received.key)
     if before is not None:
         if before["body_sha256"] != receipt.body_sha256:
-            raise problems.key_used_with_other_body()
+            raise wire.key_used_with_other_body()
         return Stored(before["status"], before["answer"], is_replay=True)
     answer = to_json(effect.perform(connection, wanted, receipt))
     connection.execute(

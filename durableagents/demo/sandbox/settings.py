@@ -2,9 +2,51 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+LEGAL_FORMS = frozenset(
+    "ab ad ag ao aps as asa bv co company corp corporation dd doo ead eood gmbh inc incorporated jsc kft kg limited llc llp lp ltd"
+    " nv oao oo ooo ou oy oyj pao pjsc plc pte pty pvt sa sarl sas se sl sp spa sro srl ug z zao zrt".split()
+)
+_FILLERS = frozenset("the and of group holding holdings".split())
+_LATIN = str.maketrans(
+    dict(
+        zip(
+            "абвгдеёжзийклмнопрстуфхцчшщъыьэюяіїєґ",
+            "a b v g d e e zh z i i k l m n o p r s t u f kh ts ch sh shch _ y _ e yu ya i i e g".replace(
+                "_", ""
+            ).split(" "),
+            strict=True,
+        )
+    )
+    | {"ß": "ss", "ø": "o", "đ": "d", "ł": "l", "æ": "ae", "œ": "oe", "ı": "i", "&": " and "}
+)
+
+
+def tokens(name: str) -> list[str]:
+    """The words that tell one company from another; all words when nothing else is left ("The Company Ltd")."""
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold().translate(_LATIN))
+    # Dots and apostrophes join ("S.A." is "sa"), marks and invisible characters vanish, everything else separates.
+    joined = "".join(c for c in folded if c not in ".'’" and unicodedata.category(c) not in ("Mn", "Cf"))
+    words = re.findall(r"[^\W_]+", joined)
+    telling = [word for word in words if word not in LEGAL_FORMS and word not in _FILLERS]
+    return telling or words
+
+
+def normalise(name: str) -> str:
+    return " ".join(tokens(name))
+
+
+def legal_form(name: str) -> str:
+    """As written at the end of the name, or "company"."""
+    last = name.split()[-1] if name.split() else ""
+    folded = "".join(c for c in unicodedata.normalize("NFKD", last.casefold()) if c.isalnum() and c.isascii())
+    return last if folded in LEGAL_FORMS else "company"
+
 
 DEFAULT_HTTP_PORT = 8001
 CHECKOUT = Path(__file__).resolve().parents[3]

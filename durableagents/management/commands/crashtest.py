@@ -20,8 +20,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from durableagents.crashtest import report
-from durableagents.crashtest.addresses import is_here, without_secrets
-from durableagents.crashtest.asked import AT_RUN, AT_TOOL, Asked, filled
+from durableagents.crashtest.effects import AT_RUN, AT_TOOL, Asked, filled, is_here, without_secrets
 from durableagents.env import CHECKOUT, EnvironmentProblem
 from durableagents.server import child_processes
 from ledger.errors import DurableAgentsError

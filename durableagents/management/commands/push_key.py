@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from approvals.push import vapid
+from approvals import push
 from durableagents.env import kept_secret
 
 
@@ -18,10 +18,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         path = settings.DURABLEAGENTS.push_key_file
         was = path.exists()
-        kept_secret(path, make=lambda _: vapid.made().strip())
+        kept_secret(path, make=lambda _: push.made().strip())
         try:
-            key = vapid.own()
-        except vapid.PushUnavailable as error:
+            key = push.own()
+        except push.PushUnavailable as error:
             raise CommandError(error.detail) from None
         self.stdout.write(f"{'kept' if was else 'made'}: {path}")
         self.stdout.write(f"public key: {key.public}")

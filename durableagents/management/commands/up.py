@@ -25,8 +25,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from durableagents.demo.companion import Demo
         from durableagents.dev import restart
-        from durableagents.dev.alone import Alone
-        from durableagents.dev.launcher import Launcher
+        from durableagents.dev.launcher import Alone, Launcher
 
         environment = settings.DURABLEAGENTS
         if options["restart"]:

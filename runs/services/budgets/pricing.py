@@ -8,7 +8,7 @@ from django.db import transaction
 
 from ledger.actors import Actor
 from ledger.append import acted
-from ledger.four_eyes.guard import second
+from ledger.four_eyes.guards import second
 from runs.engine.budget import usd_of
 from runs.models import Price
 from runs.services.budgets import prices

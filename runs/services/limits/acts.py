@@ -15,7 +15,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
-from ledger.four_eyes.guard import second
+from ledger.four_eyes.guards import second
 from ledger.web.roles import OPERATOR
 from runs.engine.limits import LONGEST_KEY, MOST, BadRule, Rule, check
 from runs.models import ENDED, Limit, Run

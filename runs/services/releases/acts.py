@@ -19,7 +19,7 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
-from ledger.four_eyes.guard import second
+from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import NUMBER
 from ledger.web.roles import OPERATOR
 from ledger.web.text_safety import is_hidden

@@ -11,7 +11,7 @@ from django.urls import get_resolver, reverse
 
 from approvals.models import Approval
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.acts import NewPolicyBody
 from ledger.actors import Actor
 from runs.models import Pool, Run
 from tests.integration.runs.situations import ALL

@@ -14,7 +14,7 @@ from approvals.bodies import AgainBody
 from approvals.granting import bounds, using
 from approvals.granting.acts import approve_again
 from approvals.granting.bodies import BoundsBody
-from approvals.grants.models import StandingGrant
+from approvals.grants import StandingGrant
 from approvals.models import Approval, Decision
 from durableagents import Context, End
 from ledger import events as e

@@ -16,7 +16,7 @@ from django.utils import timezone
 from approvals.models import Approval
 from approvals.queue_models import Deputy, Queue
 from approvals.queues import acts, deputies
-from approvals.queues.bodies import DeputyBody, LimitBody
+from approvals.queues.acts import DeputyBody, LimitBody
 from approvals.services import decide
 from durableagents import Context, End
 from ledger.actors import Actor

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.deadlines import away
-from approvals.deadlines.bodies import AbsenceBody
+from approvals.deadlines.acts import AbsenceBody
 from approvals.models import Absence
 from approvals.queue_models import Deputy
 from ledger.actors import Actor

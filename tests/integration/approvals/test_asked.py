@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from approvals.models import Approval
 from approvals.queue_models import Queue
 from approvals.queues import acts
-from approvals.queues.bodies import QueueBody
+from approvals.queues.acts import QueueBody
 from durableagents import Context, End
 from ledger.actors import Actor
 from ledger.models import Event

@@ -19,7 +19,7 @@ from approvals.genuine import genuine
 from approvals.models import Decision, Policy
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts, deputies
-from approvals.queues.bodies import LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord

@@ -15,8 +15,8 @@ from django.db import connection
 from django.test import Client
 
 from approvals.cases.amending import amend
+from approvals.inbox import is_above, within
 from approvals.models import Approval, Decision, Seat
-from approvals.queues.limited import is_above, within
 from approvals.services import decide, deciding
 from durableagents import Gate
 from durableagents.identity.auth import issue_key

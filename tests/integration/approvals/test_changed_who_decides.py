@@ -14,9 +14,9 @@ from django.utils import timezone
 from approvals.consulting.delegations import delegate
 from approvals.models import Approval
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queues import acts, deputies
-from approvals.queues.bodies import DeputyBody, LimitBody, QueueChangeBody
+from approvals.queues.acts import DeputyBody, LimitBody, QueueChangeBody
 from durableagents.identity import rights
 from ledger.acting import acting
 from ledger.actors import Actor

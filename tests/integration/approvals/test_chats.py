@@ -16,7 +16,7 @@ import pytest
 
 from approvals.models import Channel, Delivery
 from approvals.notices import channels, chat
-from approvals.notices.bodies import ChannelBody
+from approvals.notices.channels import ChannelBody
 from approvals.notices.mail import Outcome
 from ledger.errors import Forbidden, InvalidInput
 from tests.cases import each_case

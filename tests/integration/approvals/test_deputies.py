@@ -17,7 +17,7 @@ from approvals.genuine import genuine
 from approvals.models import Decision
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
-from approvals.queues.bodies import DeputyBody
+from approvals.queues.acts import DeputyBody
 from approvals.services import deciding
 from ledger.errors import Forbidden, InvalidInput
 from ledger.models import ActRecord

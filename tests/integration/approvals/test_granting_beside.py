@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from approvals.granting.acts import take_back
-from approvals.grants.models import StandingGrant, StandingUse
+from approvals.grants import StandingGrant, StandingUse
 from approvals.models import Approval
 from durableagents import Context, End, Rejected
 from ledger.actors import Actor

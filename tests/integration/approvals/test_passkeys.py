@@ -17,7 +17,7 @@ from django.db.utils import DatabaseError
 from approvals.models import Approval, Assertion, Decision
 from approvals.passkeys.signed import Signed, challenge_of, key_digest, terms_of_yes
 from approvals.services import decide
-from approvals.stepup.checking import ProofNeeded, SignedForElse, check_signed
+from approvals.stepup import ProofNeeded, SignedForElse, check_signed
 from durableagents.signin import passkeys, webauthn
 from ledger import events as e
 from ledger.actors import Actor

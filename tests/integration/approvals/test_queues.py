@@ -20,8 +20,8 @@ from approvals.genuine import genuine
 from approvals.models import Approval, Calendar, Decision
 from approvals.queue_models import Queue
 from approvals.queues import acts, deputies
+from approvals.queues.acts import LiftBody, QueueBody, QueueChangeBody
 from approvals.queues.along import FACTS, is_ours
-from approvals.queues.bodies import LiftBody, QueueBody, QueueChangeBody
 from approvals.queues.seeding import seed
 from approvals.votes.shown import stages_of
 from durableagents import Context, End, Evidence, Rejected

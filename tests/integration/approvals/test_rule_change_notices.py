@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from approvals.outbox.models import Notice
+from approvals.outbox import Notice
 from approvals.policies import acts as policies
 from ledger.actors import Actor
 from ledger.four_eyes import changes, guards

@@ -17,10 +17,10 @@ from django.test import Client
 
 from approvals.models import Policy
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Limit
 from approvals.queues import acts as queues
-from approvals.queues.bodies import LimitBody, QueueBody, QueueChangeBody
+from approvals.queues.acts import LimitBody, QueueBody, QueueChangeBody
 from durableagents.databases import RUNTIME_ROLE
 from durableagents.identity import invitations, resets, rights
 from ledger.actors import Actor

@@ -14,7 +14,7 @@ from django.utils.http import urlsafe_base64_encode
 
 from approvals.policies.words import was_and_is
 from approvals.queues import acts as queues
-from approvals.queues.bodies import QueueChangeBody
+from approvals.queues.acts import QueueChangeBody
 from durableagents.identity import resets
 from ledger.actors import Actor
 from ledger.four_eyes import changes, guards

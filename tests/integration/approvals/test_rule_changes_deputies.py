@@ -12,11 +12,11 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from approvals.deadlines import away
-from approvals.deadlines.bodies import AbsenceBody
+from approvals.deadlines.acts import AbsenceBody
 from approvals.models import Absence, Approval
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
-from approvals.queues.bodies import DeputyBody
+from approvals.queues.acts import DeputyBody
 from approvals.queues.verification import every_row
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput

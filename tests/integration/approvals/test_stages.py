@@ -17,9 +17,9 @@ from django.db import Error, IntegrityError, OperationalError, connection, conne
 
 from approvals.models import Approval, Decision, Seat
 from approvals.queues import acts
-from approvals.queues.bodies import LimitBody
+from approvals.queues.acts import LimitBody
 from approvals.services import AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, decide
-from approvals.votes.case import NotCounted
+from approvals.votes import NotCounted
 from durableagents import Context, End, Gate, Rejected, Stage
 from ledger import events as e
 from ledger.actors import Actor

@@ -20,13 +20,13 @@ from approvals.genuine import genuine
 from approvals.models import Approval, Decision
 from approvals.policies import acts as policies
 from approvals.policies import listed
-from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody
 from approvals.queue_models import Queue
 from approvals.queues import acts
-from approvals.queues.bodies import ProofBody
+from approvals.queues.acts import ProofBody
 from approvals.services import AlreadyDecided, decide
-from approvals.stepup.checking import KeyCannotProve, ProofNeeded
-from approvals.votes.shown import stages_of
+from approvals.stepup import KeyCannotProve, ProofNeeded
+from approvals.votes import stages_of
 from durableagents import Gate
 from ledger import events as e
 from ledger.actors import Actor

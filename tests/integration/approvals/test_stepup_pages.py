@@ -13,7 +13,7 @@ from django.contrib.auth.models import Group, User
 
 from approvals.models import Approval, Decision
 from approvals.queues import acts
-from approvals.queues.bodies import ProofBody
+from approvals.queues.acts import ProofBody
 from ledger.actors import Actor
 from runs.journal import wait_hooks
 from tests.integration.approvals.setup import WHY, asked

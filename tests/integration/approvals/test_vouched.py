@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group
 
 from approvals.queues import acts
-from approvals.queues.bodies import QueueChangeBody
+from approvals.queues.acts import QueueChangeBody
 from durableagents import Context, End
 from ledger.actors import Actor
 from ledger.errors import Forbidden

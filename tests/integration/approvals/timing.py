@@ -10,7 +10,7 @@ import pgtrigger
 from django.utils import timezone
 
 from approvals.deadlines import acts
-from approvals.deadlines.bodies import CalendarBody, TimingBody
+from approvals.deadlines.acts import CalendarBody, TimingBody
 from approvals.models import Approval, Queue, Timing
 from approvals.timing.course import look_at, read
 from durableagents import Context, End, Expired, Rejected

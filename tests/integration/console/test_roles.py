@@ -13,7 +13,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.acts import NewPolicyBody
 from ledger.actors import Actor
 from ledger.codec import pack
 from ledger.models import ActRecord

@@ -15,7 +15,7 @@ from django.db import connection
 from django.test import Client
 
 from approvals.queues import acts
-from durableagents.dev.alone import Alone
+from durableagents.dev.launcher import Alone
 from durableagents.env import load
 from durableagents.identity import first_admin
 from durableagents.identity.auth import issue_key

@@ -9,12 +9,12 @@ from django.contrib.auth.models import User
 
 from approvals.calendars.asof import newest, newest_timing
 from approvals.deadlines import acts as times
-from approvals.deadlines.bodies import CalendarBody
+from approvals.deadlines.acts import CalendarBody
 from approvals.models import Deputy, Limit, Policy, Queue
 from approvals.policies import acts as policies
 from approvals.policies import inforce
 from approvals.queues import acts, deputies
-from approvals.queues.bodies import LiftBody, ReasonsBody
+from approvals.queues.acts import LiftBody, ReasonsBody
 from durableagents.demo import oversight
 from durableagents.demo.oversight import CALENDAR, POLICY, QUEUE, WHY, put_oversight
 from durableagents.demo.registration import QUEUES

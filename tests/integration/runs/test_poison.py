@@ -8,7 +8,7 @@ import pytest
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.acts import NewPolicyBody
 from durableagents import Assistant, Context, End
 from ledger import events as e
 from ledger.actors import Actor

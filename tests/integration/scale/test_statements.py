@@ -17,12 +17,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from approvals.grants.models import StandingGrant, StandingUse
+from approvals.grants import StandingGrant, StandingUse
 from approvals.models import Approval, Calendar, Policy
 from approvals.notices import channels
-from approvals.notices.bodies import ChannelBody
+from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor

@@ -6,9 +6,10 @@ import re
 import sqlite3
 from typing import Any
 
+from durableagents.demo.sandbox.web.wire import wrong
+
 from ..effects import Receipt
 from ..web.fields import Amount, Country, Description, Email, Fields, Name, TaxId
-from ..web.problems import wrong
 
 
 class Vendor(Fields):

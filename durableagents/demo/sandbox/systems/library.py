@@ -6,9 +6,10 @@ import hashlib
 import sqlite3
 from typing import Any
 
+from durableagents.demo.sandbox.web.wire import wrong
+
 from ..effects import Receipt
 from ..web.fields import Digest, Fields, Name, Text
-from ..web.problems import wrong
 
 DIMENSIONS = 8
 

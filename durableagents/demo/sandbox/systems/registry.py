@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
-from ..names import legal_form, normalise
+from durableagents.demo.sandbox.settings import legal_form, normalise
+
 from ..web.fields import Country, Fields, Name, TaxId
 
 _STREETS = (

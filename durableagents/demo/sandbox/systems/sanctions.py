@@ -17,7 +17,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from ..names import tokens
+from durableagents.demo.sandbox.settings import tokens
+
 from ..web.fields import Country, Fields, Name
 
 THRESHOLD = 85

@@ -9,9 +9,10 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
+from durableagents.demo.sandbox.web.wire import wrong
+
 from ..effects import Receipt
 from ..web.fields import Amount, Description, Fields, OrderNumber
-from ..web.problems import wrong
 
 NOBODYS = "SO-000000"
 _FIRST_DAY = date(2026, 1, 5)

@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from durableagents.demo.sandbox.web.wire import Problem
+
 from .. import mail
 from ..callbacks import Courier
 from ..faults import Fault, FaultBook
 from ..store import Store
 from ..systems import portal
-from .problems import Problem
 from .rendering import NEWEST, newest, render
 from .wire import bounded_body
 

@@ -10,8 +10,7 @@ from typing import Any
 from approvals.bodies import AgainBody
 from approvals.granting import using
 from approvals.granting.acts import approve_again, take_back
-from approvals.grants.models import StandingGrant
-from approvals.grants.terms import MOST_TIMES, Bounds
+from approvals.grants import MOST_TIMES, Bounds, StandingGrant
 from approvals.models import Approval, Queue
 from ledger.actors import Actor
 from ledger.clock import database_now

@@ -6,7 +6,7 @@ from typing import Any
 
 from approvals.models import Policy
 from approvals.policies import acts
-from approvals.policies.bodies import NewPolicyBody, PolicyBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import registry

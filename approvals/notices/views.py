@@ -11,9 +11,9 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 
 from approvals.notices import channels, log, mail, own
-from approvals.notices.bodies import ChannelBody, ChannelChangeBody, PreferenceBody
+from approvals.notices.channels import ChannelBody, ChannelChangeBody, PreferenceBody
 from approvals.notices.kinds import CHOSEN, KINDS, OF_OPERATORS, OF_QUEUES, Way
-from approvals.outbox.models import Delivery
+from approvals.outbox import Delivery
 from approvals.queue_models import Queue
 from approvals.queues.who import ADMIN, is_admin
 from ledger.actors import Actor

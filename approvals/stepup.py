@@ -1,12 +1,14 @@
-"""Whether whoever says yes has shown what is asked of them: as the plan says it, and as the queue has it by now. The
-stricter counts, so a threshold that was set after the question was put holds for it too."""
+"""Asking whoever decides on a page to show once more who they are. Sign-in, which lies above this app, says how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from math import ceil
 from typing import Any
+
+from django.http import HttpRequest, HttpResponse
 
 from approvals.models import Approval, Assertion
 from approvals.passkeys.signed import Signed, about, terms_of_yes
@@ -16,6 +18,38 @@ from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.amounts import amount_in
 from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`page` is what whoever showed something wrong is answered; without it the form goes on, with what a passkey
+    signed for it, if one did."""
+
+    page: HttpResponse | None = None
+    signed: Signed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """`ask` gives the page that asks, in which what somebody sent is kept; None where they have nothing that would do.
+    `answer` looks at a form that came back from there. The text ends the sentence "Show once more who you are, to …";
+    the terms are what a passkey would sign (passkeys/signed.py)."""
+
+    ask: Callable[[HttpRequest, str, Wanted, dict[str, Any]], HttpResponse | None]
+    answer: Callable[[HttpRequest, str, dict[str, Any]], Answer]
+
+
+askers: list[Asker] = []
+
+
+def ask(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
+    """The page that asks; None where nothing that its reader has would do."""
+    return askers[0].ask(request, what, wanted, terms) if askers else None
+
+
+def answer(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
+    """The page again where what was shown with a form is not right; otherwise the form goes on without it."""
+    return askers[0].answer(request, what, terms) if askers else Answer()
 
 
 class ProofNeeded(DurableAgentsError):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from approvals import services
 from approvals.bodies import DecisionBody
 from approvals.models import Approval, ApprovalState, Decision
-from approvals.votes.shown import nobody_left, stages_of
+from approvals.votes import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
 from runs.queries.why import acts as hooks

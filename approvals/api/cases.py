@@ -1,0 +1,213 @@
+"""Claims, inquiries, delegations, documents and the audit trail of approvals."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals import services
+from approvals.api.present import approval_rows
+from approvals.api.schemas import ApprovalRow, AuditPage, AuditRow, DelegationRow, InquiryRow, PageRow, PagesRow
+from approvals.api.views import shown_one
+from approvals.cases.views import asked_with
+from approvals.claims.acts import claim, release
+from approvals.claims.shown import ClaimBody, NoBody
+from approvals.consulting import delegations, inquiries
+from approvals.consulting.common import AnswerBody, DelegationBody, InquiryBody
+from approvals.documents import served
+from approvals.trail import ACTIONS, Act, Filters, acts, digests
+from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.roles import EVERY, READS_AUDIT, roles
+from runs.engine.gate.documents import MEDIA_TYPES
+from runs.services.bodies import SteerBody
+
+_NAMES = ("action", "by", "queue", "agent", "run_id", "from", "to", "cursor")
+
+
+class Audit(ApiView):
+    """Decisions, overrides, other acts and what was done to accounts, newest first."""
+
+    roles = {"GET": READS_AUDIT}
+
+    @described("What people did", AuditPage, query=(*_NAMES, "limit"))
+    def get(self, request: Request) -> Response:
+        query = Query(request, *_NAMES)
+        run_id = query.uuid("run_id")
+        filters = Filters(
+            action=query.choice("action", ACTIONS) or "",
+            by=query.text("by") or "",
+            queue=query.text("queue") or "",
+            agent=query.text("agent") or "",
+            run=str(run_id) if run_id else "",
+            since=query.text("from") or "",
+            until=query.text("to") or "",
+            before=query.text("cursor") or "",
+        )
+        for name, fix in filters.problems.items():
+            raise ParseError(
+                f"Query parameter {'cursor' if name == 'before' else name!r} can't be understood: send {fix}."
+            )
+        return query.page(acts(filters, query.limit + 1), lambda act: {"cursor": act.place}, act_row)
+
+
+def act_row(act: Act) -> AuditRow:
+    """One act of a person. What a source doesn't know is null or empty."""
+    row, decision = act.record, act.record if act.kind == "decision" else None
+    chain = getattr(row, "chain", None)
+    return AuditRow.of(
+        row,
+        id=f"{act.kind}-{row.pk}",
+        kind=act.kind,
+        action=act.action,
+        at=act.at,
+        is_genuine=act.is_genuine,
+        role=getattr(row, "role", ""),
+        justification=getattr(row, "justification", ""),
+        run_id=act.run_id,
+        agent=act.graph_id or None,
+        queue=decision.approval.queue if decision else getattr(row, "queue", ""),
+        subject=decision.approval.title if decision else getattr(row, "subject", ""),
+        approval_id=decision.approval_id if decision else None,
+        plan_hash=decision.plan_hash if decision else None,
+        documents=digests(decision.approval) if decision else [],
+        seq=getattr(row, "seq", None),
+        chain=bytes(chain).hex() if chain else None,
+    )
+
+
+class Claim(ApiView):
+    """Who may depends on the queue, as with a decision."""
+
+    roles = {"POST": EVERY}
+
+    @described("Say that you are on it", ApprovalRow, body=ClaimBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = shown_one(approval_id, request.user)
+        by = services.deciding(approval, self.by, roles(request.user))
+        body = read_body(request, ClaimBody)
+        claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
+        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
+
+
+class Release(ApiView):
+    """Letting go of one's own: whoever is on it."""
+
+    roles = {"POST": EVERY}
+
+    @described("Let it go", ApprovalRow, body=NoBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        shown_one(approval_id, request.user)
+        read_body(request, NoBody)
+        release(approval_id, by=self.by)
+        return Response(approval_rows([shown_one(approval_id, request.user)])[0])
+
+
+class Inquiries(ApiView):
+    """Asking somebody about it."""
+
+    roles = {"POST": EVERY}
+
+    @described("Ask somebody about an approval", InquiryRow, status=201, body=InquiryBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = shown_one(approval_id, request.user)
+        by = services.deciding(approval, self.by, roles(request.user))
+        body = read_body(request, InquiryBody)
+        row = inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
+        return Response(InquiryRow.of(row, is_genuine=True), status=201)
+
+
+class InquiryAnswer(ApiView):
+    """Answering what one was asked."""
+
+    roles = {"POST": EVERY}
+
+    @described("Answer a question about an approval", InquiryRow, body=AnswerBody)
+    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
+        shown_one(approval_id, request.user)
+        text = read_body(request, AnswerBody).answer
+        return Response(InquiryRow.of(inquiries.answer(approval_id, n, answer=text, by=self.by), is_genuine=True))
+
+
+class InquiryWithdraw(ApiView):
+    """Waiting for an answer no longer."""
+
+    roles = {"POST": EVERY}
+
+    @described("Withdraw a question about an approval", InquiryRow, body=SteerBody)
+    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
+        shown_one(approval_id, request.user)
+        why = read_body(request, SteerBody).justification
+        return Response(
+            InquiryRow.of(inquiries.withdraw(approval_id, n, justification=why, by=self.by), is_genuine=True)
+        )
+
+
+class Delegations(ApiView):
+    """Handing it over."""
+
+    roles = {"POST": EVERY}
+
+    @described("Hand an approval to somebody", DelegationRow, status=201, body=DelegationBody)
+    def post(self, request: Request, approval_id: UUID) -> Response:
+        approval = shown_one(approval_id, request.user)
+        by = services.deciding(approval, self.by, roles(request.user))
+        body = read_body(request, DelegationBody)
+        row = delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
+        return Response(DelegationRow.of(row, is_genuine=True), status=201)
+
+
+class DelegationEnd(ApiView):
+    """Taking it back, or giving it back."""
+
+    roles = {"POST": EVERY}
+
+    @described("Take back what was handed over", DelegationRow, body=SteerBody)
+    def post(self, request: Request, approval_id: UUID, n: int) -> Response:
+        shown_one(approval_id, request.user)
+        why = read_body(request, SteerBody).justification
+        row = delegations.take_back(approval_id, n, justification=why, by=self.by)
+        return Response(DelegationRow.of(row, is_genuine=True))
+
+
+class Original(ApiView):
+    """One document, byte for byte."""
+
+    roles = READ
+
+    @described("A document's bytes", OpenApiTypes.BINARY, kinds=MEDIA_TYPES)
+    def get(self, request: Request, approval_id: UUID, n: int) -> HttpResponse:
+        Query(request)
+        return served.original(asked_with(approval_id, n, request.user))
+
+
+class Pages(ApiView):
+    """How one looks."""
+
+    roles = READ
+
+    @described("A document's pages", PagesRow, name="approvals_documents_pages_list")
+    def get(self, request: Request, approval_id: UUID, n: int) -> Response:
+        Query(request)
+        told = served.facts(asked_with(approval_id, n, request.user))
+        at = f"/api/v1/approvals/{approval_id}/documents/{n}/pages"
+        pages = [
+            PageRow.of(None, n=page, width=width, height=height, url=f"{at}/{page}")
+            for page, (width, height) in enumerate(told.pages, 1)
+        ]
+        return Response(PagesRow.of(None, problem=told.problem, note=told.note, pages=pages))
+
+
+class Picture(ApiView):
+    """One page of one, as a picture."""
+
+    roles = READ
+
+    @described("A page of a document", OpenApiTypes.BINARY, kinds=["image/png"])
+    def get(self, request: Request, approval_id: UUID, n: int, page: int) -> HttpResponse:
+        Query(request)
+        return served.picture(asked_with(approval_id, n, request.user), page)

@@ -1,1 +1,0 @@
-"""The pages of notices: what one is told oneself, the log, and the channels."""

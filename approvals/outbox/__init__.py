@@ -1,1 +1,0 @@
-"""The tables of what people are told: models alone, for the room that tells (approvals/notices/) and for the app."""

@@ -1,1 +1,0 @@
-"""Deciding by several people: whose words count, and how far a case has come. `approvals` alone comes in."""
