@@ -59,5 +59,4 @@ class DecisionBody(Strict):
 
     @property
     def typed(self) -> dict[str, str]:
-        """What was typed, by what it is."""
         return {AMOUNT: self.typed_amount, TARGET: self.typed_target}

@@ -110,12 +110,10 @@ class Brief:
 
     @property
     def next_stage(self) -> StageShown | None:
-        """Who is asked once this stage has said yes."""
         return next((each for each in self.stages if each.state == NEXT), None)
 
     @cached_property
     def asked_after(self) -> str:
-        """Whom policies ask besides, once all of its stages have said yes."""
         return " and then ".join(votes.asked_after(self.approval))
 
     @property
@@ -128,7 +126,6 @@ class Brief:
 
     @cached_property
     def nobody_left(self) -> str:
-        """That too few are left who could complete it."""
         return nobody_left(self.approval, self.stages)
 
     @cached_property
@@ -147,7 +144,6 @@ class Brief:
 
     @property
     def is_mine(self) -> bool:
-        """Whether the reader may decide it, be it only with a no."""
         return isinstance(self.standing, Standing)
 
     @property
@@ -171,7 +167,6 @@ class Brief:
 
     @property
     def is_unshown(self) -> bool:
-        """Whether something can't be shown, beside what only takes a while."""
         return bool(self.not_shown) and not (self.is_drawing and not any(each.problem for each in self.documents))
 
     @property
@@ -196,7 +191,6 @@ class Brief:
 
     @property
     def amount(self) -> str:
-        """What it is about, in the words that limits are judged by."""
         return str(self.facts.asked.amount) if self.is_read and isinstance(self.facts.asked.amount, Sum) else ""
 
     @cached_property
@@ -212,12 +206,10 @@ class Brief:
 
     @property
     def may_hand_over(self) -> bool:
-        """Whether the reader decides it by a role of their own."""
         return isinstance(self.standing, Standing) and self.standing.deputyship is None
 
     @property
     def said_of_it(self) -> Talk:
-        """What was asked about this revision, and to whom it was handed."""
         return self.talk.of(self.approval.id)
 
     @property
@@ -237,7 +229,6 @@ class Brief:
 
     @property
     def missed(self) -> Missed | None:
-        """The deadline that it missed before, and where it was escalated to."""
         return missed(self.approval)
 
     @property
@@ -256,7 +247,6 @@ class Brief:
 
     @property
     def is_for_me(self) -> bool:
-        """Whether it waits for the reader."""
         return self.is_open and self.is_asked
 
     @property
@@ -295,12 +285,10 @@ class Brief:
 
     @property
     def about(self) -> str:
-        """The party, in the arguments' own words."""
         return subject(self.plan.get("arguments")) if self.is_read else str(self.approval.run.about)
 
     @property
     def is_editable(self) -> bool:
-        """Whether the reader may change something first."""
         return self.is_mine and not self.why_no_change
 
     @property
@@ -320,7 +308,6 @@ class Brief:
 
     @property
     def covered(self) -> list[str]:
-        """What the hash covers besides the arguments, by its names in the plan."""
         return [name for name in self.plan if name not in ("arguments", "evidence", DOCUMENTS)]
 
 

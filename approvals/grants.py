@@ -131,7 +131,6 @@ class StandingGrant(Coded):
         return f"standing grant {self.pk}"
 
     def is_about(self, queue: str, asked: Asked) -> bool:
-        """Whether what is asked at a queue is the same as what it was given for."""
         return (self.same, self.queue, self.tool, self.agent) == (asked.same, queue, asked.tool, asked.agent)
 
     def coded(self) -> dict[str, Any]:

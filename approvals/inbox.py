@@ -115,17 +115,14 @@ class Item:
 
     @property
     def is_halted(self) -> bool:
-        """Whether its clock stands still under a halt."""
         return is_halted(self.approval)
 
     @property
     def is_endless(self) -> bool:
-        """Whether it waits until somebody decides."""
         return is_endless(self.approval)
 
     @property
     def missed(self) -> Missed | None:
-        """The deadline that it missed before, and where it was escalated to."""
         return missed(self.approval)
 
 
@@ -168,12 +165,10 @@ class Wanted:
 
     @property
     def conditions(self) -> dict[Any, Any]:
-        """The conditions of what the list is narrowed to."""
         return {**self.claims.conditions, **({Condition(_LATE): []} if self.is_late else {})}
 
     @property
     def here(self) -> str:
-        """The query string of this page of the list."""
         return self.link(beyond=self.beyond)
 
     def link(self, **change: str) -> str:

@@ -85,7 +85,6 @@ class Member:
     is_authentic: bool = True  # whether the application wrote the account as it is
 
     def having(self, own_act: str | None) -> Member:
-        """The same, having done this."""
         return replace(self, own_act=own_act)
 
 
@@ -102,7 +101,6 @@ class Deputyship:
     is_of_one: bool = False  # of one question, which was handed over
 
     def is_now(self, now: datetime) -> bool:
-        """Whether its time is now."""
         return not self.is_revoked and self.starts_at <= now < self.ends_at
 
 

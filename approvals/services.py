@@ -335,7 +335,6 @@ def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
 
 
 def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
-    """What to raise where its deadline has just passed."""
     return AlreadyDecided(_expired(approval, now)) if is_over(approval, wait, now) else None
 
 

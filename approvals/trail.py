@@ -177,12 +177,10 @@ class Act:
 
     @property
     def tone(self) -> str:
-        """Of its chip."""
         return TONES.get(self.action) or TONES.get(self.kind, "")
 
     @property
     def digests(self) -> list[str]:
-        """Of the documents that were shown with what was decided."""
         return digests(self.record.approval) if self.kind == "decision" else []
 
     @property
@@ -225,7 +223,6 @@ class Filters:
 
     @cached_property
     def moments(self) -> tuple[datetime | None, datetime | None]:
-        """From when to when. A day that is named as the end is in it."""
         return _moment(self.since, is_end=False), _moment(self.until, is_end=True)
 
     @cached_property

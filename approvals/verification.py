@@ -8,18 +8,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-<<<<<<< HEAD
 from django.db.models import Q
 
-from approvals.cases.verified import amendment_problems, as_decision
-from approvals.consulting.verification import Talks
-from approvals.documents.verification import document_problems
-from approvals.granting.verification import AUTH, Standing
-=======
 from approvals.cases.verified import amendment_problems, as_decision, document_problems
 from approvals.consulting.verification import Talks
-from approvals.granting.verification import Standing
->>>>>>> 4025ba63 (Keep each page and each service of approvals in one module)
+from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS

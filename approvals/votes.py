@@ -58,7 +58,6 @@ class Case:
 
     @property
     def stage(self) -> int:
-        """Which stage this question is of."""
         return stage_of(self.question.payload)
 
     def vote(
@@ -146,7 +145,6 @@ class Vote:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a yes of somebody that our processes wrote, and who showed what it takes."""
         return self.row.verdict == APPROVE and self.is_genuine is not False and not self.lacks
 
 
@@ -163,12 +161,10 @@ class StageShown:
 
     @property
     def yes(self) -> int:
-        """How many of those that it takes have said yes."""
         return sum(vote.counts for vote in self.votes)
 
     @property
     def tone(self) -> str:
-        """Of its chip."""
         return _TONES.get(self.state, "")
 
     @property

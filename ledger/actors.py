@@ -39,7 +39,6 @@ class Actor:
 
     @property
     def is_person(self) -> bool:
-        """Whether somebody with an account acts, by hand or by a program of theirs."""
         return self.kind in ("user", "key")
 
     @property

@@ -154,7 +154,6 @@ def justified(action: str, justification: object) -> str:
 
 
 def is_said(text: str) -> bool:
-    """Whether a text says enough to be somebody's reason."""
     return _letters(text) >= MIN_JUSTIFICATION
 
 
@@ -247,7 +246,6 @@ def acted(
 
 
 def _of_batch(by: Actor) -> dict[str, Any]:
-    """What a record says of the act on many runs that it is a part of."""
     return {"batch": by.batch} if by.batch else {}
 
 

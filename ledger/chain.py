@@ -45,12 +45,10 @@ class Link:
         return body_hash(self.clear, self.sealed)
 
     def is_as_written(self, body: bytes) -> bool:
-        """Whether its hash is that of this content at its place."""
         return link_hash(self.prev_hash, self.seq, self.epoch, self.at, body) == self.hash
 
 
 def genesis(run_id: UUID) -> bytes:
-    """What the first event of a run links to."""
     return hashlib.sha256(run_id.bytes).digest()
 
 

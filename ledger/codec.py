@@ -215,7 +215,6 @@ class Event:
         return None if self.FACT is None else ".".join(str(p) for p in parts if p is not None)
 
     def clear(self) -> dict[str, Any]:
-        """The metadata that is stored in the clear, without the columns the row has anyway."""
         return {name: getattr(self, name) for name in self._CLEAR}
 
 

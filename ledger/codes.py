@@ -50,7 +50,6 @@ def may_lack_code(event: Event) -> bool:
 
 
 def derived(master: bytes) -> bytes:
-    """The key of the codes. The master key serves other purposes too, each with a key of its own."""
     return hmac.digest(master, b"ledger code v1", "sha256")
 
 
@@ -85,10 +84,8 @@ def number_text(value: Decimal | None) -> str | None:
 
 
 def plain_zero(value: Decimal) -> Decimal:
-    """The same, and a zero without the sign that no store keeps."""
     return value if value else value.copy_abs()
 
 
 def is_rows_code(key: bytes, table: str, values: Mapping[str, Any], code: bytes) -> bool:
-    """Whether somebody with the key wrote a row that says this."""
     return hmac.compare_digest(row_code(key, table, values), code)

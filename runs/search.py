@@ -204,7 +204,6 @@ class _Look:
         self.cuts.append(self.is_cut(name))
 
     def is_cut(self, name: str, most: int | None = None) -> str:
-        """Whether a table was read to its limit."""
         return f"EXISTS (SELECT 1 FROM {name} GROUP BY part HAVING count(*) >= {most or self.most})"
 
 

@@ -70,7 +70,6 @@ def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozense
 
 
 def sees(who: Viewer, run_id: UUID) -> bool:
-    """Whether somebody sees a run. Of one that there isn't, nobody who doesn't see everything does."""
     return bool(among([run_id], who))
 
 
@@ -88,7 +87,6 @@ def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> 
 
 
 def reads(who: Viewer, run_id: UUID) -> bool:
-    """Whether somebody reads the payloads of a run that they see."""
     return who.reads_all or not who.sees_all or bool(among([run_id], replace(who, sees_all=False)))
 
 

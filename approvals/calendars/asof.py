@@ -155,7 +155,6 @@ def all_of_them() -> list[Calendar]:
 
 
 def newest_timing(queue_id: int) -> Timing | None:
-    """What a queue says of time now, if it says anything, in the same way."""
     return _counts(Timing.objects.filter(queue=queue_id).order_by("-version")[:LOOKED_AT])
 
 
@@ -178,7 +177,6 @@ def next_version(taken: Iterable[int], last: int) -> int | None:
 
 
 def moment(text: str) -> datetime:
-    """A moment of the terms."""
     return datetime.fromisoformat(text)
 
 
@@ -191,5 +189,4 @@ def in_force() -> list[Timing]:
 
 
 def escalating_to(name: str) -> list[str]:
-    """The queues whose questions go to this one when nobody answered."""
     return [row.queue.name for row in in_force() if name in [to for to, _ in row.steps]]

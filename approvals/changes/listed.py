@@ -57,7 +57,6 @@ class Shown:
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody can do something with it."""
         return self.is_genuine and self.row.state == RuleChange.State.OPEN
 
 
@@ -76,12 +75,10 @@ def newest(user: Any, *, state: str = "") -> list[Shown]:
 
 @badge("changes")
 def waiting(held: frozenset[str]) -> Counted:
-    """How many wait for a second person."""
     return Counted.of(RuleChange.objects.filter(state=RuleChange.State.OPEN), to=BADGE_TO)
 
 
 def one(row: RuleChange, user: Any) -> Shown:
-    """A change as somebody sees it."""
     return _shown(row, user, database_now())
 
 

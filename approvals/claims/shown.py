@@ -83,7 +83,6 @@ class OnIt:
 
     @property
     def who(self) -> str:
-        """Their name, or their key's."""
         return name_in(self.by)
 
 
@@ -102,12 +101,10 @@ class Spell:
 
     @property
     def ends_at(self) -> datetime:
-        """When it ended, or will."""
         return self.ended_at or self.until
 
     @property
     def taker(self) -> str:
-        """The name of whoever took it over."""
         return name_in(self.ended_by)
 
     @property
@@ -136,7 +133,6 @@ class Shown:
 
     @property
     def mine(self) -> OnIt | None:
-        """The reader's own."""
         return next((one for one in self.on if one.person == self.me), None)
 
     @property
@@ -184,12 +180,10 @@ class Filter:
 
     @property
     def in_orm(self) -> list[RawSQL]:
-        """The same for a query set."""
         return [RawSQL(f"({sql})", given, output_field=BooleanField()) for sql, given in self.conditions.items()]
 
 
 def name_in(ref: str) -> str:
-    """The name in how records call somebody."""
     return ref.partition(":")[2] or ref
 
 

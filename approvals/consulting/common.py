@@ -87,7 +87,6 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
 
 
 def by_whom(row: Inquiry | Delegation) -> str:
-    """Who ended it, and when, in words."""
     return f"{row.ended_by}{f' at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC' if row.ended_at else ''}"
 
 

@@ -179,7 +179,6 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
 
 
 def used_by(name: str) -> list[str]:
-    """The queues that work by a calendar now."""
     return [row.queue.name for row in in_force() if row.calendar == name]
 
 
@@ -245,7 +244,6 @@ def _whose(row: Calendar | Timing | None) -> str:
 
 
 def snapshot(row: Calendar) -> dict[str, Any]:
-    """What a calendar says, as an act's record keeps it."""
     return {"zone": row.zone, "week": row.week, "holidays": row.holidays, "is_removed": row.is_removed}
 
 

@@ -16,24 +16,14 @@ from approvals.calendars.asof import row_of
 from approvals.deadlines.acts import AbsenceBody
 from approvals.models import Absence, Deputy
 from approvals.queues import deputies
-<<<<<<< HEAD
-from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, wrong
-=======
 from approvals.queues.acts import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, roles_of, wrong
->>>>>>> 4025ba63 (Keep each page and each service of approvals in one module)
+from approvals.queues.who import PERMISSION, account, as_admin, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
-<<<<<<< HEAD
-from ledger.four_eyes.guard import second
-from ledger.web.roles import AUDITOR, is_approver, is_role, roles
-=======
 from ledger.four_eyes.guards import second
-from ledger.web.roles import AUDITOR, is_approver, is_role
->>>>>>> 4025ba63 (Keep each page and each service of approvals in one module)
+from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
 LONGEST = timedelta(days=366)
 MOST = 20  # of one person, now or to come

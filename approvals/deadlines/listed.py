@@ -58,12 +58,10 @@ class ShownCalendar:
 
     @property
     def mark(self) -> str:
-        """What its form is made from."""
         return mark_of(acts.shown_of(self.row))
 
     @property
     def has_page(self) -> bool:
-        """Whether its name is one that an address can hold."""
         return acts.NAME.fullmatch(self.row.name) is not None
 
     @property
@@ -73,7 +71,6 @@ class ShownCalendar:
 
     @property
     def holidays(self) -> list[list[str]]:
-        """The same."""
         return self.row.holidays if self.is_genuine else []
 
     @property
@@ -87,7 +84,6 @@ class ShownCalendar:
 
     @property
     def weekly(self) -> str:
-        """How many hours a week has."""
         return hours_of(sum(closes - opens for shifts in self.week for opens, closes in shifts))
 
 
@@ -166,7 +162,6 @@ class ShownTiming:
 
     @property
     def mark(self) -> str:
-        """What its form is made from."""
         return mark_of(acts.shown_of(self.row))
 
     @property
@@ -197,7 +192,6 @@ class ShownTiming:
 
     @property
     def remind_words(self) -> str:
-        """The same as people read it."""
         return " and ".join(f"{share} %" for share in self.row.remind) if self.row is not None else ""
 
     @property
@@ -211,7 +205,6 @@ class ShownTiming:
 
     @property
     def clock_stops(self) -> str:
-        """In hours, as it is typed."""
         return hours_typed(self.row.clock_stops) if self.row is not None and self.row.clock_stops else ""
 
 

@@ -187,7 +187,6 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
         raise NotImplementedError
 
     def after(self, name: str) -> HttpResponse:
-        """Where it leads to."""
         return redirect("calendar", calendar=name)
 
 

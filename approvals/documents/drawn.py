@@ -83,7 +83,6 @@ class Kept:
             return found
 
     def undrawn(self, named: Named, pages: int) -> list[int]:
-        """The pages of which nobody knows yet that they can be drawn."""
         with self._lock:
             seen = self._seen.get(_key(named), set())
             return [page for page in range(1, pages + 1) if page not in seen]
@@ -110,7 +109,6 @@ class Kept:
                 self._luck.pop(gone, None)
 
     def forget(self) -> None:
-        """As if this process had just begun."""
         self.__init__()  # type: ignore[misc]
 
 
@@ -133,7 +131,6 @@ class _Drawing:
     done: threading.Event = field(default_factory=threading.Event)
 
     def by(self, until: float) -> bool:
-        """Whether it is done by then."""
         return self.done.wait(max(0.0, until - monotonic()))
 
     def run(self) -> None:

@@ -31,7 +31,6 @@ class Part:
 
     @property
     def words(self) -> int:
-        """How many words it has."""
         return len(self.text.split())
 
 

@@ -86,12 +86,10 @@ class DocumentShown:
 
     @property
     def is_compared(self) -> bool:
-        """Whether what differs from the revision before is marked in its text."""
         return any(part.what in (ADDED, REMOVED) for part in self.parts)
 
     @property
     def words(self) -> dict[str, int]:
-        """How many words were added and removed."""
         return {what: sum(part.words for part in self.parts if part.what == what) for what in (ADDED, REMOVED)}
 
 

@@ -37,7 +37,6 @@ class Shown:
 
     @property
     def row(self) -> Any:
-        """As it was given."""
         return self.held.row
 
     @property
@@ -54,7 +53,6 @@ class Shown:
 
     @property
     def is_active(self) -> bool:
-        """Whether it lets anything through."""
         return self.state == "active"
 
     @property

@@ -68,7 +68,6 @@ class Held:
 
     @cached_property
     def is_genuine(self) -> bool:
-        """Whether one of our processes wrote all that counts, of what was read."""
         return self.row.is_genuine and all(use.is_genuine for use in self.uses)
 
     @property
@@ -84,7 +83,6 @@ class Held:
 
     @property
     def used(self) -> int:
-        """How often it was used."""
         return len(self.uses) if self.counted is None else self.counted[0]
 
     @property

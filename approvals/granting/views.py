@@ -77,7 +77,6 @@ def seen(error: DurableAgentsError) -> DurableAgentsError:
 
 
 def typed_again(refused: Refused | None) -> dict[str, str]:
-    """What was typed, where the decision was refused."""
     return {} if refused is None else {name: refused.typed.get(name, "") for name in (*FIELDS, "again_scope")}
 
 

@@ -173,7 +173,6 @@ def snapshot(row: Channel) -> dict[str, Any]:
 
 
 def seen_of(row: Channel) -> str:
-    """What its form is made from."""
     return mark_of(_shown_of(row))
 
 

@@ -47,12 +47,10 @@ class Kind:
 
     @property
     def box(self) -> str:
-        """What a channel's form calls its box."""
         return f"kind.{self.name}"
 
     @property
     def ways(self) -> list[str]:
-        """How it is told to somebody who has said nothing about it."""
         return [Way.EMAIL.value, Way.PUSH.value] if self.by_mail else []
 
 

@@ -48,7 +48,6 @@ class Shown:
 
     @property
     def last(self) -> dict[str, Any]:
-        """What came of the last try."""
         return self.row.tries[-1] if self.row.tries else {}
 
 
@@ -118,5 +117,4 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> Delivery:
 
 
 def may_read(held: frozenset[str]) -> bool:
-    """Whether somebody with these roles reads the whole log."""
     return bool(held & {OPERATOR, AUDITOR})

@@ -44,7 +44,6 @@ SENT = Outcome("sent")
 
 
 def is_set() -> bool:
-    """Whether this installation sends mail at all."""
     return bool(settings.DURABLEAGENTS.mail)
 
 

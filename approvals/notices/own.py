@@ -121,7 +121,6 @@ def _told(row: Delivery, user: User, now: datetime) -> tuple[str, dict[str, str]
 
 @cache
 def zones() -> tuple[str, ...]:
-    """All names of time zones."""
     return tuple(sorted(available_timezones()))
 
 

@@ -100,7 +100,6 @@ class Case:
 
     @property
     def _is_said(self) -> bool:
-        """Whether the word that it tells of waits for a second one."""
         return self.said is not None and self.said.is_open and str(self.said.n) == self.notice.about
 
     @property

@@ -55,12 +55,10 @@ def versions_missing(graph_ids: Sequence[str]) -> None:
 
 
 def change_proposed(row: RuleChange) -> None:
-    """A change of a rule waits for a second person."""
     tell("rule_change", str(row.pk), about=str(row.pk))
 
 
 def outcome_said(run: Run, wait: Wait, n: int) -> None:
-    """What one person says became of a call waits for a second one."""
     tell("outcome_said", f"{wait.pk}:{n}", run_id=run.pk, wait_id=wait.pk, about=str(n))
 
 

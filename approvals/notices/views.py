@@ -200,7 +200,6 @@ class ForAdmins(ChannelsPage):
     words = ""
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """An act is no page, which is said to whoever asks for one."""
         return self.request.method != "POST" or is_admin(self.request.user)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:

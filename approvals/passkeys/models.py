@@ -69,5 +69,4 @@ class Assertion(models.Model):
 
     @property
     def key(self) -> str:
-        """How the records of accounts name the passkey."""
         return key_digest(bytes(self.public_key))

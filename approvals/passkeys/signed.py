@@ -82,7 +82,6 @@ class Signed:
 
     @property
     def challenge(self) -> bytes:
-        """What had to be signed."""
         return challenge_of(self.terms)
 
     @property

@@ -62,7 +62,6 @@ class Rule(Strict):
 
     @property
     def proof(self) -> Proof:
-        """What such a yes has to show."""
         return Proof(self.proof_minutes * 60, self.second_factor, self.type_amount, self.type_target)
 
 
@@ -234,7 +233,6 @@ def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:
 
 
 def schemas_of(agent: str, tool: str) -> list[tuple[str, Schema]]:
-    """What they take."""
     return [(whose, json_schema(known.input)) for whose, known in tools_of(agent, tool)]
 
 

@@ -47,12 +47,10 @@ class Shown:
 
     @property
     def proof(self) -> str:
-        """What such a yes has to show, besides what the queue asks."""
         return "" if self.policy is None else proof_words(self.policy)
 
     @property
     def tone(self) -> str:
-        """Of its effect's chip."""
         return TONES.get(self.effect, "")
 
     @property
@@ -79,7 +77,6 @@ class Version:
 
     @property
     def tone(self) -> str:
-        """Of its effect's chip."""
         return TONES.get(str(self.row.effect), "")
 
 

@@ -119,7 +119,6 @@ class Tried:
 
     @property
     def changes(self) -> list[Change]:
-        """All three."""
         return [self.gated, self.denied, self.let_through]
 
 

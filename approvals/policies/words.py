@@ -35,7 +35,6 @@ _ON_TIMEOUT = {
 
 
 def label_of(name: str) -> str:
-    """What people call it."""
     return _LABELS.get(name, name.replace("_", " "))
 
 

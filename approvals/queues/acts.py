@@ -344,7 +344,6 @@ def snapshot(queue: Queue) -> dict[str, Any]:
 
 
 def part_of(queue: Queue, part: str) -> list[Any]:
-    """What one form of its page sets."""
     return [getattr(queue, name) for name in PARTS[part][0]]
 
 

@@ -73,7 +73,6 @@ _ASKED = """(SELECT i.approval_id, CASE WHEN i.outcome = '' THEN 'asked' ELSE 'a
 
 
 def _waiting(sql: str, row: str) -> str:
-    """Those of open questions, of each question the one that came first before the others."""
     return sql.replace("{which}", "").replace(
         "{first}", f"row_number() OVER (PARTITION BY {row}.approval_id ORDER BY {row}.n),"
     )

@@ -12,13 +12,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from approvals.queue_models import Deputy, Queue
-<<<<<<< HEAD
-from approvals.queues.bodies import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, wrong
-=======
 from approvals.queues.acts import DeputyBody
-from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, roles_of, wrong
->>>>>>> 4025ba63 (Keep each page and each service of approvals in one module)
+from approvals.queues.who import PERMISSION, account, as_admin, can_look, check_text, wrong
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now

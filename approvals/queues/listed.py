@@ -35,12 +35,10 @@ on_pages: list[Callable[[int | None], dict[str, Any]]] = []
 
 
 def beside(queue: Queue) -> dict[str, Any]:
-    """What a queue's page shows besides."""
     return {name: shown for each in on_page for name, shown in each(queue).items()}
 
 
 def beside_all(person: int | None) -> dict[str, Any]:
-    """What the page of all queues shows somebody besides."""
     return {name: shown for each in on_pages for name, shown in each(person).items()}
 
 
@@ -102,7 +100,6 @@ class Shown:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons that are offered there."""
         return reasons_in(self.on.reasons)
 
     @property
@@ -118,7 +115,6 @@ class Shown:
 
     @property
     def role_most(self) -> str:
-        """The role's own limit in words."""
         return in_words(self.role_limit)
 
     @property
@@ -129,7 +125,6 @@ class Shown:
 
 
 def reasons_in(stored: Any) -> list[str]:
-    """Of what the row says, also where other hands wrote it, what can be offered."""
     return [each for each in stored if isinstance(each, str)] if isinstance(stored, list) else []
 
 
@@ -168,7 +163,6 @@ def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:
 
 
 def all_of_them() -> list[Queue]:
-    """All that were not removed."""
     return list(Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name"))
 
 

@@ -219,7 +219,6 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
 
 
 def _words(seats: list[list[Any]]) -> dict[int, str]:
-    """What each who has had their say said, by the account."""
     return {seat[0]: _word(*seat[:-1], is_ours=has_code(row_of(Decision, seat[-1]))) for seat in seats}
 
 

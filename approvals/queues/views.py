@@ -126,7 +126,6 @@ class QueueAct(ForAdmins, OneQueuePage):
         raise NotImplementedError
 
     def after(self, name: str) -> HttpResponse:
-        """Where it leads to."""
         return redirect("queue", queue=name)
 
 
@@ -261,7 +260,6 @@ def done(
 
 
 def is_on(text: str) -> Any:
-    """A box as a form sends it."""
     return {"on": True, "off": False}.get(text, text)
 
 
@@ -278,7 +276,6 @@ def most(text: str) -> Any:
 
 
 def _lines(text: str) -> dict[int, str]:
-    """Each line that says something, by its number as people count."""
     return {n: line.strip() for n, line in enumerate(text.split("\n"), 1) if line.strip()}
 
 

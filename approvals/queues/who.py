@@ -44,7 +44,6 @@ def account(field: str, name: str, called: str = "") -> User:
 
 
 def can_look(user: User) -> bool:
-    """Whether somebody has a role with which they get to the inbox, and may change anything."""
     return bool(roles(user) - {AUDITOR})
 
 

@@ -31,7 +31,6 @@ class Rule:
     proof: Proof = NO_PROOF
 
     def may_match(self, asking: Asking) -> bool:
-        """Whether it is about the agent and the tool at all."""
         return self.agent in ("", asking.agent) and self.tool in ("", asking.tool)
 
     def matches(self, asking: Asking) -> bool:
@@ -65,15 +64,12 @@ class Rulebook:
         return Judged("allow", self.revision)
 
     def needs_tags(self, asking: Asking) -> bool:
-        """Whether any that is about the call asks for the run's tags."""
         return any(rule.condition.needs_tags and rule.may_match(asking) for rule in self.rules)
 
     def needs_arguments(self, asking: Asking) -> bool:
-        """Whether any that is about the call asks for what its tool is called with."""
         return any(rule.condition.needs_arguments and rule.may_match(asking) for rule in self.rules)
 
     def needs_requester(self, asking: Asking) -> bool:
-        """Whether any that is about the call asks for who started the run."""
         return any(rule.condition.needs_requester and rule.may_match(asking) for rule in self.rules)
 
 

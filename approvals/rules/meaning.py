@@ -57,17 +57,14 @@ class Condition:
 
     @property
     def needs_tags(self) -> bool:
-        """Whether it asks for the run's tags."""
         return "tags" in self.kinds
 
     @property
     def needs_arguments(self) -> bool:
-        """Whether it asks for what the tool is called with."""
         return any(name.startswith(ARGUMENT) for name in self.kinds)
 
     @property
     def needs_requester(self) -> bool:
-        """Whether it asks for who started the run."""
         return "requester" in self.kinds
 
 

@@ -125,5 +125,4 @@ def seal(row: PolicyRevision) -> None:
 
 
 def is_sealed(row: PolicyRevision) -> bool:
-    """Whether one of our processes wrote just this."""
     return row.code is not None and is_rows_code(code_key(), REVISION, _coded(row), bytes(row.code))

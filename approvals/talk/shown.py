@@ -45,7 +45,6 @@ class ShownInquiry:
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody has answered."""
         return self.row.ended_at is None
 
 
@@ -59,7 +58,6 @@ class ShownDelegation:
 
     @property
     def is_open(self) -> bool:
-        """Whether it was not taken back."""
         return self.row.ended_at is None
 
 
@@ -86,12 +84,10 @@ class Talk:
 
     @property
     def waits(self) -> bool:
-        """Whether somebody has not answered yet."""
         return any(each.is_open and each.is_genuine for each in self.inquiries)
 
     @property
     def stands(self) -> bool:
-        """Whether the clock stands for it."""
         return any(each.is_open and each.is_genuine and each.row.stops_clock for each in self.inquiries)
 
 

@@ -26,7 +26,6 @@ register = template.Library()
 
 @register.simple_tag
 def account_changes(record: AccountRecord) -> list[Change]:
-    """What changed about an account, a role or a key, in words."""
     return changes(record)
 
 
@@ -44,7 +43,6 @@ def claims_of(opened: Brief, me: int | None) -> Shown:
 
 @register.simple_tag
 def on_it(approval: Approval, me: int | None) -> Shown:
-    """Who is on one that is listed."""
     return shown(approval, me)
 
 
@@ -63,13 +61,11 @@ def offer_again(opened: Brief) -> dict[str, Any] | None:
 
 @register.simple_tag
 def typed_again(refused: Refused | None) -> dict[str, str]:
-    """What they had typed of that, where the decision was refused."""
     return views.typed_again(refused)
 
 
 @register.simple_tag
 def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
-    """What the form for a queue's deadlines has, also after it was refused."""
     return shown.form(refused.typed if refused is not None and refused.act == "QueueTimings" else None)
 
 

@@ -147,7 +147,6 @@ def calendar_now(course: Course) -> Calendar | None:
 
 
 def look_at(due: Sequence[str]) -> datetime | None:
-    """When somebody looks at a question next, of the reminders that are to come."""
     return first_look({"remind_at": list(due)})
 
 
@@ -170,7 +169,6 @@ def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime, *, 
 
 
 def shifted(due: Sequence[str], course: Course, stood: timedelta) -> list[str]:
-    """When people are to be reminded, as much later."""
     return [later(course, datetime.fromisoformat(each), stood).isoformat() for each in due]
 
 
@@ -181,7 +179,6 @@ def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
 
 
 def later(course: Course, at: datetime, stood: timedelta) -> datetime:
-    """A moment of its time, put off by what has stood still."""
     return later_by(calendar_now(course))(at, stood) if stood else at
 
 

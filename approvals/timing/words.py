@@ -61,7 +61,6 @@ def missed(approval: Approval) -> Missed | None:
 
 
 def is_halted(approval: Approval) -> bool:
-    """Whether the clock of a question that was so read stands still under a halt."""
     return bool(getattr(approval, "is_halted", False))
 
 

@@ -119,17 +119,14 @@ def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:
 
 
 def override_row(record: OverrideRecord) -> OverrideRow:
-    """One act of a person on a run."""
     return OverrideRow.of(record, chain=bytes(record.chain).hex())
 
 
 def verification_row(verification: Verification) -> VerificationRow:
-    """What checking one run's record came to."""
     return VerificationRow.of(verification, chain=verification.head_hash, **_verdict(verification.problems))
 
 
 def list_row(listed: Listed) -> ListRow:
-    """What checking one list of records that belong to no run came to."""
     return ListRow.of(listed, chain=listed.hash, **_verdict(listed.problems))
 
 

@@ -83,7 +83,6 @@ class Guarded:
         return kept
 
     def given(self, kept: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, from what was kept."""
         return {name: self._adapter(name).validate_json(json.dumps(value)) for name, value in kept.items()}
 
     def done(self, given: Mapping[str, Any], by: Actor) -> tuple[Any, list[dict[str, Any]]]:
@@ -136,7 +135,6 @@ def beneath() -> Iterator[None]:
 
 
 def standing() -> FourEyes | None:
-    """The row that counts."""
     return FourEyes.objects.order_by("-n").first()
 
 

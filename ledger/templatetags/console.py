@@ -195,7 +195,6 @@ _EMPTY = '<span class="kind">empty text</span>'
 
 @register.filter
 def as_json(value: object) -> str:
-    """A text as it is, anything else as JSON writes it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -256,7 +255,6 @@ def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
 
 @register.simple_tag
 def wrong_in_any(refused: Refused | None, *acts: str) -> Mapping[str, str]:
-    """What is wrong with a form that was refused, field by field, if it was one of these acts."""
     return refused.at if refused and refused.act in acts else {}
 
 
@@ -317,7 +315,6 @@ def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
 
 @register.simple_tag
 def clock_now() -> SafeString | str:
-    """When this page was made."""
     return clock(datetime.now(UTC))
 
 
@@ -357,7 +354,6 @@ def role_name(role: str) -> str:
 
 @register.filter
 def roles_in(held: Iterable[str]) -> list[str]:
-    """The roles among what somebody holds."""
     return ordered(held)
 
 
@@ -408,7 +404,6 @@ def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
 
 @register.simple_tag
 def notices() -> list[around.Notice]:
-    """What stands above every page."""
     return around.notices()
 
 
@@ -437,5 +432,4 @@ def said(message: object) -> str:
 
 @register.filter
 def took(end: object, start: object) -> str:
-    """The time between two moments."""
     return lapse(end - start) if _is_moment(end) and _is_moment(start) else ""

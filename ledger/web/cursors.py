@@ -86,7 +86,6 @@ class Order:
 
 
 def closed(at: datetime, id: UUID) -> str:
-    """A place as it stands in an address, of a page or of the API."""
     return base64.urlsafe_b64encode(microseconds(at).to_bytes(8, "big") + id.bytes).decode()
 
 
@@ -113,12 +112,10 @@ ROW = 19
 
 
 def numbered(*numbers: int) -> str:
-    """A place that is some numbers, as it stands in an address."""
     return ".".join(map(str, numbers))
 
 
 def placed(at: datetime, number: int) -> str:
-    """A place in a list by time whose rows have numbers, as it stands in an address."""
     return numbered(microseconds(at), number)
 
 

@@ -96,7 +96,6 @@ def accounts() -> list[Any]:
 
 
 def notices() -> list[Notice]:
-    """What stands above every page."""
     return [notice for each in _notices for notice in each()]
 
 

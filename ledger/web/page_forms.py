@@ -117,7 +117,6 @@ class Refused:
 
     @property
     def text(self) -> str:
-        """The reason that they gave."""
         return self.typed.get("justification", "")
 
     @property
@@ -132,7 +131,6 @@ class Refused:
 
 
 def in_words(problem: Mapping[str, Any]) -> str:
-    """One error of a list as a form says it."""
     return "; ".join(
         part for part in (str(problem.get("problem", "")).rstrip("."), str(problem.get("fix", ""))) if part
     )

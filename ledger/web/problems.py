@@ -120,7 +120,6 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
 
 
 def _has_status(error: DurableAgentsError) -> bool:
-    """Whether its class says which status it has, and not only that it is one of ours."""
     return any("status" in vars(kind) for kind in type(error).__mro__[: type(error).__mro__.index(DurableAgentsError)])
 
 

@@ -51,12 +51,10 @@ _named: frozenset[str] = _OF_SETTINGS
 
 
 def is_approver(role: str) -> bool:
-    """Whether holders of this role decide queues, those that it is put in charge of."""
     return role in _named or _APPROVER.fullmatch(role) is not None
 
 
 def is_role(name: str) -> bool:
-    """Whether a group of this name is a role."""
     return name in FIXED or is_approver(name)
 
 
@@ -125,7 +123,6 @@ class OwnCase(NamedTuple):
 
     @property
     def waits(self) -> bool:
-        """Whether they have something to do about it."""
         return self.what != "answered"
 
 
@@ -140,7 +137,6 @@ class OwnLimit(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """The limit as a text that is no role."""
         return f"limit:{self.queue}:{self.most:f}:{self.currency}:{int(self.needs_amount)}"
 
 
@@ -157,12 +153,10 @@ def own_cases(held: Iterable[str]) -> list[OwnCase]:
 
 
 def decides_case(held: Iterable[str], approval_id: UUID) -> bool:
-    """Whether just this one was handed to somebody."""
     return any(mark.startswith(f"case:{approval_id}:decide:") for mark in held)
 
 
 def has_case(held: Iterable[str], approval_id: UUID) -> bool:
-    """Whether it was, or they were asked about it."""
     return any(mark.startswith(f"case:{approval_id}:") for mark in held)
 
 

@@ -87,7 +87,6 @@ def batch_row(one: Progress) -> BatchRow:
 
 
 def item_row(row: BatchItem) -> BatchItemRow:
-    """What became of one run."""
     return BatchItemRow.of(row, run=row.run_id)
 
 

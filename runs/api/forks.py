@@ -134,7 +134,6 @@ class StartAgainPreview(Shape):
 
 
 def done_row(effect: Evidence, *, is_read: bool) -> DoneRow:
-    """One effect, with its arguments for whoever reads them."""
     return DoneRow.of(effect, run=UUID(effect.run), **({} if is_read else {"arguments": None}))
 
 

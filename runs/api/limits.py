@@ -119,5 +119,4 @@ def _one(key: str) -> LimitRow:
 
 
 def row_of(found: Standing) -> LimitRow:
-    """A key of the list."""
     return LimitRow.of(found, rule=RuleRow.of(found.rule), set_at=found.given_at, runs=list(found.runs))

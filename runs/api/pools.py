@@ -147,7 +147,6 @@ class RunPools(ApiView):
 
 
 def one(pool: Pool) -> PoolRow:
-    """A pool as it is now."""
     return row_of(listed([pool])[0])
 
 

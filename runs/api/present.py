@@ -146,7 +146,6 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
 
 
 def _kin(run: Run) -> list[UUID | None]:
-    """The other runs that a run's own row names."""
     return [run.parent, run.came_from, run.goes_on_as, run.forked_from]
 
 
@@ -317,7 +316,6 @@ def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: budget.Usage 
 
 
 def price_row(price: Price) -> PriceRow:
-    """A price in force."""
     return PriceRow.of(price, usd_in=usd_of(price.usd_micro_in), usd_out=usd_of(price.usd_micro_out))
 
 
@@ -327,7 +325,6 @@ def one(run_id: UUID) -> RunRow:
 
 
 def log_row(line: LogLine) -> LogRow:
-    """A line that a node said for people."""
     return LogRow.of(line, text=progress.shown(line))
 
 

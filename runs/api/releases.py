@@ -229,7 +229,6 @@ def version_row(one: Standing) -> VersionRow:
 
 
 def ramp_row(ramp: Ramp) -> RampRow:
-    """A ramp as it is now."""
     return _ramp_row(ramped(ramp))
 
 

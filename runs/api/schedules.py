@@ -79,7 +79,6 @@ ACTS: Mapping[str, Callable[..., Schedule]] = {"pause": acts.pause, "resume": ac
 
 
 def one(schedule: Schedule) -> ScheduleRow:
-    """A schedule as it is now."""
     return row_of(listed([schedule])[0])
 
 

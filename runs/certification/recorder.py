@@ -98,5 +98,4 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def is_noted(tool: Tool) -> bool:
-    """Whether the calls of a tool are noted here."""
     return hasattr(tool.opened(FOR_DISPATCH), "notes_calls")

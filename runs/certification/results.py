@@ -62,7 +62,6 @@ class Found:
 
     @property
     def word(self) -> Word:
-        """What it says of the tool as it was then."""
         return _WORDS.get(self.verdict, "unclear")
 
 

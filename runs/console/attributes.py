@@ -62,12 +62,10 @@ class AttributeForm(forms.Form):
 
     @property
     def is_filled(self) -> bool:
-        """Whether anything stands in them."""
         return any(field.value() for field in self.all)
 
     @property
     def wrong(self) -> list[Bound]:
-        """Those with something wrong in them."""
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:

@@ -83,7 +83,6 @@ class BudgetForm(forms.Form):
 
     @property
     def wrong(self) -> list[Bound]:
-        """The fields with something wrong in them."""
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
@@ -170,7 +169,6 @@ def _value(name: str, text: str) -> Any:
 
 
 def in_field(name: str, cap: Any) -> str:
-    """A cap as it stands in its field."""
     return f"{Decimal(cap) / HOUR:.4f}".rstrip("0").rstrip(".") if name == "wall_seconds" else str(cap)
 
 
@@ -272,7 +270,6 @@ class BudgetBlock:
 
     @property
     def firsts(self) -> list[Bound]:
-        """The fields of the caps that it stands still at."""
         return [self.raised.get(short.name) for short in self.shorts] if self.raised else []
 
     @property

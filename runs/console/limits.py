@@ -76,7 +76,6 @@ class LimitSettings(LimitsPage):
 
 
 def _number(text: str) -> Any:
-    """What is no number is handed on as it was typed."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else text
 
 

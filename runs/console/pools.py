@@ -67,12 +67,10 @@ class Shown:
 
     @property
     def limit(self) -> str:
-        """As it is typed."""
         return str(self.on.said(self.on.most))
 
     @property
     def whose(self) -> str:
-        """Of whom it counts, before the name."""
         return _SCOPES.get(str(self.on.pool.scope), str(self.on.pool.scope))
 
     @property

@@ -60,7 +60,6 @@ class Question:
 
 
 def key_of(slot: str | None, n: object) -> str:
-    """One name for a question and for the event that answers it."""
     return f"answer {slot} {n}"
 
 
@@ -105,7 +104,6 @@ def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = N
 
 
 def _beside(wait: Wait) -> dict[str, Beside]:
-    """What a question's form holds besides the answer."""
     return {"justification": Beside("Why", f"why-{wait.id}")}
 
 

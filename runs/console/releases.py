@@ -79,7 +79,6 @@ class RampShown:
 
     @property
     def bounds(self) -> list[tuple[str, int, int | None]]:
-        """Each figure with its bound, null where there is none."""
         return [(name, getattr(self.on.figures, name), self.ramp.bounds.get(name)) for name in acts.BOUNDS]
 
 

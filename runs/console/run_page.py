@@ -224,7 +224,6 @@ class Dossier:
 
     @property
     def halted(self) -> Halted | None:
-        """The halt that the run is under."""
         return halt_of(self.head)
 
     @property
@@ -243,7 +242,6 @@ class Dossier:
 
     @cached_property
     def is_for_two(self) -> bool:
-        """Whether two people settle what became of a call."""
         return agreeing.is_for_two()
 
     @property
@@ -252,7 +250,6 @@ class Dossier:
 
     @property
     def above(self) -> tuple[Run, Head] | None:
-        """Its parent with its head, where both are there."""
         return (self.parent, self.parent_head) if self.parent and self.parent_head else None
 
     @property
@@ -268,7 +265,6 @@ class Dossier:
 
     @cached_property
     def attributes(self) -> list[tuple[str, Told]]:
-        """What it is found by, each with what its agent calls it."""
         return attributes.told_by(self.agent, of_head(self.head))
 
     @cached_property
@@ -395,7 +391,6 @@ class Dossier:
 
     @property
     def children_living(self) -> int:
-        """How many of them have not ended."""
         return families.living(self.head)
 
     @cached_property
@@ -426,7 +421,6 @@ class Dossier:
 
     @property
     def missing(self) -> int:
-        """How many events the journal lacks, up to the one that the head names as the last."""
         return self.cut + (self.story.last.seq - self.story.length if self.story.last is not None else 0)
 
     @cached_property

@@ -64,7 +64,6 @@ class Panel:
 
     @property
     def said(self) -> Proposal | None:
-        """The first one's word."""
         return self.heard.said
 
     @property
@@ -74,7 +73,6 @@ class Panel:
 
     @property
     def result(self) -> Any:
-        """What the other side says came of the call."""
         return self._shown(self.heard.result)
 
     @property
@@ -220,7 +218,6 @@ class Act(RunPage):
     done: ClassVar[str] = ""
 
     def said(self, form: Sent) -> dict[str, Any]:
-        """What the form says, as the service takes it."""
         return {"justification": form.read(SteerBody).justification}
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:

@@ -38,7 +38,6 @@ _FIELDS = (*PLAIN, "input", "tags", "token", SEEN, *budgets.beside())
 
 
 def empty() -> dict[str, str]:
-    """What the form for a new schedule holds."""
     return {"zone": "UTC", "input": "{}"}
 
 

@@ -124,7 +124,6 @@ class Ticks:
                 await asyncio.sleep(SECONDS)
 
     def _behind(self, at: int) -> list[Watcher]:
-        """Who has not been told of that moment, the longest ago first."""
         return sorted(
             (watcher for watcher in self._watchers if watcher.newest < at), key=lambda watcher: watcher.newest
         )

@@ -55,7 +55,6 @@ class FormInUse(DurableAgentsError):
 
 
 def token_of(request: HttpRequest, mark: UUID) -> str:
-    """The mark as the person who asks may carry it."""
     return _signer(request).sign(str(mark))
 
 
@@ -68,7 +67,6 @@ def mark_in(request: HttpRequest, token: str) -> UUID | None:
 
 
 def new_mark() -> UUID:
-    """A mark that nothing was started under."""
     return uuid4()
 
 

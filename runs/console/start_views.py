@@ -66,7 +66,6 @@ class WhenForm(forms.Form):
 
     @property
     def wrong(self) -> list[Bound]:
-        """The fields with something wrong in them."""
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:

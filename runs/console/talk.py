@@ -85,7 +85,6 @@ class Talk:
 
     @property
     def shown(self) -> list[tuple[Told, Outcome]]:
-        """Each with its chip."""
         return [(told, outcome_of(told.row.outcome)) for told in self.told]
 
     def __bool__(self) -> bool:

@@ -125,7 +125,6 @@ def asked_for(record: Slot) -> Any:
 
 
 def looks_before(record: Slot) -> int:
-    """How many looks of hooks were at other arguments than those in force."""
     return record.amended[-1][1] if record.amended and arguments_of(record) is not None else 0
 
 
@@ -313,7 +312,6 @@ class PutAnew:
 
     @property
     def bytes(self) -> bytes:
-        """The text that its hash covers."""
         return canonical(self.plan)
 
 

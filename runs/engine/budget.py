@@ -49,11 +49,9 @@ class Usage:
 
     @classmethod
     def of(cls, row: object) -> Self:
-        """What a row that has these columns counts."""
         return cls(*(getattr(row, f.name) for f in fields(cls)))
 
     def stated(self) -> dict[str, int]:
-        """What there is of it."""
         return {f.name: amount for f in fields(self) if (amount := getattr(self, f.name))}
 
 
@@ -79,7 +77,6 @@ class Caps:
         return cls(**values)
 
     def stated(self) -> dict[str, int]:
-        """Those that there are."""
         return {name: most for name in RESOURCES if (most := getattr(self, name)) is not None}
 
 
@@ -100,7 +97,6 @@ class Left:
 
     @classmethod
     def of(cls, caps: Caps, used: Usage) -> Self:
-        """What caps leave of what is used already."""
         return cls(**{name: max(most - getattr(used, name), 0) for name, most in caps.stated().items()})
 
 
@@ -116,7 +112,6 @@ class Breach:
 
     @property
     def enough(self) -> int:
-        """The least that the cap would have to be."""
         return self.used + self.reserved + self.wanted
 
 
@@ -133,7 +128,6 @@ def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterato
 
 
 def first_breach(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Breach | None:
-    """The first of them."""
     return next(breaches(caps, used, reserved, wanted), None)
 
 
@@ -163,7 +157,6 @@ class Route:
 
     @property
     def version(self) -> int | None:
-        """The row of the price table."""
         return None if self.price is None else self.price.id
 
     def cost(self, tokens_in: int, tokens_out: int) -> int | None:
@@ -209,11 +202,9 @@ class Budget(BaseModel):
 
     @property
     def time(self) -> timedelta | None:
-        """How long it may take."""
         return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
 
     def stated(self) -> dict[str, Decimal | int]:
-        """What is given, by its name."""
         return {name: value for name, value in self if value is not None}
 
     def tightest(self, other: Budget) -> Budget:
@@ -258,7 +249,6 @@ class Meter:
         return first_breach(self.caps, self.used, others, wanted)
 
     def breaches(self, wanted: Usage) -> list[Breach]:
-        """All the caps that this would break."""
         return list(breaches(self.caps, self.used, self.reserved, wanted))
 
     def left(self) -> Caps:
@@ -268,7 +258,6 @@ class Meter:
         return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
 
     def set_aside(self, call: Call) -> Usage:
-        """What a call under way is expected to use."""
         return self._reserved.get(call, NOTHING_USED)
 
     def has_room_for(self, intent: e.Event) -> bool:

@@ -200,7 +200,6 @@ class Driver:
         return await run_visit(self._new_visit(node.name), node, state)
 
     def _buffered(self) -> list[e.Event]:
-        """What the visit read and no commit has taken along yet."""
         return self._running.take_buffered() if self._running is not None else []
 
     # --- from an outcome to a commit ---

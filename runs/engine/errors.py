@@ -11,12 +11,10 @@ from runs.engine.canonical import printable
 
 
 def brief(error: BaseException, most: int = 500) -> str:
-    """An error in one line, fit for any record."""
     return str(printable(f"{type(error).__name__}: {error}"[:most]))
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where it comes from, fit for any record."""
     return str(printable("".join(traceback.format_exception(error))[-8000:]))
 
 

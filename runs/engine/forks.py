@@ -61,7 +61,6 @@ class Evidence:
 
     @property
     def place(self) -> Place:
-        """The attempt at the call that had the effect."""
         return self.run, self.slot, self.attempt
 
     def as_json(self) -> dict[str, Any]:
@@ -95,11 +94,9 @@ class Fork:
 
     @property
     def is_what_if(self) -> bool:
-        """Whether it sends nothing at all."""
         return self.told.how == WHAT_IF
 
     def fences(self, tool: str) -> bool:
-        """Whether a call of this tool may do again what the origin did."""
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
 
     def is_beyond(self, tools: Iterable[str]) -> bool:
@@ -131,7 +128,6 @@ class Fork:
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
     def value(self, what: str, slot: str) -> Record | None:
-        """A value from outside that was read at the same place."""
         return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
 
     def _is_at(self, there: str, here: str) -> bool:
@@ -183,7 +179,6 @@ def _as_it_is_now(found: Evidence, back: Undoing) -> Evidence:
 
 
 def _undone(found: Evidence) -> Evidence:
-    """What it gave stands for nothing any more."""
     return replace(found, outcome=UNDONE, has_result=False, result=None)
 
 
@@ -292,7 +287,6 @@ def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: At
 
 
 def child_tool(agent: str) -> str:
-    """By what name a run of this agent that is started as a step stands among the effects."""
     return f"{CHILD}:{agent.partition('@')[0]}"
 
 

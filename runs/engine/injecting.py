@@ -35,7 +35,6 @@ class Patched:
 
     @property
     def fields(self) -> list[str]:
-        """The state's fields that are changed."""
         return sorted([*self.told.get("change", ()), *self.told.get("gone", ())])
 
 
@@ -115,7 +114,6 @@ class Standing:
 
     @property
     def is_between(self) -> bool:
-        """Whether it stands before a node."""
         return self.place == BETWEEN
 
 

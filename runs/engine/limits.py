@@ -48,7 +48,6 @@ class Rule:
     weight: int | None = None
 
     def stated(self) -> dict[str, int]:
-        """What is said, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     @classmethod
@@ -123,7 +122,6 @@ class RateLimit:
 
     @property
     def rule(self) -> Rule:
-        """The same as a rule."""
         return Rule(per_minute=self.per_minute, at_once=self.at_once, burst=self.burst)
 
 
@@ -184,11 +182,9 @@ class Limits:
     """Nothing is limited. A worker's are in runs/services/limits/permits.py."""
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
-        """Whether anything has to be asked before a try under these keys. Costs nothing."""
         return False
 
     async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
-        """A permit, after a wait in place if it is short."""
         return Permit("", keys)
 
     def give_back(self, permit: Permit) -> None:

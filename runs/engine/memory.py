@@ -201,7 +201,6 @@ class MemoryRun:
         self.resolve(question.id, "answered", event=event)
 
     def open_waits(self) -> list[MemoryWait]:
-        """What the run waits for now."""
         return [w for w in self.waits.values() if w.resolution is None]
 
 
@@ -213,11 +212,9 @@ class MemoryJournal(MemorySuccession):
 
     @property
     def seq(self) -> int:
-        """The last event's number."""
         return len(self.run.events)
 
     def now(self) -> datetime:
-        """The clock, moved by the run's skew."""
         return datetime.now(UTC) + self.run.skew
 
     async def load(self) -> History:
@@ -433,7 +430,6 @@ _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled,
 
 
 def _is_outcome(event: e.Event) -> bool:
-    """An attempt's result, or somebody's finding that it happened."""
     return event.fact == "result" or (isinstance(event, e.ToolReconciled) and event.verdict == "happened")
 
 

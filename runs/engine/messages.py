@@ -154,7 +154,6 @@ def fields_changed(event: Change) -> list[str]:
 
 
 def number_of_changes(event: Change) -> int:
-    """The number of the state that it changed."""
     return int(event.payload.get("number", 1)) if isinstance(event.payload, dict) else 1
 
 
@@ -284,11 +283,9 @@ def handled(
 
 
 def outcome_of(events: list[e.Event]) -> str:
-    """What became of the message that these events tell of."""
     return next(event.outcome for event in events if isinstance(event, e.MessageHandled))
 
 
 def note(tape: Tape, events: list[e.Event]) -> None:
-    """What is on record by now, on the tape that the drive goes by."""
     for event in events:
         tape.add(event)

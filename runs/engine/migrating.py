@@ -67,7 +67,6 @@ class Moving:
 
     @property
     def makes_state(self) -> bool:
-        """Whether the author says what becomes of a state."""
         return self.state is not None or (self.number or 1) != self.to.schema_version
 
     def made_of(self, state: Any) -> Any:

@@ -74,12 +74,10 @@ class Places:
         return f"{self.at(branch.under)}{'' if what == 'line' else what}", branch.told[what] - 1
 
     def at(self, path: str) -> str:
-        """The slot of a path of this visit."""
         return f"{self._prefix}/{path}"
 
 
 def path_of(slot: str) -> str:
-    """A slot's path within its visit, to number calls below it."""
     return slot.partition("/")[2]
 
 

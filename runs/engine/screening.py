@@ -38,7 +38,6 @@ class Finding:
 
     @property
     def marker(self) -> dict[str, str]:
-        """What a model reads in the place of what was refused."""
         return {"withheld_by": self.screen.id, "reason": self.reason}
 
 
@@ -222,7 +221,6 @@ def standing(record: Slot) -> dict[str, Any]:
 
 
 def refused_at(record: Slot) -> set[str]:
-    """The places of what was refused, which have a marker."""
     return {each.place for a in record.attempts.values() for each in a.withheld if each.verdict == "refused"}
 
 
@@ -276,7 +274,6 @@ class RequestScreening:
 
     @property
     def refusal(self) -> Exception | None:
-        """What the node gets of a request that was not let through."""
         return refusal(self._past)
 
     async def ask(self) -> Finding | None:

@@ -72,16 +72,13 @@ class Attempt:
 
     @property
     def has_lost_child(self) -> bool:
-        """Whether the run that the call started ended in failure, or was cancelled."""
         return isinstance(self.result, e.ChildEnded) and self.result.state != "completed"
 
     @property
     def has_happened(self) -> bool:
-        """Whether the journal says that the call was done."""
         return self.outcome is not None and not (self.outcome is self.result and self.is_refused)
 
     def waits_of(self, kind: str) -> int:
-        """How many waits of a kind this attempt has opened."""
         return sum(1 for k, _ in self.waits if k == kind)
 
     def last_wait(self, kind: str) -> tuple[int, str | None]:
@@ -90,7 +87,6 @@ class Attempt:
         return n, self.waits.get((kind, n))
 
     def open_wait(self, kind: str) -> int | None:
-        """The number of the attempt's unresolved wait of a kind, if there is one."""
         return next((n for (k, n), resolution in self.waits.items() if k == kind and resolution is None), None)
 
 
@@ -122,7 +118,6 @@ class Slot:
 
     @property
     def now(self) -> Attempt:
-        """The record of the attempt in force."""
         return self.at(self.current)
 
     @property
@@ -294,11 +289,9 @@ class Tape:
         return [a.route for slot in self.slots.values() for a in slot.attempts.values() if a.route is not None]
 
     def open_budget(self) -> str | None:
-        """The slot of a wait for somebody to raise the budget, or to let the run go on without."""
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("budget") is not None), None)
 
     def open_stop(self) -> str | None:
-        """The slot of a stop for an operator that nobody has looked at yet."""
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
@@ -319,7 +312,6 @@ class Tape:
 
 
 def _is_place(slot: str) -> bool:
-    """Whether a slot is a call's place, and not that of a stop for an operator."""
     return slot[:1].isdigit()
 
 

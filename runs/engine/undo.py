@@ -22,7 +22,6 @@ OF_THE_TOOL: Final = OfTheTool()
 
 
 def undos_of(tools: Iterable[Tool], more: Iterable[Undo]) -> dict[str, Undo]:
-    """All that an agent knows how to undo, by the name that its journals hold."""
     return {_key(t.name, t.undo): t.undo for t in tools if t.undo is not None} | {_own(each): each for each in more}
 
 

@@ -124,7 +124,6 @@ class Visit:
         return self._fitting(self.recalled.record(slot, what, requested_hash, arguments))
 
     def open_path(self, slot: str, what: str) -> str:
-        """The path of a call that numbers others below it, after the same check."""
         return self._fitting(self.recalled.path(slot, what))
 
     def _fitting(self, recalled: T | Broken) -> T:

@@ -93,7 +93,6 @@ class Loaded:
         self._known: set[str] = set()
 
     def graph_ids(self) -> list[str]:
-        """The versions whose runs it may take."""
         return [graph_id for graph_id in registry.graph_ids() if self._drives(graph_id)]
 
     def _drives(self, graph_id: str) -> bool:
@@ -163,7 +162,6 @@ def note_use(agent: Agent) -> None:
 
 
 def served() -> dict[str, bool]:
-    """The versions that living workers have, and of each whether it is quarantined in all of them."""
     with connection.cursor() as cursor:
         cursor.execute(_SERVED, [FRESH_SECONDS])
         return dict(cursor.fetchall())

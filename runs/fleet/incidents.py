@@ -97,12 +97,10 @@ class Standing:
 
     @property
     def call(self) -> str | None:
-        """The slot of the last call in doubt."""
         return self.in_doubt[-1].slot if self.in_doubt else None
 
     @property
     def stored_calls(self) -> list[dict[str, Any]]:
-        """The calls in doubt, as an incident keeps them."""
         return [{**call.shown(), "intent_at": call.intent_at.isoformat()} for call in self.in_doubt]
 
 

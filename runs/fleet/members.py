@@ -277,7 +277,6 @@ def is_only_host() -> bool:
 
 
 def is_here(process: Process) -> bool:
-    """Whether this host and boot can see the process, if it runs."""
     return process.host == procfs.host() and process.boot == procfs.boot()
 
 

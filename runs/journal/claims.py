@@ -38,7 +38,6 @@ class Worker:
 
     @property
     def ref(self) -> str:
-        """How ledger rows name it."""
         return f"worker:{self.id}"
 
     @property
@@ -74,7 +73,6 @@ class Claim:
 
     @property
     def reply(self) -> Reply:
-        """The claim as an answer of the journal."""
         return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
 
 

@@ -256,7 +256,6 @@ class Committer:
 
 
 def _following(run: str, after: Sequence[str]) -> list[Sent]:
-    """What comes after a step, as it is sent."""
     return [as_sent(statement, [run]) for statement in after]
 
 

@@ -82,7 +82,6 @@ class Lost:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 
     def _last(self, first: tuple[int] | None) -> int | None:
-        """The events of a commit stand one behind the other."""
         return None if first is None else first[0] + len(self.events) - 1
 
     def _parameters(self) -> list[object]:

@@ -89,7 +89,6 @@ def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: S
 
 
 def ring_many(rings: dict[str, int]) -> None:
-    """The same for many runs at once, of which the transaction has committed already."""
     for payload in payloads(rings):
         notify_after_commit(connection, _NOTIFY, [CHANNEL, payload])
 

@@ -155,7 +155,6 @@ def cut_of(row: TupleRow) -> TupleRow | None:
 
 
 def checksum(node: str, visit: int, state: bytes) -> bytes:
-    """What a checkpoint must hash to before anything runs from it."""
     return hashlib.sha256(f"{node}|{visit}|".encode() + state).digest()
 
 

@@ -208,7 +208,6 @@ class Run(models.Model):
 
     @property
     def has_begun(self) -> bool:
-        """Whether a worker has had it, or one of the runs that it goes on from."""
         return self.started_at is not None or self.came_from is not None
 
     @property
@@ -218,7 +217,6 @@ class Run(models.Model):
 
     @property
     def counts_from(self) -> datetime:
-        """From when on the time counts that it may take."""
         return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
 
     # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be
@@ -285,7 +283,6 @@ class Run(models.Model):
 
 
 def legal_moves() -> list[tuple[str, str]]:
-    """The transition table as declared above, as (from, to) pairs."""
     return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
 
 

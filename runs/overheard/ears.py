@@ -27,7 +27,6 @@ class Ear:
         self._has_news = asyncio.Event()
 
     def tell(self, now: list[Said]) -> None:
-        """What is said now, if it is anything else."""
         if now != self._now:
             self._now = now
             self._has_news.set()

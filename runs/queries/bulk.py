@@ -119,5 +119,4 @@ def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: in
 
 
 def shown_runs(rows: Iterable[BatchItem]) -> frozenset[UUID]:
-    """Those of their runs that whoever looks sees."""
     return seen.among(row.run_id for row in rows)

@@ -15,5 +15,4 @@ def agent_here(graph_id: str) -> Agent | None:
 
 
 def titles_of(agent: Agent | None) -> dict[str, str]:
-    """The titles of its nodes by their names."""
     return {node.name: node.title for node in agent.nodes.values()} if agent else {}

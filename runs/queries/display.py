@@ -69,7 +69,6 @@ def stood_at(run: Run) -> str:
 
 
 def undone(run: Run) -> str:
-    """What is to be said of a run that ended after its effects were undone."""
     return UNDONE if run.is_undoing and run.state in ENDED else ""
 
 

@@ -75,7 +75,6 @@ class Around:
 
     @property
     def ids(self) -> list[UUID]:
-        """The run's and its children's."""
         return [self.run.id, *(child.id for child in self.children)]
 
 
@@ -145,7 +144,6 @@ def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
 
 
 def drivable() -> RawSQL:
-    """What tells with any rows which versions a living worker drives, asked once for all of them."""
     return RawSQL(_DRIVABLE, (), output_field=JSONField())
 
 
@@ -156,7 +154,6 @@ def states(head: Head | None) -> dict[str, int]:
 
 
 def living(head: Head | None) -> int:
-    """How many of them have not ended."""
     return sum(number for state, number in states(head).items() if state not in ENDED)
 
 

@@ -46,7 +46,6 @@ class Unknown:
 
     @property
     def meant(self) -> str:
-        """What whoever gave it is asked, where one is like it."""
         return f"Did you mean {' or '.join(self.like)}?" if self.like else ""
 
 
@@ -176,7 +175,6 @@ class Holding:
 
     @property
     def is_genuine(self) -> bool:
-        """Whether all that is on record of it was written by this installation."""
         return self.row.is_genuine and self.began.is_genuine
 
 
@@ -296,7 +294,6 @@ class Halted:
 
     @property
     def what(self) -> str:
-        """What is halted, in words."""
         return named(self)
 
     def __str__(self) -> str:
@@ -304,12 +301,10 @@ class Halted:
 
 
 def halted() -> RawSQL:
-    """What a query of heads is annotated with."""
     return RawSQL(_HALTED, (), output_field=JSONField())
 
 
 def halt_of(head: Head | None) -> Halted | None:
-    """The halt that the run of a head so read is under."""
     return of(getattr(head, "halted", None))
 
 
@@ -319,5 +314,4 @@ def of(told: Mapping[str, Any] | None) -> Halted | None:
 
 
 def is_put_aside(run: Run) -> bool:
-    """Whether it wants driving and is not looked for before its halt says something else."""
     return run.owner is None and run.ready_at == NEVER

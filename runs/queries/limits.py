@@ -90,7 +90,6 @@ class Standing:
 
     @property
     def said(self) -> list[str]:
-        """What counts, in words."""
         return [f"{name} {value}" for name, value in self.rule.stated().items()]
 
     @property

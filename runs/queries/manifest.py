@@ -36,7 +36,6 @@ class Manifest:
 
 
 def manifest_of(agent: Agent) -> Manifest:
-    """The manifest of an agent."""
     return Manifest(tuple(_persisted(agent)), tuple(_recomputed(agent)), tuple(_secret(agent)), tuple(_external(agent)))
 
 
@@ -113,7 +112,6 @@ def _schema(model: type[BaseModel] | None) -> Mapping[str, Any]:
 
 
 def _fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Each field of a model with its type, as the schema has it."""
     for name, field in _schema(model).get("properties", {}).items():
         yield name, _type(field)
 

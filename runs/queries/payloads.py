@@ -52,5 +52,4 @@ def moved(found: Outcome) -> Outcome:
 
 
 def without_payload(wait: Wait) -> dict[str, Any]:
-    """The detail of a wait that tells what is waited for, and nothing of what the run holds."""
     return status_of(wait.detail, *_OF_KIND.get(str(wait.kind), ()))

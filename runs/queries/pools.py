@@ -72,7 +72,6 @@ class Listed:
 
     @property
     def percent(self) -> int:
-        """How much of it is used or set aside."""
         return 100 if not self.most else min(100, (self.used + self.reserved) * 100 // self.most)
 
     @property
@@ -81,16 +80,13 @@ class Listed:
 
     @property
     def resource(self) -> str:
-        """As budgets call it."""
         return "usd" if self.pool.resource == Pool.Resource.USD else str(self.pool.resource)
 
     def said(self, amount: int) -> str | int:
-        """An amount as the API has it."""
         return limit_of(self.pool.resource, amount)
 
     @property
     def needs_somebody(self) -> bool:
-        """Whether calls wait for it."""
         return self.waiting > 0
 
 

@@ -15,7 +15,6 @@ from runs.models import ENDED, NEVER, LogLine, Run, State
 
 
 def is_behind(run: Run) -> bool:
-    """Whether it waits for its turn."""
     return run.is_queued and run.state not in ENDED
 
 
@@ -41,7 +40,6 @@ def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
 
 
 def is_early(run: Run) -> bool:
-    """Whether its time to begin is still to come."""
     return run.state == State.PENDING and run.ready_at not in (None, NEVER) and run.ready_at > datetime.now(UTC)
 
 
@@ -112,12 +110,10 @@ class TellingBlock:
 
     @property
     def kept(self) -> int:
-        """How many lines there are."""
         return int(told_of(self.head).get("lines", 0))
 
     @property
     def lost(self) -> int:
-        """How many were said and aren't here."""
         return int(told_of(self.head).get("lost", 0))
 
     @cached_property

@@ -275,7 +275,6 @@ _SIDES = """
 
 
 def ramped(ramp: Ramp) -> Ramped:
-    """How a ramp stands."""
     return ramped_all([ramp])[0]
 
 

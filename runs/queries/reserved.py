@@ -30,7 +30,6 @@ _LEFT_OPEN = b'%"verdict":"fail"%'
 
 
 def reserved(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, Usage]:
-    """What is set aside in each of these runs, where something is."""
     return {run_id: sum(begun.values(), NOTHING_USED) for run_id, begun in under_way(runs, heads).items()}
 
 

@@ -86,12 +86,10 @@ class Filters:
 
     @property
     def cleared(self) -> str:
-        """The same without what was searched for."""
         return self.link(q="", agent="", parent="", where="", sort="")
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is asked for besides a state."""
         return bool(self.q or self.agent or self.parent or self.where or self.sort)
 
     @property
@@ -130,7 +128,6 @@ class Filters:
 
     @property
     def narrowed(self) -> dict[str, str]:
-        """All conditions but that on the state."""
         return {**self.of_agent, **({"parent": self.parent} if self.parent else {})}
 
     @property
@@ -176,7 +173,6 @@ class Card:
 
     @property
     def parent_url(self) -> str:
-        """Where the page of the run is that started it."""
         return f"{_all_runs()}/{self.run.parent}"
 
 

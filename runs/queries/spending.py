@@ -38,7 +38,6 @@ class Share:
         return min(100 * self.used // self.cap, 100) if self.cap else 100
 
     def shown(self, amount: int | None) -> Any:
-        """An amount of this resource as the API says it."""
         return usd_of(amount) if self.name == "usd" and amount is not None else amount
 
 
@@ -110,7 +109,6 @@ class Exceeded:
         return LABELS.get(self.resource, self.resource or "something")
 
     def shown(self, amount: int | None) -> Any:
-        """An amount of it as the API says it."""
         return Share(self.resource, 0, None).shown(amount)
 
 

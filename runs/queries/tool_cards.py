@@ -60,7 +60,6 @@ def certificate_of(agent: Agent, tool: Tool, found: Sequence[Found]) -> Certific
 
 
 def certified_cards_of(agent: Agent, found: Sequence[Found]) -> list[ToolCard]:
-    """An agent's tools, with what probes found of them."""
     return [replace(card_of(tool), certificate=certificate_of(agent, tool, found)) for tool in agent.all_tools()]
 
 

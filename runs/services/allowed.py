@@ -52,12 +52,10 @@ class Stand:
 
     @property
     def is_left_waiting(self) -> bool:
-        """Whether no worker has the run and it waits, but not for a person's verdict on a call."""
         return self.state in WAITING and not self.is_owned and not self.doubts
 
     @property
     def looks_again(self) -> bool:
-        """Whether a retry only makes a run that undoes its effects look again at what it waits for."""
         return self.is_undoing and self.state in WAITING and not self.is_owned and not self.is_stopped
 
 

@@ -109,7 +109,6 @@ def put_to(wait: Wait) -> list[str]:
 
 
 def in_charge() -> frozenset[str]:
-    """The roles that are in charge of a queue."""
     return frozenset(filter(None, wait_hooks.queues.values()))
 
 
@@ -144,12 +143,10 @@ def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
 
 
 def standing(run: Run) -> Standing:
-    """Who may steer this run."""
     return standings([run])[run.pk]
 
 
 def may(run: Run, held: Iterable[str], person: int | None) -> frozenset[str]:
-    """All that somebody may do to the run. Where it waits is asked only of those for whom it counts."""
     return standing_for(run, held).allowed(held, person)
 
 

@@ -31,7 +31,6 @@ RECEIVED = {"status": "received"}
 
 
 def is_awaited(token: str) -> bool:
-    """Whether a call was given this token. Cheap, and before anything of a body is read."""
     return Wait.objects.filter(token_hash=_digest(token)).exists()
 
 

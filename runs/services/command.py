@@ -248,7 +248,6 @@ def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
 
 
 def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
-    """The event that tells how a wait was settled."""
     return e.WaitResolved(slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution=resolution, by=by)
 
 
@@ -292,7 +291,6 @@ class Act:
 
     @property
     def payload(self) -> dict[str, str]:
-        """What the act's events carry."""
         return {"justification": self.justification}
 
     def refuse(self, hint: str = "") -> IllegalTransition:

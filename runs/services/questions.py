@@ -62,7 +62,6 @@ def roles_for(wait: Wait) -> tuple[str, ...]:
 
 
 def may_answer(wait: Wait, held: Iterable[str]) -> bool:
-    """Whether somebody with these roles may."""
     return bool(set(roles_for(wait)) & set(held))
 
 

@@ -36,12 +36,10 @@ class Preview:
 
     @property
     def to_undo(self) -> list[Effect]:
-        """What would not simply stay."""
         return [effect for effect in self.effects if effect.what != "stays" or effect.is_in_doubt]
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody who ends the run has to say what becomes of its effects."""
         return bool(self.to_undo)
 
 

@@ -41,5 +41,4 @@ class Drawn:
 
     @property
     def doubts(self) -> list[tuple[int, str]]:
-        """The first ones that were met."""
         return sorted(self._doubts.copy().items())

@@ -29,7 +29,6 @@ def on_record(found: str) -> str:
 
 
 def source(found: str) -> str:
-    """Whose word it is that is on record."""
     return "the record says" if found == "refused" else "the verdict was"
 
 

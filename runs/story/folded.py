@@ -145,7 +145,6 @@ class Kept:
         return rows if (count, int(prints)) == (self.fold.length, self.prints) and rows[0][0] is not None else []
 
     def _goes_on(self, rows: list[tuple[Any, ...]]) -> bool:
-        """Whether the first row is the last one folded, and the second links to it."""
         return bool(rows) and _last(rows[0]) == self.last and (len(rows) < 2 or bytes(rows[1][6]) == self.last.hash)
 
     def _take(self, rows: list[tuple[Any, ...]]) -> None:
@@ -219,7 +218,6 @@ def _make_room() -> None:
 
 
 def held() -> dict[UUID, int]:
-    """The runs that are kept, longest unseen first, and how many bytes each counts for."""
     with _guard:
         return {run_id: kept.bytes + kept.drawn.bytes for run_id, kept in _kept.items()}
 

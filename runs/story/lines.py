@@ -121,12 +121,10 @@ class Line:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The clear fields that the row has no column for."""
         return {key: value for key, value in self.clear.items() if key not in ("kind", "slot", "attempt")}
 
     @property
     def is_known(self) -> bool:
-        """Whether this version's vocabulary has the kind."""
         return self.kind in KINDS
 
     @property

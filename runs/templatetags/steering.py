@@ -70,13 +70,11 @@ def moment(text: str) -> datetime | None:
 
 @register.filter
 def came_of_it(effect: Evidence) -> str:
-    """What became of an effect, in words."""
     return {COMMITTED: "done", UNDONE: "done, and undone"}.get(effect.outcome, "nobody knows what came of it")
 
 
 @register.filter
 def begun_again(made: Fact) -> SafeString:
-    """Which run began again here, by whose act."""
     return SafeString(event_words.fork_made(made.clear))
 
 
@@ -106,13 +104,11 @@ def effect(context: template.Context, shown: Effect) -> SafeString:
 
 @register.filter
 def belied(shown: Effect) -> SafeString:
-    """What is on record of a call and belied by a witness."""
     return SafeString(event_words.belied(shown))
 
 
 @register.filter
 def witness(shown: Effect) -> SafeString:
-    """What a witness told of a call when it was over."""
     return SafeString(event_words.witness(shown))
 
 
@@ -146,7 +142,6 @@ def _once(context: template.Context, face: Hashable, draw: Callable[[], str]) ->
 
 @register.simple_tag(takes_context=True)
 def timeline_row(context: template.Context, placed: Placed) -> SafeString:
-    """A row of the timeline."""
     return timeline_rows.timeline_row(placed, context["d"])
 
 
@@ -161,7 +156,6 @@ def undoable(run: Run) -> Preview | None:
 
 @register.simple_tag
 def chip(look: str) -> SafeString:
-    """The word for what a run does, in its tone."""
     return looks.chip(look)
 
 
@@ -173,7 +167,6 @@ def label(look: str) -> str:
 
 @register.simple_tag
 def row_words(card: Card) -> SafeString:
-    """What a list says of a run."""
     return looks.row(card)
 
 
@@ -192,7 +185,6 @@ def assigned_why(assigned: Mapping[str, Any]) -> str:
 
 @register.filter
 def called(field: str) -> str:
-    """What a form calls a field of the body."""
     return budgets.called(field)
 
 

@@ -19,7 +19,6 @@ from runs.services.screening import installed
 
 
 def callback_url(token: str) -> str:
-    """Where a tool's other side sends its answer."""
     return f"{settings.DURABLEAGENTS.base_url}/api/v1/callbacks/{token}"
 
 

@@ -183,5 +183,4 @@ def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoRetu
 
 
 def command(boot: str, checkout: str) -> list[str]:
-    """What to exec, but for the descriptor."""
     return [sys.executable, "-c", boot, checkout, str(os.getpid()), "cluster", "--nursery"]

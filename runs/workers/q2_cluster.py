@@ -54,7 +54,6 @@ class Kinship:
         os.write(self._report, line.encode())  # shorter than PIPE_BUF: never mixed with another's
 
     def expect(self, role: str) -> None:
-        """What the next process forked here will be."""
         self._next_role = role
 
     def pulse(self, is_serving: bool) -> None:

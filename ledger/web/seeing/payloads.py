@@ -63,7 +63,6 @@ def must_read(run_id: UUID) -> None:
 
 
 def status_of(detail: Mapping[str, Any], *besides: str) -> dict[str, Any]:
-    """Of what a wait says that which is no payload."""
     return {name: value for name, value in detail.items() if name in _STATUS or name in besides}
 
 

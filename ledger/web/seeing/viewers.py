@@ -103,12 +103,10 @@ def reads_payloads(user: Any) -> bool:
 
 
 def know_reads_payloads(user: Any, reads: bool) -> None:
-    """The same, from whoever has read it together with the account."""
     setattr(user, _READS, reads)
 
 
 def know_own_tags(user: Any, tags: Iterable[str]) -> None:
-    """An account's own tags, from whoever has read them together with it."""
     setattr(user, _CACHE, frozenset(tags))
 
 

@@ -28,7 +28,6 @@ def typed(value: Any) -> str:
 
 
 def text_in(schema: Mapping[str, Any], name: str) -> str:
-    """What a schema says of itself in words. Its author may have written anything."""
     return text if isinstance(text := schema.get(name), str) else ""
 
 
@@ -57,7 +56,6 @@ class Value(forms.Field):
         self.key = key
 
     def text_of(self, shown: Any) -> Any:
-        """What the field shows of a value of the document."""
         return "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
     def validate(self, value: Any) -> None:
@@ -74,7 +72,6 @@ class Value(forms.Field):
         return typed(value) == typed(self.initial)
 
     def read(self, text: str) -> Any:
-        """The value that a text stands for."""
         return text
 
     def give_room(self, text: str) -> None:

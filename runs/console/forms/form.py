@@ -37,7 +37,6 @@ class Bound(BoundField):
 
     @property
     def children(self) -> list[Bound]:
-        """What a group holds."""
         return self.form.bound(self.field.children)
 
 
@@ -97,7 +96,6 @@ class SchemaForm(forms.Form):
 
     @property
     def roots(self) -> list[Bound]:
-        """The fields that lie in no group."""
         return self.bound(self._roots)
 
     def bound(self, names: Iterable[str]) -> list[Bound]:

@@ -124,7 +124,6 @@ class Maker:
 
 
 def is_object(value: Any) -> bool:
-    """Whether a value is an object of JSON."""
     return isinstance(value, dict)
 
 

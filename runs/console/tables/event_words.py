@@ -36,7 +36,6 @@ def _at(visit: object) -> str:
 
 
 def how(word: object) -> str:
-    """By which way it began again."""
     return visible(HOW.get(str(word), str(word)))
 
 
@@ -48,7 +47,6 @@ def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
 
 
 def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
-    """Which run began again."""
     return f"{_run(f['fork'])} is {how(f['how'])}{_at(f['visit'])} · by {visible(f['by'])}"
 
 
@@ -71,7 +69,6 @@ def belied(e: Effect) -> str:
 
 
 def witness(e: Effect) -> str:
-    """What a witness told of it."""
     return escape(findings.witness(e.late, f"attempt {e.told_of} of the call" if e.is_of_earlier else "the call"))
 
 

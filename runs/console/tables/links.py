@@ -8,17 +8,14 @@ from django.urls import NoReverseMatch, reverse
 
 
 def to_run(run_id: str, html: str) -> str:
-    """A link around some words to the page of a run."""
     return _to("run", run_id, html)
 
 
 def to_approval(approval_id: str, html: str) -> str:
-    """The same to that of an approval."""
     return _to("approval", approval_id, html)
 
 
 def to_pools(html: str) -> str:
-    """The same to the page of all pools."""
     return f'<a href="{escape(reverse("pools"))}">{html}</a>'
 
 

@@ -203,7 +203,6 @@ def _stands(child: Child | None, one: str = "It") -> str:
 
 
 def stopped(waits: Iterable[Wait]) -> list[Child]:
-    """The children that are waited for and that stand still for a person."""
     return [child for wait in waits if (child := child_of(wait)) is not None and child.need]
 
 

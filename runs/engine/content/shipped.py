@@ -53,7 +53,6 @@ def characters(content: Any) -> int:
 
 
 def may_pass_to_tool(content: Any) -> bool:
-    """Whether what always holds lets this pass on its way to a tool."""
     return _is_small(content) or characters(content) <= MOST_FOR_TOOL
 
 

@@ -178,11 +178,9 @@ class Reach:
         return piece.entry()
 
     def is_at_home(self, module: str) -> bool:
-        """Whether a module is the agent's own."""
         return any(module == home or module.startswith(f"{home}.") for home in self._homes)
 
     def is_house(self, module: str) -> bool:
-        """Whether a module is of what agents are written with, and no part of one."""
         return module.partition(".")[0] in _HOUSE and not self.is_at_home(module)
 
     def define(self, module: Module, name: str) -> str:

@@ -41,7 +41,6 @@ def digest(of: dict[str, Any], scheme: str = SCHEME) -> str:
 
 
 def is_current(stored: str) -> bool:
-    """Whether a stored digest can be compared with one made by this code."""
     return stored.startswith(SCHEME)
 
 
@@ -57,7 +56,6 @@ def second_parts(agent: Described) -> dict[str, Any]:
 
 
 def second_scheme(agent: Described) -> str:
-    """The digest by the second scheme."""
     return digest(second_parts(agent), SECOND)
 
 

@@ -360,7 +360,6 @@ def _each(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said
 
 
 def _rest(owner: str, was: Parts, ist: Parts, known: set[str]) -> Said:
-    """What this page has no words for yet."""
     for field in sorted(({*was} | {*ist}) - known):
         if was.get(field) != ist.get(field):
             yield owner, f"{field} changed"

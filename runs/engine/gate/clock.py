@@ -27,7 +27,6 @@ class Moved:
 
     @property
     def deadline(self) -> datetime:
-        """In short."""
         return self.course.deadline
 
 

@@ -172,7 +172,6 @@ class Named:
 
     @property
     def is_text(self) -> bool:
-        """Whether it is drawn as text."""
         return self.media_type in TEXTS
 
 

@@ -43,7 +43,6 @@ class Proof:
 
     @property
     def is_any(self) -> bool:
-        """Whether anything is asked."""
         return bool(self.within or self.amount or self.target)
 
     def joined(self, other: Proof) -> Proof:
@@ -185,7 +184,6 @@ def wanted_in(plan: Any) -> Wanted:
 
 
 def in_plan(wanted: Wanted) -> dict[str, Any]:
-    """The part of a plan that tells of it."""
     return {"proof": told} if (told := wanted.as_json()) else {}
 
 

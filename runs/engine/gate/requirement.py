@@ -54,7 +54,6 @@ class Requirement:
 
     @property
     def is_plain(self) -> bool:
-        """Whether one yes of one person is enough."""
         return len(self.stages) == 1 and self.stages[0].quorum == 1
 
     @property
@@ -68,7 +67,6 @@ class Requirement:
         return list(dict.fromkeys(stage.queue for stage in self.stages))
 
     def in_plan(self) -> dict[str, Any]:
-        """What the plan of the first stage's question says of it."""
         return {} if self.is_plain else {"stages": [each.as_json() for each in self.stages], "stage": 1}
 
 

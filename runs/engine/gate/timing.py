@@ -43,7 +43,6 @@ class WorkingHours:
 
     @property
     def span(self) -> timedelta:
-        """As much working time."""
         return timedelta(minutes=int(self.hours * 60))
 
     def __str__(self) -> str:
@@ -61,7 +60,6 @@ class Time:
 
     @property
     def span(self) -> timedelta:
-        """How long, whether around the clock or of working hours."""
         return self.within.span if isinstance(self.within, WorkingHours) else self.within
 
     @property
@@ -128,7 +126,6 @@ class Terms:
 
     @property
     def remind_at(self) -> datetime | None:
-        """When somebody looks at it first before the deadline."""
         return None if self.said is None else first_look(self.said)
 
 
@@ -252,7 +249,6 @@ class Course:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it waits until somebody answers."""
         return self.terms is not None and self.terms["on_timeout"] == "remind"
 
     @property

@@ -26,7 +26,6 @@ def approving(votes: Iterable[e.ApprovalVoted], question: e.ApprovalRequested) -
 
 
 def shown_with(word: e.ApprovalVoted | e.ApprovalDecided) -> Any:
-    """What its person showed, as the record of a word has it."""
     return word.payload.get("proof") if isinstance(word.payload, Mapping) else None
 
 
@@ -93,7 +92,6 @@ def is_whole(
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> bool:
-    """Whether it is the last stage of its case, and that has all that its plan demands."""
     return not lacking(question, asked, decisions, votes) and next_stage(question, votes) is None
 
 

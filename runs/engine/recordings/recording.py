@@ -61,7 +61,6 @@ class Recording:
         return last
 
     def is_next(self, event: e.Event) -> bool:
-        """Whether it is the beginning of another visit."""
         return isinstance(event, e.VisitEntered) and event.visit != self.visit
 
 
@@ -106,7 +105,6 @@ def dumped(recording: Recording) -> dict[str, Any]:
 
 
 def event_as_data(event: e.Event) -> dict[str, Any]:
-    """An event, its payload beside it."""
     return {"event": read_clear(e.encode_clear(event)), "payload": event.payload}
 
 

@@ -65,7 +65,6 @@ class Redaction:
         self._patterns = [tuple(path.lower().split(".")) for path in self.paths]
 
     def keeps(self, event: e.Event) -> bool:
-        """Whether an event is about more than people and processes."""
         return not isinstance(event, _LEFT_OUT)
 
     # --- what is private ---
@@ -85,7 +84,6 @@ class Redaction:
         )
 
     def _has_private_keys(self, path: tuple[str, ...]) -> bool:
-        """Whether the names in the mapping at this path are secret themselves."""
         return any(
             len(path) > n and path[-1 - n] == name for name, within in self.declared.keys for n in range(within + 1)
         )

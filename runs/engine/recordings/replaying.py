@@ -278,7 +278,6 @@ class _Recall(Recall):
 
 
 def _without(task: dict[str, Any]) -> Any:
-    """What is asked, where it is no tool's arguments."""
     return {name: value for name, value in task.items() if name not in ("tools", "turn")} or None
 
 
@@ -346,7 +345,6 @@ class _Visit(Visit):
 
     @property
     def last_asked(self) -> str:
-        """The place that the code came to last."""
         return next(reversed(self.known.asked), "")
 
     def _beyond(self, slot: str) -> NoReturn:
@@ -434,7 +432,6 @@ def _broken(outcome: Broken, known: _Recall) -> Difference:
 
 
 def _is_line(slot: str, later: str) -> bool:
-    """Whether two calls are of one line of calls, one after the other."""
     return slot.rpartition("/")[0] == later.rpartition("/")[0] and place_key(slot) < place_key(later)
 
 

@@ -98,7 +98,6 @@ class Told:
 
     @property
     def events(self) -> list[e.Event]:
-        """All of them, the first one too."""
         return [self.created, *self.later]
 
 
@@ -312,7 +311,6 @@ def _child(event: e.ChildEnded, payload: dict[str, Any], slot: str) -> str:
 
 
 def _first_budget(events: Sequence[e.Event]) -> e.Event | None:
-    """What it was started with."""
     return next((x for x in events[:4] if isinstance(x, e.BudgetSet)), None)
 
 

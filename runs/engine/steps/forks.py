@@ -235,7 +235,6 @@ MOST_SLEEPS = 1000  # of one visit
 
 
 def of(visit: Visit) -> Fork | None:
-    """The fork that the visit's run is, where it sends nothing."""
     return visit.fork if visit.fork is not None and visit.fork.is_what_if else None
 
 
@@ -338,7 +337,6 @@ async def passes_by(visit: Visit, slot: str) -> None:
 
 
 def turn_of(payload: Any) -> ModelTurn:
-    """A model's answer that cost nothing."""
     return ModelTurn("what-if", payload["response"], 0, 0)
 
 

@@ -114,12 +114,10 @@ async def _decided(call: LogicalCall) -> Grant:
 
 
 def _time(call: LogicalCall) -> Time:
-    """What the tool's own gate says of time."""
     return Time(ATTENTION) if call.tool.gate is None else call.tool.gate.time
 
 
 def _proofs(call: LogicalCall) -> dict[str, Proof]:
-    """What policies want a yes to show, by queue."""
     return {each.queue: each.proof for each in _demands(call)}
 
 

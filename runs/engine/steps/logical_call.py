@@ -166,7 +166,6 @@ class LogicalCall:
 
     @property
     def is_key_spent(self) -> bool:
-        """Whether the other side may have forgotten the key by now."""
         return self.tool.has_forgotten(self.key, self.intended_at, self.visit.journal.now())
 
     def intent(self) -> Intent:

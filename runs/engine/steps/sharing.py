@@ -30,7 +30,6 @@ async def is_held_back(visit: Visit, key: str, cleared_at: float) -> bool:
 
 
 def hold_back(visit: Visit, key: str) -> NoReturn:
-    """The run stands still at this call."""
     visit.stop(Stopped("halt", key))
 
 
@@ -126,7 +125,6 @@ class Hold:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next try needs a permit that isn't here yet."""
         return self.permit is None and self._runtime.limits.concerns(self.keys)
 
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:

@@ -37,7 +37,6 @@ def begun_by(event: e.Event | None) -> Usage | None:
 
 
 def wanted_by(route: e.ModelRouted) -> Usage:
-    """What is set aside for a model request."""
     return Usage(
         steps=1, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro or 0
     )

@@ -66,7 +66,6 @@ class Conversation:
 
     @property
     def path_of_turn(self) -> str:
-        """The path that the turn under way numbers its calls below."""
         return f"{self._path}/{self._turn - 1}"
 
     def question(self) -> Question:
@@ -109,7 +108,6 @@ class Conversation:
             self._turns.append(as_request(told, self._assistant.instructions))
 
     def hear(self, response: ModelResponse) -> None:
-        """The model's turn."""
         self._turns.append(response)
 
     def say(self, parts: Sequence[Any], restored: Sequence[bool] = ()) -> None:

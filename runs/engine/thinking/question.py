@@ -81,7 +81,6 @@ class Question:
 
     @property
     def is_on_record(self) -> bool:
-        """Whether it went out already, or was to."""
         return self.past.intent is not None or self.past.result is not None
 
     async def answer(self) -> Any:
@@ -250,7 +249,6 @@ class Question:
         )
 
     async def _nobody_served(self) -> None:
-        """What was set aside for the request is free again."""
         if self.sent is not None:
             await self.visit.commit(Batch([self._debit(0, 0, model_calls=0)]))
             self.sent = None

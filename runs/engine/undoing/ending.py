@@ -70,22 +70,18 @@ def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
 
 
 def crash_of(asked: e.UndoAsked) -> Crashed:
-    """How the run fails then."""
     return Crashed(asked.code, str(payload_of(asked).get("message", "")), "")
 
 
 def stated(asked: e.UndoAsked) -> dict[str, Any]:
-    """What the end of a run says that had ended well and was reopened for its parent's sake."""
     return payload_of(asked) | {"asked_by": asked.by}
 
 
 def nothing_left(asked: e.UndoAsked) -> e.RunCancelled:
-    """The end of such a run where nothing is left to undo."""
     return e.RunCancelled(by="operator", in_flight=[], payload=stated(asked))
 
 
 def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
-    """What the end of a cancelled run says of that."""
     return None if wish is None else payload_of(wish) | {"asked_by": wish.by}
 
 

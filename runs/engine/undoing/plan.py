@@ -66,7 +66,6 @@ class Effect:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether nobody knows yet whether it happened."""
         return self.why == IN_DOUBT
 
     def as_json(self) -> dict[str, Any]:
@@ -84,12 +83,10 @@ class Plan(BaseModel):
     effects: list[dict[str, Any]] = []
 
     def all(self) -> list[Effect]:
-        """The effects, the last first."""
         return [Effect(**each) for each in self.effects]
 
 
 def is_reversible(events: Iterable[e.Event]) -> bool:
-    """Whether anything that was to be undone may have happened."""
     return any(isinstance(event, (e.UndoRegistered, e.ChildStarted)) for event in events)
 
 
@@ -162,7 +159,6 @@ def _effect(
 
 
 def _is_open(attempt: Attempt) -> bool:
-    """Whether nobody knows what became of it."""
     return attempt.outcome is None and (attempt.is_in_doubt or attempt.unknown is not None) and not attempt.is_settled
 
 

@@ -109,7 +109,6 @@ class Queues(Mapping[str, str]):
             learn_roles(())
 
     def is_fresh(self) -> bool:
-        """Whether it was read a moment ago."""
         return time.monotonic() - self._known_at < FRESH_SECONDS
 
     def is_timed(self) -> bool:
@@ -117,7 +116,6 @@ class Queues(Mapping[str, str]):
         return time.monotonic() - self._timed_at < FRESH_SECONDS
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        """What a queue said of time when it was read last."""
         return self._timings.get(name)
 
     def now(self) -> Facts:
@@ -138,7 +136,6 @@ class Queues(Mapping[str, str]):
         return self._facts
 
     def is_open(self, name: str) -> bool:
-        """Whether anything may be put to this queue."""
         return self.now().queues.get(name, ("", False))[1]
 
     def __getitem__(self, name: str) -> str:

@@ -47,7 +47,6 @@ class Rows:
 
     @property
     def is_equality(self) -> bool:
-        """Whether rows of one value lie in the order of the lists."""
         return self.sign == "="
 
     def condition(self, table: str) -> tuple[str, list[Any]]:
@@ -63,7 +62,6 @@ class Rows:
         return f"{own} AND {table}.{self.column} {self.sign} %s::{cast}", [*known, self.values[0]]
 
     def each(self) -> list[Rows]:
-        """One value at a time."""
         return [Rows(self.name, self.attribute, self.sign, (value,)) for value in self.values] or [self]
 
 

@@ -28,7 +28,6 @@ class By:
 
     @property
     def rows(self) -> Rows:
-        """Those that it orders."""
         return Rows(self.name, self.attribute, "set", ())
 
     @property

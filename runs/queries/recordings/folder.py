@@ -98,7 +98,6 @@ class Exported:
     left_out: list[str] = field(default_factory=list)
 
     def strata(self) -> Counter[str]:
-        """How many there are of each agent, version and node."""
         return Counter(f"{each['graph_id']} {each['node']}" for each in self.files)
 
 

@@ -110,7 +110,6 @@ class Offer:
         }
 
     def refused(self, error: DurableAgentsError) -> Offer:
-        """The same, as one that would be refused so."""
         return replace(self, code=error.code, why_not=error.detail)
 
 
@@ -135,7 +134,6 @@ def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
 
 
 def steering(seen: Seen, reader: Reader, stands: Standing) -> dict[str, Offer]:
-    """What a page has buttons for, of a run whose standing is known."""
     return {act: _steering(act, seen, stands, reader) for act in ("pause", "resume", "cancel", "retry", "requeue")}
 
 

@@ -190,5 +190,4 @@ def stands_still(run_id: UUID) -> str:
 
 
 def what_comes(run_id: UUID) -> str:
-    """What comes of what a run waited for."""
     return stands_still(run_id) or "The run goes on."

@@ -68,7 +68,6 @@ def check_seen(seen: Budget, now: Budget) -> None:
 
 
 def caps_of(head: Head) -> Caps:
-    """What a run may use."""
     return Caps(*(getattr(head, f"cap_{name}") for name in Caps.__slots__))
 
 

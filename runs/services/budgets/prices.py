@@ -99,12 +99,10 @@ def models_of(assistant: Assistant) -> list[str]:
 
 
 def route(model: str) -> Route:
-    """A model, and what it costs by what this process knows of the prices."""
     return Route(model, table.of(model))
 
 
 def unpriced(agent: Agent) -> list[str]:
-    """The models of an agent of which nobody has said what they cost."""
     return without_price(model for assistant in agent.assistants for model in models_of(assistant))
 
 

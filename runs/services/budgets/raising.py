@@ -145,7 +145,6 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
 
 
 def _stands_still(run: Run, head: Head) -> bool:
-    """Whether it is paused, or its worker is asked to."""
     return run.state == State.PAUSED or head.is_pause_requested
 
 

@@ -283,7 +283,6 @@ def may_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
 
 
 def sees_all(held: frozenset[str]) -> bool:
-    """Whether somebody with these roles sees what others asked for."""
     return bool(held & {OPERATOR, "auditor"})
 
 

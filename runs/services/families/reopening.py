@@ -157,5 +157,4 @@ def _since(event: e.ChildEnded, earlier: list[e.ChildEnded]) -> dict[str, Any]:
 
 
 def left_by(end: e.Event) -> int:
-    """How many effects of a run stand that it was to undo."""
     return len((payload_of(end).get("undo") or {}).get("left", ()))

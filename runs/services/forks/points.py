@@ -248,12 +248,10 @@ def _told(rows: Sequence[TupleRow], after: int) -> list[Told]:
 
 
 def moment(row: TupleRow) -> str:
-    """When an event was written, as evidence says it."""
     return str(row[2].astimezone(UTC).isoformat(timespec="seconds"))
 
 
 def _event(row: TupleRow) -> e.Event:
-    """Of a row that was checked."""
     return decode(bytes(row[7]), unpack(None if row[8] is None else bytes(row[8])))
 
 

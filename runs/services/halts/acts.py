@@ -210,7 +210,6 @@ def named(halt: Scoped) -> str:
 
 
 def subject_of(halt: UUID) -> str:
-    """How records name it."""
     return f"halt {halt}"
 
 
@@ -235,7 +234,6 @@ def secret_of(halt: UUID, n: int) -> bytes:
 
 
 def lock_of(halt: UUID, n: int) -> bytes:
-    """What the row carries of it."""
     return hashlib.sha256(secret_of(halt, n)).digest()
 
 
@@ -336,5 +334,4 @@ def _wrong(body: HaltBody) -> list[dict[str, str]]:
 
 
 def percent(share: int) -> Decimal:
-    """A share as people write it."""
     return Decimal(share) / 100

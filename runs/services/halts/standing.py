@@ -39,7 +39,6 @@ def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[date
 
 
 def ahead_of(wait: Wait) -> datetime | None:
-    """Until when the time in which its run stands still is counted already, by way of precaution."""
     return Stood.objects.filter(pk=wait.pk).values_list("until", flat=True).first()
 
 
@@ -75,7 +74,6 @@ def count_from(wait: Wait, now: datetime) -> None:
 
 
 def is_halted(run_id: UUID) -> bool:
-    """Whether a run stands still now."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_halted_by(%s, NULL) IS NOT NULL", [run_id])
         return bool(cursor.fetchone()[0])

@@ -160,7 +160,6 @@ def snapshot(pool: Pool, meter: PoolMeter) -> dict[str, Any]:
 
 
 def subject_of(pool: Pool) -> str:
-    """How records name it."""
     return f"pool {pool.pk}"
 
 

@@ -261,7 +261,6 @@ def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 
 
 def under_way(agent: str) -> Ramp | None:
-    """The agent's ramp that is not over."""
     return Ramp.objects.filter(agent=agent, ended_at__isnull=True).first()
 
 
@@ -289,7 +288,6 @@ def shown(ramp: Ramp) -> dict[str, Any]:
 
 
 def subject_of(ramp: Ramp) -> str:
-    """How records name it."""
     return f"ramp {ramp.pk}"
 
 

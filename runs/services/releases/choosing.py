@@ -191,7 +191,6 @@ def elsewhere(reference: str) -> str:
 
 
 def ordered(version: str) -> tuple[int, ...]:
-    """A version as it compares with others."""
     return tuple(map(int, version.split(".")))
 
 

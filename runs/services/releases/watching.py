@@ -120,7 +120,6 @@ class Figures:
 
 
 def figures(ramp: Ramp) -> Figures:
-    """What counts towards the bounds now."""
     return figures_of([ramp])[ramp.pk]
 
 

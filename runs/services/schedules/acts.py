@@ -69,7 +69,6 @@ def reads(schedule: Schedule) -> bool:
 
 
 def may(schedule: Schedule, role: str, person: int | None) -> bool:
-    """Whether somebody may change it."""
     return role == OPERATOR or (person is not None and person == schedule.owner)
 
 

@@ -41,7 +41,6 @@ class Proposal:
 
     @property
     def is_open(self) -> bool:
-        """Whether a second person who says the same settles it."""
         return self.news is None
 
 
@@ -66,7 +65,6 @@ class Heard:
 
     @property
     def is_asked(self) -> bool:
-        """Whether its answer is still to come."""
         return self.asked_seq > self.told_seq
 
 

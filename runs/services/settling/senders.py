@@ -58,7 +58,6 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
 
 
 def name_of(wait: Wait) -> str:
-    """The tool that an unknown outcome is of, as its wait says."""
     return str(wait.detail.get("tool", "")) if isinstance(wait.detail, dict) else ""
 
 

@@ -127,7 +127,6 @@ class Begun:
 
     @classmethod
     def of(cls, accepted: Accepted) -> Self:
-        """A run that was started just now."""
         return cls(accepted.run, accepted)
 
 
