@@ -10,7 +10,7 @@ class ApprovalsConfig(AppConfig):
         from approvals import protected as protected  # it listens to changes
         from approvals.deadlines.due import plug_in as plug_in_deadlines
         from approvals.granting.using import plug_in as plug_in_grants
-        from approvals.notices import duty
+        from approvals.notices import courier
         from approvals.offered import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
@@ -26,4 +26,4 @@ class ApprovalsConfig(AppConfig):
         verify_policies()
         verify_what_is_set_up()
         tell_why()
-        duty.plug_in()
+        courier.plug_in()

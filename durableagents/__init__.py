@@ -5,8 +5,7 @@ from runs.engine.amending import Amendment
 from runs.engine.assistants import Assistant
 from runs.engine.attributes import Date, Flag, Keyword, Keywords, Money, Number
 from runs.engine.budget import Budget
-from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, screen
-from runs.engine.content.shipped import prompt_injection_markers
+from runs.engine.content.hooks import Piece, Redact, Screen, Withhold, prompt_injection_markers, screen
 from runs.engine.context import Context
 from runs.engine.errors import (
     BadSignal,
@@ -34,7 +33,7 @@ from runs.engine.limits import RateLimit
 from runs.engine.migration import Migration
 from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
-from runs.engine.steps.messages import Taken
+from runs.engine.steps.signals_and_questions import Taken
 from runs.engine.succession import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
 

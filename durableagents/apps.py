@@ -80,7 +80,7 @@ def create_roles(*, using: str, **_: Any) -> None:
 
 def create_queues(*, using: str, **_: Any) -> None:
     """The queues that the settings name, where nobody has seen them yet."""
-    from approvals.queues.seeding import seed
+    from approvals.queues.labels import seed
 
     seed(using)
 

@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from approvals.api.queues import QueueRow, SetsUp, row_of
-from approvals.granting import acts, bounds, listed
-from approvals.granting.bodies import BoundsBody
+from approvals.granting import acts, listed
+from approvals.granting.acts import BoundsBody
 from approvals.queues import acts as queues
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import placed
@@ -116,7 +116,7 @@ class QueueGrants(ApiView):
     @described("Set how far standing grants may go", QueueRow, body=BoundsBody)
     def post(self, request: Request, queue: str) -> Response:
         queues.find(queue)
-        return Response(row_of(bounds.allow(queue, read_body(request, BoundsBody), by=self.by)))
+        return Response(row_of(acts.allow(queue, read_body(request, BoundsBody), by=self.by)))
 
 
 def grant_row(shown: listed.Shown) -> GrantRow:

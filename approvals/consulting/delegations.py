@@ -11,7 +11,7 @@ from django.db import transaction
 from approvals.consulting.common import by_whom, decider, free, held, named
 from approvals.consulting.inquiries import AlreadyEnded
 from approvals.models import Approval, Delegation
-from approvals.notices.tell import tell
+from approvals.notices.kinds import tell
 from approvals.policy import No, judge
 from approvals.queues.standing import facts_of
 from approvals.queues.who import wrong

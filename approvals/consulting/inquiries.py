@@ -11,7 +11,7 @@ from django.db import transaction
 
 from approvals.consulting.common import Held, by_whom, decider, free, held, named
 from approvals.models import Approval, Inquiry
-from approvals.notices.tell import tell
+from approvals.notices.kinds import tell
 from approvals.queues.who import can_look, wrong
 from approvals.timing.course import Read, calendar_now, count_anew, look_again, look_at, read, stood, stood_in
 from ledger import events as e

@@ -19,7 +19,7 @@ from django.db.models import Max
 from approvals.calendars import asof
 from approvals.deadlines import away, listed
 from approvals.models import Approval, ApprovalState, Escalation
-from approvals.notices.tell import tell
+from approvals.notices.kinds import tell
 from approvals.queue_models import Queue
 from approvals.queues import listed as queues
 from approvals.services import expire

@@ -6,27 +6,62 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from pydantic import Field
 
 from approvals.bodies import AgainBody
 from approvals.granting.rows import USED, Held, held, others_of
-from approvals.grants import Asked, StandingEnd, StandingGrant, asked_of, bounds_in
+from approvals.grants import MOST_DAYS, MOST_TIMES, Asked, Bounds, StandingEnd, StandingGrant, asked_of, bounds_in
 from approvals.models import Approval
 from approvals.policy import Asked as About
 from approvals.policy import Facts, No, Sum, in_ones_own_right
+from approvals.queue_models import Queue
+from approvals.queues.acts import Most, snapshot, store, unmoved
 from approvals.queues.standing import facts_of, role_held
-from approvals.queues.who import as_admin, wrong
+from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
 from approvals.services import decide, locked_question, may_decide
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import agreed_to
 from ledger.models import ActRecord
+from ledger.web.bodies import NoFlag
 from ledger.web.roles import OPERATOR
 from runs.engine.gate.votes import APPROVE
+from runs.services.bodies import SteerBody
+
+
+class BoundsBody(SteerBody):
+    """How far standing grants may go at a queue: at most so many `times`, so many `days`, and of so much in all (`sum`,
+    in the queue's currency; empty: as much as whoever gives one may approve at once). No times: none may be given."""
+
+    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = 0
+    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = 0
+    sum: Most | None = None
+
+
+@second("queues", needs=PERMISSION)
+@transaction.atomic
+def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
+    """Set how far whoever decides there may allow the same again; no times: not at all. What was given before goes on
+    as it was given. Raises InvalidInput by the field that is wrong, Moved, NotFound, Forbidden,
+    JustificationRequired."""
+    by, why = as_admin(by), justified("queue_grants", body.justification)
+    queue = unmoved(name, "again", seen)
+    if body.times and not body.days:
+        raise wrong("days", "are 0, so none could be given", "for how many days at most")
+    if not body.times and (body.days or body.sum is not None):
+        raise wrong("times", "are 0, so none may be given", "how often at most, or leave out the rest")
+    before = snapshot(queue)
+    queue.again = Bounds(body.times, body.days, body.sum).as_json() if body.times else None
+    if snapshot(queue) == before and queue.is_genuine:
+        raise Unchanged("times", "say how far they may go another way")
+    return store("queue_grants", queue, by=by, before=before, why=why)
+
 
 # Held until the end: whoever uses one of them up comes before or after, and sees what became of the grant.
 _HOLD = """
@@ -102,7 +137,7 @@ def approve_again(
         subject=_subject(row),
         queue=row.queue,
         justification=row.reason,
-        after=snapshot(row),
+        after=grant_snapshot(row),
         at=row.at,
     )
     return approval
@@ -284,7 +319,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
         raise not_genuine or no from None
 
 
-def snapshot(row: StandingGrant) -> dict[str, Any]:
+def grant_snapshot(row: StandingGrant) -> dict[str, Any]:
     """What it is, as an act's record keeps it."""
     return {
         "approval": str(row.approval_id),

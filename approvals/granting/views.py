@@ -11,8 +11,8 @@ from pydantic import Field
 
 from approvals.bodies import AgainBody, DecisionBody
 from approvals.brief import Brief
-from approvals.granting import acts, bounds, listed
-from approvals.granting.bodies import BoundsBody
+from approvals.granting import acts, listed
+from approvals.granting.acts import BoundsBody
 from approvals.grants import MOST_TIMES, Asked, Bounds, asked_in, bounds_in
 from approvals.policy import No, Sum, in_ones_own_right
 from approvals.queues.acts import Most
@@ -139,4 +139,4 @@ class QueueGrants(QueueAct):
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
         form.texts["sum"] = form.texts.get("sum") or "none"
-        bounds.allow(name, form.read(BoundsBody, sum=most), seen=seen, by=by)
+        acts.allow(name, form.read(BoundsBody, sum=most), seen=seen, by=by)

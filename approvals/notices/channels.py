@@ -11,9 +11,8 @@ from django.db import transaction
 from pydantic import Field
 
 from approvals.notices import chat
-from approvals.notices.kinds import OF_OPERATORS, OF_QUEUES, TEST
+from approvals.notices.kinds import OF_OPERATORS, OF_QUEUES, TEST, tell
 from approvals.notices.sealed import seal
-from approvals.notices.tell import tell
 from approvals.outbox import Channel
 from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged, as_admin, check_text, wrong

@@ -15,22 +15,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.notices import chat, mail, phones, words
-from approvals.notices.addressing import after_quiet, is_for, ways_of
+from approvals.notices import addressing, chat, kinds, mail, phones, words
+from approvals.notices.addressing import MOST_TRIES, after_quiet, is_for, retry_seconds, ways_of
 from approvals.notices.kinds import CHOSEN, KINDS
 from approvals.notices.mail import Outcome
 from approvals.notices.recipients import case_of, may_be_told
 from approvals.notices.sealed import Unreadable, opened
-from approvals.notices.timing import MOST_TRIES, retry_seconds
 from approvals.outbox import Channel, Delivery, Preference
 from ledger.clock import database_now
 from ledger.errors import first_line
+from runs.background import Duty, duties
 from runs.backoff import Patience
 from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
@@ -287,3 +288,17 @@ def _own(unit: Unit, deliveries: Sequence[Delivery]) -> list[Delivery]:
 def _say(row: Delivery, outcome: str, why: str) -> None:
     last: dict[str, Any] = {**row.tries[-1], "outcome": outcome, "why": why}
     row.tries = [*row.tries[:-1], last]
+
+
+ADDRESS, MAIL, CHAT, PUSH = "notices: addressing", "notices: mail", "notices: chats", "notices: phones"
+FORGET = "notices: forgetting"
+
+
+def plug_in() -> None:
+    """Let workers do it, and hear of what only workers know."""
+    kinds.plug_in()
+    duties.add(Duty(ADDRESS, addressing.IS_DUE, addressing.address_all, then=(MAIL, CHAT, PUSH)))
+    duties.add(Duty(MAIL, is_due(BY_MAIL), partial(carry, BY_MAIL)))
+    duties.add(Duty(CHAT, is_due(BY_CHAT), partial(carry, BY_CHAT)))
+    duties.add(Duty(PUSH, is_due(BY_PUSH), partial(carry, BY_PUSH)))
+    duties.add(Duty(FORGET, addressing.IS_OLD, addressing.retire))

@@ -15,9 +15,8 @@ from django.db import transaction
 from approvals.notices import words
 from approvals.notices.addressing import rhythm_of, ways_of
 from approvals.notices.channels import PreferenceBody
-from approvals.notices.kinds import CHOSEN, KINDS, TEST
+from approvals.notices.kinds import CHOSEN, KINDS, TEST, tell
 from approvals.notices.recipients import case_of, may_be_told
-from approvals.notices.tell import tell
 from approvals.outbox import Delivery, Preference
 from approvals.queues.who import wrong
 from ledger.actors import Actor

@@ -32,7 +32,7 @@ from runs.journal import wait_hooks
 from runs.models import Run, State, Wait
 from runs.services.authority import raises_budgets
 from runs.services.questions import roles_for
-from runs.services.settling.proposals import Proposal, newest
+from runs.services.settling.agreeing import Proposal, newest
 
 INQUIRIES = ("inquiry", "inquiry_answer")
 MOST = 500  # that are asked about for one notice

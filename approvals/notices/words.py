@@ -18,9 +18,9 @@ from django.urls import reverse
 
 from approvals.brief import asks_of, cards_by_name, plan_of, title_of
 from approvals.changes.listed import title_of as title_of_change
+from approvals.notices.addressing import zone_of
 from approvals.notices.kinds import KINDS
 from approvals.notices.recipients import INQUIRIES, Case
-from approvals.notices.timing import zone_of
 from approvals.policy import Sum
 from approvals.queues.standing import asked_in
 from approvals.timing.words import is_endless

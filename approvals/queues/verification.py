@@ -10,7 +10,7 @@ from typing import Any
 from approvals.models import Absence, Calendar, Policy, StandingEnd, StandingGrant, StandingUse, Timing
 from approvals.outbox import Channel, Device
 from approvals.queue_models import Deputy, Limit, Queue
-from approvals.queues.seeding import BY
+from approvals.queues.labels import BY
 from approvals.rules.rows import is_sealed
 from ledger.models import Coded
 from ledger.verification import registers

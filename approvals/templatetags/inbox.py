@@ -8,13 +8,13 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from approvals import account_words
 from approvals.account_words import Change, changes
 from approvals.brief import Brief, chip_of
 from approvals.claims.shown import Shown, shown
 from approvals.deadlines.listed import ShownTiming
 from approvals.granting import views
 from approvals.models import Approval
-from approvals.policies import words
 from approvals.queues import labels
 from approvals.timing.words import TimeWords
 from approvals.timing.words import time_of as words_of_time
@@ -78,7 +78,7 @@ def wrong_in(refused: Refused | None) -> list[labels.Wrong]:
 @register.simple_tag
 def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
     """What a rule's change sets another way: what people call it, what it was and would be, in words."""
-    return words.label_of(name), *words.was_and_is(name, was, now)
+    return account_words.label_of(name), *account_words.was_and_is(name, was, now)
 
 
 @register.simple_tag

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httpx
 
 from durableagents.env import EnvironmentProblem
-from runs.certification import recorder
+from runs.certification import observing
 
 _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
 _SECRET = re.compile(
@@ -136,7 +136,7 @@ class Source:
     def read(self) -> list[Effect]:
         """All that there is now. Raises EnvironmentProblem in one line."""
         if not self.where:
-            return list(left_in(recorder.read(self.record)))
+            return list(left_in(observing.read(self.record)))
         try:
             return [effect for row in _rows(self._given()) if (effect := _effect(row)) is not None]
         except EnvironmentProblem:

@@ -18,12 +18,12 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from durableagents.crashtest.effects import AT_RUN, AT_TOOL, THE_RUN, Asked, Case, Source, filled, without_secrets
-from durableagents.crashtest.judging import Told, judge, of_run
 from durableagents.crashtest.people import STARTS, People, entries_of
+from durableagents.crashtest.report import Told, judge, of_run
 from durableagents.env import EnvironmentProblem
 from ledger.verification.runs import verify
 from runs import failpoints
-from runs.certification import recorder
+from runs.certification import observing
 from runs.engine.agents import Agent, registry
 from runs.fleet import members
 from runs.models import ENDED, Run
@@ -59,7 +59,7 @@ def crashtest(asked: Asked) -> dict[str, Any]:
         "calm": calm.as_json(),
         "cases": [one.as_json() for one in told],
         "uncovered": uncovered(calm.run),
-        "record": recorder.read(known.call_record),
+        "record": observing.read(known.call_record),
     }
 
 
@@ -149,7 +149,7 @@ class _Test:
 
     def _count(self, told: Told) -> None:
         """What left the workers, and whether its record verifies."""
-        left = [line for line in recorder.read(self.record) if line["run"] == told.run and line["what"] == "left"]
+        left = [line for line in observing.read(self.record) if line["run"] == told.run and line["what"] == "left"]
         told.sent = dict(Counter(line["tool"] for line in left))
         if told.state not in ENDED:
             return

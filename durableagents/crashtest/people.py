@@ -12,14 +12,14 @@ from django.db import transaction
 from approvals.models import Approval
 from approvals.services import AlreadyVoted, decide
 from durableagents.crashtest.effects import Source
-from durableagents.crashtest.judging import Entry, Told, has_happened, of_run
+from durableagents.crashtest.report import Entry, Told, has_happened, of_run
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Event, LedgerEntry
 from ledger.web.roles import OPERATOR
-from runs.certification import recorder
+from runs.certification import observing
 from runs.journal import wait_hooks
 from runs.models import Wait
 from runs.services import lifecycle, questions, reconciling, signals
@@ -117,7 +117,7 @@ class People:
             return given[tool]
         done = [
             line
-            for line in recorder.read(self._source.record)
+            for line in observing.read(self._source.record)
             if line["what"] == "done"
             and (line["run"], line["slot"], line["attempt"]) == (told.run, wait.slot, wait.attempt)
         ]

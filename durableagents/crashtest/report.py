@@ -2,10 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-from durableagents.crashtest.judging import BAD
+from durableagents.crashtest.effects import Effect
+
+Verdict = Literal["once", "asked", "doubled", "lost", "not reached"]
+BAD: frozenset[Verdict] = frozenset({"doubled", "lost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A fact of the ledger, with what a reconciliation said."""
+
+    slot: str
+    attempt: int
+    fact: str
+    tool: str
+    key: str | None
+    verdict: str = ""
+
+
+@dataclass(slots=True)
+class Told:
+    """One run of the matrix: where its worker was killed, how it ended, and what that says."""
+
+    tool: str
+    point: str
+    run: str
+    state: str = ""
+    was_killed: bool = False
+    seconds: float = 0.0
+    asked: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    sent: dict[str, int] = field(default_factory=dict)
+    effects: dict[str, int] = field(default_factory=dict)
+    verdict: Verdict = "once"
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def judge(
+    told: Told, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
+) -> None:
+    """Say of a run what was doubled or lost. `ends` is how the run that nobody killed ended, `expected` how many
+    effects each of its tools had."""
+    mine = of_run(told.run, entries, effects)
+    told.effects = dict(Counter(tool for tool, _ in mine))
+    doubled, lost = _by_call(entries, mine)
+    for tool in sorted(expected.keys() | told.effects.keys()):
+        much, should = told.effects.get(tool, 0), expected[tool]
+        if much > should and not any(tool in words for words in doubled):
+            doubled.append(f"{tool} had {much} effects, and {should} where nobody died")
+        if much < should and told.state == ends and not any(tool in words for words in lost):
+            lost.append(f"{tool} had {much} effects, and {should} where nobody died")
+    if told.state != ends:
+        lost.append(f"the run is {told.state or 'nowhere'}, and {ends} where nobody died")
+    told.problems += [*doubled, *lost]
+    if doubled:
+        told.verdict = "doubled"
+    elif lost or told.problems:
+        told.verdict = "lost"
+    elif not told.was_killed and told.point:
+        told.verdict = "not reached"
+    else:
+        told.verdict = "asked" if told.asked else "once"
+
+
+def of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> list[tuple[str, Effect]]:
+    """The effects of a run, each with its tool."""
+    keys = {entry.key: entry.tool for entry in entries if entry.key}
+    found = []
+    for effect in effects:
+        if effect.key is not None and effect.key in keys:
+            found.append((keys[effect.key], effect))
+        elif effect.run == run and effect.key not in keys and effect.tool in {entry.tool for entry in entries}:
+            found.append((effect.tool, effect))
+    return found
+
+
+def has_happened(
+    slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]
+) -> Effect | None:
+    """The effect of a call in doubt: under its key, or, where it has none, one more than is accounted for."""
+    call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
+    if call.key is not None:
+        return next((effect for _, effect in mine if effect.key == call.key), None)
+    of_tool = [effect for tool, effect in mine if tool == call.tool and effect.key is None]
+    known = {(e.slot, e.attempt) for e in entries if e.tool == call.tool and _is_done(e)}
+    return of_tool[-1] if len(of_tool) > len(known) else None
+
+
+def _is_done(entry: Entry) -> bool:
+    return entry.fact == "committed" or (entry.fact == "reconciled" and entry.verdict == "happened")
+
+
+def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tuple[list[str], list[str]]:
+    """Calls with more effects than one, and calls that the record calls done and that had none. By key where there is
+    one; calls without are counted together, by tool."""
+    doubled, lost = [], []
+    by_key = Counter(effect.key for _, effect in mine if effect.key is not None)
+    calls = {(entry.slot, entry.tool) for entry in entries}
+    unkeyed: Counter[str] = Counter()
+    for slot, tool in sorted(calls):
+        of_slot = [entry for entry in entries if entry.slot == slot]
+        keys = {entry.key for entry in of_slot if entry.key}
+        is_done = any(map(_is_done, of_slot))
+        if not keys:
+            unkeyed[tool] += is_done
+            continue
+        much = sum(by_key[key] for key in keys)
+        if much > 1:
+            doubled.append(f"{tool} at {slot} had {much} effects")
+        if much == 0 and is_done:
+            lost.append(f"{tool} at {slot} is on record as done, and nothing was done")
+    for tool, done in sorted(unkeyed.items()):
+        much = sum(1 for each, effect in mine if each == tool and effect.key is None)
+        if much > done:
+            doubled.append(f"{tool} had {much} effects, and {done} are on record")
+        if much < done:
+            lost.append(f"{tool} had {much} effects, and {done} are on record")
+    return doubled, lost
+
 
 _CELLS = {"once": "once", "asked": "asked a person", "doubled": "**DOUBLED**", "lost": "**LOST**", "not reached": "–"}
 

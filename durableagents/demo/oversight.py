@@ -14,8 +14,7 @@ from decimal import Decimal
 from functools import partial
 
 from approvals.deadlines.acts import CalendarBody, Holiday, StepBody, TimingBody, set_calendar, set_timing
-from approvals.granting.bodies import BoundsBody
-from approvals.granting.bounds import allow
+from approvals.granting.acts import BoundsBody, allow
 from approvals.models import Policy, Queue
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody

@@ -14,9 +14,8 @@ from durableagents.testing.oracle import Effect, Sent, effects_of, twice
 from durableagents.testing.words import now_in_words, wait_in_words
 from ledger import events as e
 from runs.engine.canonical import plain
-from runs.engine.recordings.differences import call_in_words, first_misfit, shown
 from runs.engine.recordings.recording import recordings_of
-from runs.engine.recordings.replaying import replay
+from runs.engine.recordings.replaying import call_in_words, first_misfit, replay, shown
 
 ANY: Any = object()  # nothing is asked of it
 Expected = str | tuple[str, Any] | Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any
 from durableagents.testing.clock import Stopped
 from runs.engine.assistants import ModelRefused
 from runs.engine.errors import BusinessFailure, TransportError
-from runs.engine.recordings.differences import call_in_words, first_misfit
+from runs.engine.recordings.replaying import call_in_words, first_misfit
 from runs.engine.tools import Pending, Tool, ToolCall
 
 

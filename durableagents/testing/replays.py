@@ -9,9 +9,8 @@ from pathlib import Path
 from durableagents.testing.clock import to_its_end
 from runs.engine.agents import Agent, registry
 from runs.engine.errors import UnknownAgent, UnknownVersion
-from runs.engine.recordings.recording import BadRecording, Recording, small, text_of
+from runs.engine.recordings.recording import BadRecording, Recording, opened, small, text_of
 from runs.engine.recordings.replaying import replay
-from runs.engine.recordings.sealing import opened
 
 SUFFIXES = (".json", ".sealed")
 

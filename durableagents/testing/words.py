@@ -5,7 +5,7 @@ from __future__ import annotations
 from durableagents.testing.family import Family, Member
 from ledger import events as e
 from runs.engine.memory import MemoryWait
-from runs.engine.recordings.differences import shown
+from runs.engine.recordings.replaying import shown
 from runs.engine.tape import payload_of
 
 

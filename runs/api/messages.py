@@ -17,8 +17,8 @@ from runs.api.schemas import RequestError, RequestPage, RequestRow, ViewRow
 from runs.models import Message
 from runs.services import idempotency, lifecycle
 from runs.services.bodies import MessageBody
-from runs.services.messages import reading, recorded, sending
-from runs.services.messages.recorded import Told, told_of
+from runs.services.messages import reading, sending
+from runs.services.messages.sending import Told, told_of
 
 
 class OneMessage(ApiView):
@@ -31,7 +31,7 @@ class OneMessage(ApiView):
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         lifecycle.find(run_id)
-        (told,) = told_of([recorded.wait_for(sending.message(run_id, name), seconds)])
+        (told,) = told_of([sending.wait_for(sending.message(run_id, name), seconds)])
         return Response(request_row(told, is_read=reads(run_id)))
 
     @described(
@@ -48,7 +48,7 @@ class OneMessage(ApiView):
         lifecycle.find(run_id)
         body = read_body(request, MessageBody)
         sent = sending.send(run_id, name, body.body, by=self.by, sender_id=body.id or key)
-        message = recorded.wait_for(sent.message, seconds)
+        message = sending.wait_for(sent.message, seconds)
         where = {"Location": f"/api/v1/runs/{run_id}/messages/{message.n}"}
         (told,) = told_of([message])
         is_read = told.row.by == self.by.ref or reads(run_id)
@@ -71,7 +71,7 @@ class Messages(ApiView):
 
 
 def _seconds(request: Request) -> int:
-    return Query(request, "wait").integer("wait", default=0, lowest=0, highest=recorded.LONGEST_SECONDS)
+    return Query(request, "wait").integer("wait", default=0, lowest=0, highest=sending.LONGEST_SECONDS)
 
 
 class RunView(ApiView):

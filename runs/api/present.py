@@ -54,12 +54,12 @@ from runs.queries.attributes.shown import of_head, set_by
 from runs.queries.display import stood_at
 from runs.queries.halts import Halted, halt_of
 from runs.queries.halts import of as halt_told
-from runs.queries.journal_size import size_of
-from runs.queries.reserved import reserved
+from runs.queries.progress import size_of
+from runs.queries.spending import reserved
 from runs.services.allowed import stand_of, why_not
 from runs.services.budgets.asked import budget_of, known
 from runs.services.lifecycle import Accepted, find
-from runs.services.settling.proposals import Heard, heard
+from runs.services.settling.agreeing import Heard, heard
 
 
 def status_of(state: str) -> Status:

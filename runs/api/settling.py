@@ -16,13 +16,11 @@ from runs import seen
 from runs.api.present import one
 from runs.api.schemas import RunRow
 from runs.models import Run, Wait
-from runs.queries.doubts.links import link_of
-from runs.queries.doubts.similar import similar_to
+from runs.queries.doubts import link_of, similar_to
 from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody, Verdict
 from runs.services.settling import agreeing, senders
-from runs.services.settling.agreeing import is_for_two
-from runs.services.settling.proposals import Heard, heard
+from runs.services.settling.agreeing import Heard, heard, is_for_two
 
 
 class SimilarRow(Shape):

@@ -25,8 +25,7 @@ from runs.engine.agents import Agent
 from runs.engine.budget import A_MILLION, NOTHING_USED, UNLIMITED, Call, Usage, usd_of
 from runs.models import ENDED, TIME_TO_LIVE, Run, Wait
 from runs.queries import spending
-from runs.queries.reserved import under_way
-from runs.queries.spending import Exceeded, Share
+from runs.queries.spending import Exceeded, Share, under_way
 from runs.services import authority
 from runs.services.bodies import BudgetBody
 from runs.services.budgets.asked import budget_of, caps_of

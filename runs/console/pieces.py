@@ -28,7 +28,7 @@ from ledger.templatetags.console import (
 )
 from ledger.templatetags.console import said as without_class
 from runs.console.tables.event_words import belied, phrase, witness
-from runs.console.tables.links import to_approval
+from runs.console.tables.waits import to_approval
 from runs.queries.tool_cards import ToolCard
 from runs.story import Effect, Line, findings
 from runs.story.scale import Placed

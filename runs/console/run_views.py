@@ -29,10 +29,9 @@ from runs.engine.agents import registry
 from runs.models import Run, Wait
 from runs.queries import run_list, spending
 from runs.queries.attributes.meaning import BadSearch
-from runs.queries.doubts.links import Link, link_of
-from runs.queries.journal_size import size_of
+from runs.queries.doubts import Link, link_of
 from runs.queries.pools import gated
-from runs.queries.progress import TellingBlock
+from runs.queries.progress import TellingBlock, size_of
 from runs.queries.why.acts import steering
 from runs.queries.why.seen import Reader, what_comes
 from runs.services import authority, lifecycle, questions, thinking
@@ -41,10 +40,9 @@ from runs.services.bodies import AnswerBody, CancelForm, MessageBody, ModelsBody
 from runs.services.budgets import raising
 from runs.services.fleet import requeue
 from runs.services.messages import reading, sending
-from runs.services.messages.recorded import agent_of
-from runs.services.settling import proposals
-from runs.services.settling.agreeing import counts
-from runs.services.settling.proposals import Heard, Proposal, heard
+from runs.services.messages.sending import agent_of
+from runs.services.settling import agreeing
+from runs.services.settling.agreeing import Heard, Proposal, counts, heard
 from runs.services.settling.senders import has_hook
 
 
@@ -397,7 +395,7 @@ class ReconcilePage(SharedPage):
         place = opened(query.get("beyond", ""))
         cards, more = run_list.needing_operator(beyond=place)
         may_raise = bool(held & {OPERATOR, authority.raises_budgets()})
-        words = proposals.newest(card.wait for card in cards if card.wait is not None)
+        words = agreeing.newest(card.wait for card in cards if card.wait is not None)
         shared = [pools.Shown(one) for one in gated()] if place is None else []
         return {
             "rows": [(card, words.get(card.wait.id)) for card in cards if card.wait is not None],

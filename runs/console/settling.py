@@ -18,7 +18,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR
 from runs.console.run_views import Act
 from runs.models import Run, Wait
-from runs.queries.doubts.similar import LOOKED_AT, similar_to
+from runs.queries.doubts import LOOKED_AT, similar_to
 from runs.services import lifecycle, reconciling
 from runs.services.bodies import DoubtBody, ReconcileBody
 from runs.services.settling import agreeing, senders

@@ -15,7 +15,7 @@ from runs.engine.agents import Agent
 from runs.engine.messages import Message as Declared
 from runs.engine.messages import View
 from runs.models import ENDED, Message, Run
-from runs.services.messages.recorded import Told, told_of
+from runs.services.messages.sending import Told, told_of
 
 
 class Outcome(NamedTuple):

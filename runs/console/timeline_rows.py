@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from ledger.templatetags.console import clock, lapse, plainly, since, title_of, visible, visible_code, words
 from runs.console import pieces
 from runs.console.run_page import Dossier
-from runs.console.tables.links import to_run
+from runs.console.tables.waits import to_run
 from runs.story.rows import Row, RowKind
 from runs.story.scale import Placed
 

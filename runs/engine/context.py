@@ -33,16 +33,14 @@ from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
 from runs.engine.steps import forks
-from runs.engine.steps.attributes import set_attributes
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, must_show_the_same, open_gate, plan_of, required_of
 from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
-from runs.engine.steps.messages import await_message
 from runs.engine.steps.reads import check_max_age
-from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
-from runs.engine.steps.telling import tell_line, tell_progress
+from runs.engine.steps.signals_and_questions import RAISE, ask, await_message, await_signal
+from runs.engine.steps.telling import set_attributes, tell_line, tell_progress
 from runs.engine.succession import Said, shortened
 from runs.engine.tape import payload_of
 from runs.engine.thinking.loop import think

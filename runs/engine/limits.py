@@ -130,7 +130,7 @@ def keys_of_model(model: str) -> tuple[str, ...]:
     return f"model:{model}", f"provider:{model.partition(':')[0]}"
 
 
-Why = Literal["rate", "at_once", "asked", "breaker"]
+Why = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 
 @dataclass(frozen=True, slots=True)

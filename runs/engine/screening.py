@@ -16,8 +16,7 @@ from typing import Any
 from ledger import events as e
 from runs.engine.canonical import on_one_line, plain, printable
 from runs.engine.content.files import as_content, as_data
-from runs.engine.content.hooks import LONGEST_REASON, Piece, Redact, Screen, Withhold
-from runs.engine.content.shipped import ALWAYS, characters
+from runs.engine.content.hooks import ALWAYS, LONGEST_REASON, Piece, Redact, Screen, Withhold, characters
 from runs.engine.errors import ContentRefused
 from runs.engine.runtime import is_being_cancelled, log
 from runs.engine.tape import Attempt, Slot, Tape, payload_of

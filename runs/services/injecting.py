@@ -28,9 +28,9 @@ from runs.services.allowed import stand_of, why_not
 from runs.services.bodies import SteerRunBody
 from runs.services.command import Act, refusal
 from runs.services.lifecycle import find
-from runs.services.messages.recorded import agent_of
-from runs.services.migrating.aside import SECONDS, NotDone, aside
+from runs.services.messages.sending import agent_of
 from runs.services.migrating.looking import standing_of
+from runs.services.migrating.outcomes import SECONDS, NotDone, aside
 
 MOST_BYTES = 64 * 1024
 MOST_LETTERS = 8000

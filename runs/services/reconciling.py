@@ -24,7 +24,7 @@ from runs.services.bodies import Verdict
 from runs.services.calls import DISTRUSTED, UNASKED, tool_here
 from runs.services.command import Act, resolve, save, wake, withdraw_waits
 from runs.services.settling import agreeing
-from runs.services.settling.proposals import Proposal
+from runs.services.settling.agreeing import Proposal
 from runs.services.settling.senders import MayStillSend, attested
 from runs.services.undo import by_policy
 

@@ -18,12 +18,12 @@ from typing import Any
 
 from ledger.web.text_safety import Change, compare, leaves
 from runs.engine.tape import LATE_NEWS
-from runs.story import effects, gates, pace, timeline, transcript
+from runs.story import effects, gates, scale, timeline, transcript
 from runs.story.effects import Effect, Effects, message_of, trace_of
 from runs.story.gates import Gate, Gates
 from runs.story.lines import Bare, Fact, Line, clear_of, is_step, line_of, mislabelled, read
-from runs.story.pace import WORKING, Pace
 from runs.story.rows import Row, Shown
+from runs.story.scale import WORKING, Pace
 from runs.story.timeline import Timeline
 from runs.story.transcript import Opener, Talk, Transcript
 
@@ -138,7 +138,7 @@ class Fold:
     """Everything, folded. Lists are in the order in which things happened."""
 
     timeline: Timeline = field(default_factory=Timeline)
-    pace: Pace = field(default_factory=Pace)
+    scale: Pace = field(default_factory=Pace)
     effects: Effects = field(default_factory=Effects)
     transcript: Transcript = field(default_factory=Transcript)
     gates: Gates = field(default_factory=Gates)
@@ -167,7 +167,7 @@ class Fold:
     def __post_init__(self) -> None:
         parts: list[tuple[Any, Mapping[str, Callable[[Any, Fact], None]]]] = [
             (self.timeline, timeline.STEPS),
-            (self.pace, pace.STEPS),
+            (self.pace, scale.STEPS),
             (self.effects, effects.STEPS),
             (self.transcript, transcript.STEPS),
             (self.gates, gates.STEPS),

@@ -13,8 +13,8 @@ from runs.engine.tape import CALLED_BACK
 from runs.story import findings
 from runs.story.findings import Findings
 from runs.story.lines import Fact, is_step
-from runs.story.pace import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 from runs.story.rows import Bar, Row, RowKind, Shown, finish
+from runs.story.scale import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 

@@ -7,17 +7,15 @@ from ledger.verification import registers
 from ledger.verification.runs import register as add
 from runs.verification.attributes import Attributes, SeenBy
 from runs.verification.batches import Batches
-from runs.verification.effects import Effects
+from runs.verification.effects import Effects, Undoing
 from runs.verification.forks import Forks
 from runs.verification.halts import every_halt
-from runs.verification.messages import CachedReads, Messages
+from runs.verification.messages import CachedReads, Messages, Screened
 from runs.verification.pools import Charges, every_pool
 from runs.verification.releases import Assigned, every_release
 from runs.verification.rows import RunFields
-from runs.verification.screening import Screened
 from runs.verification.snapshots import Checkpoints, Incidents, Signals
 from runs.verification.succession import Succession
-from runs.verification.undo import Undoing
 from runs.verification.waits import Waits
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from runs import failpoints
-from runs.certification import recorder
+from runs.certification import observing
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
@@ -25,7 +25,7 @@ def callback_url(token: str) -> str:
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
     """The engine's surroundings in a worker process. `pool` is its connections, for what is read while runs go on."""
     if settings.DURABLEAGENTS.call_record is not None:
-        recorder.install(settings.DURABLEAGENTS.call_record)
+        observing.install(settings.DURABLEAGENTS.call_record)
     return Runtime(
         hasher=hasher(),
         request_model=request_model,

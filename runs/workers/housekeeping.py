@@ -31,7 +31,7 @@ from runs.journal.database_errors import Refusals, is_transient
 from runs.services.budgets import prices
 from runs.services.bulk import working
 from runs.services.families import ends, wishes
-from runs.services.halts import lifting
+from runs.services.halts import standing
 from runs.services.late_results import hand_in, lost_worker, note_unrecorded
 from runs.services.releases import watching
 from runs.services.starts import turns
@@ -144,7 +144,7 @@ class House:
         if called is not None and called.is_pool_waiting:
             timers.open_gates()
         if called is not None and called.is_held_back:
-            lifting.let_go()
+            standing.let_go()
         if is_needless:
             return 0.0 if self._has_batch else _about(timers.IDLE_SECONDS)
         seconds = timers.sweep()

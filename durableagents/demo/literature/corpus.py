@@ -7,12 +7,20 @@ set of packages at their versions; a review keeps to the one it began with, also
 from __future__ import annotations
 
 import ast
+import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import PurePosixPath
+from typing import Any
+
+import psycopg
+
+from durableagents import BusinessFailure, TransportError
+from runs.connections import dsn
 
 PACKAGES = ("channels", "Django", "django-q2", "djangorestframework", "httpx", "jinja2", "psycopg", "psycopg-pool")
 # How documents are made of files: another way of making them is another edition.
@@ -90,3 +98,89 @@ def prose(code: str) -> str:
                 said.append(text if isinstance(node, ast.Module) else f"{node.name}: {text}")
     whole = "\n\n".join(said).replace("\x00", "")
     return whole.encode("utf-8", "replace").decode()
+
+
+_IS_THERE = "SELECT count(*) FROM durableagents_document WHERE edition = %s"
+_DIGEST = (
+    "SELECT encode(sha256(convert_to(string_agg(id || ' ' || sha256, E'\\n' ORDER BY id COLLATE \"C\"), 'UTF8')), 'hex')"
+    " FROM durableagents_document WHERE edition = %s"
+)
+# Sorted and in one transaction: of two that fill it at once, one waits for the other and adds nothing.
+_ADD = (
+    "INSERT INTO durableagents_document (edition, id, source, body, sha256) VALUES (%s, %s, %s, %s, %s)"
+    " ON CONFLICT (edition, id) DO NOTHING"
+)
+# Any of the words, best first: what a person types are words, and a document rarely has all of them.
+_SEARCH = """
+WITH wanted AS (SELECT replace(plainto_tsquery('english', %(words)s)::text, '&', '|')::tsquery AS query)
+SELECT id, source, sha256, round(ts_rank_cd(words, query, 1)::numeric * 1000)::int AS score
+FROM durableagents_document, wanted WHERE edition = %(edition)s AND words @@ query
+ORDER BY score DESC, id COLLATE "C" LIMIT %(most)s
+"""
+_FETCH = "SELECT id, source, body, sha256 FROM durableagents_document WHERE edition = %s AND id = %s"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """An edition that is there: how many documents, and the digest of all their ids and digests."""
+
+    edition: str
+    documents: int
+    sha256: str
+
+
+async def fill() -> Shelf:
+    """Put the installed edition there, unless it is. Doing it twice changes nothing. Raises TransportError, and
+    BusinessFailure where a package of the corpus isn't installed."""
+    try:
+        name = edition()
+    except PackageNotFoundError as missing:
+        problem = f"{missing.name} is not installed, and the library is made of it: install requirements.lock"
+        raise BusinessFailure(problem, code="no_corpus") from missing
+    async with _connection() as connection:
+        if not await _count(connection, name):
+            found = await asyncio.to_thread(documents)
+            rows = [(name, each.id, each.source, each.body, each.sha256) for each in found]
+            async with connection.transaction(), connection.cursor() as cursor:
+                await cursor.executemany(_ADD, rows)
+        row = await (await connection.execute(_DIGEST, [name])).fetchone()
+        assert row is not None
+        return Shelf(name, await _count(connection, name), row[0])
+
+
+async def search(edition: str, words: str, most: int) -> list[dict[str, Any]]:
+    """The best documents for some words: id, source, sha256 and score each, always in the same order. Raises
+    TransportError, BusinessFailure for an edition that isn't there."""
+    async with _connection() as connection:
+        if not await _count(connection, edition):
+            raise BusinessFailure(f"the library has no edition {edition}", code="no_such_edition")
+        rows = await connection.execute(_SEARCH, {"words": words, "edition": edition, "most": most})
+        return [dict(zip(("id", "source", "sha256", "score"), row, strict=True)) for row in await rows.fetchall()]
+
+
+async def fetch(edition: str, document_id: str) -> Document:
+    """One document, held against its digest. Raises TransportError, BusinessFailure for one that isn't there or was
+    altered."""
+    async with _connection() as connection:
+        row = await (await connection.execute(_FETCH, [edition, document_id])).fetchone()
+    if row is None:
+        raise BusinessFailure(f"the library has no document {document_id!r}", code="no_such_document")
+    found = Document(row[0], row[1], row[2])
+    if found.sha256 != row[3]:
+        raise BusinessFailure(f"the text of {document_id!r} is not what its digest says", code="altered")
+    return found
+
+
+async def _count(connection: psycopg.AsyncConnection[Any], edition: str) -> int:
+    row = await (await connection.execute(_IS_THERE, [edition])).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@asynccontextmanager
+async def _connection() -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn(name="durableagents library"), autocommit=True) as opened:
+            yield opened
+    except psycopg.OperationalError as error:
+        raise TransportError(f"the library's database does not answer: {str(error).splitlines()[0]}") from error

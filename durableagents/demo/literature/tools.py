@@ -9,11 +9,11 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from durableagents import Happened, ReplayClass, ToolCall, tool
+from durableagents.demo.literature import corpus
 
 from .. import upstream
 from ..fields import Line, ShortLine
 from ..tools import Answer, Arguments
-from . import library
 from .records import Found, Sha256
 
 
@@ -37,7 +37,7 @@ class Opened(Answer):
 )
 async def open_library(args: NoArguments, call: ToolCall) -> Opened:
     """The library's newest edition. The first time, it is filled, which takes seconds."""
-    shelf = await library.fill()
+    shelf = await corpus.fill()
     return Opened(edition=shelf.edition, documents=shelf.documents, sha256=shelf.sha256)
 
 
@@ -54,7 +54,7 @@ class Results(Answer):
 @tool(replay_class=ReplayClass.PURE, title="Search the library", system="library", effect="Reads the library's index.")
 async def search_library(args: Search, call: ToolCall) -> Results:
     """The best documents for some words."""
-    rows = await library.search(args.edition, args.words, args.most)
+    rows = await corpus.search(args.edition, args.words, args.most)
     return Results(found=[Found.model_validate(row) for row in rows])
 
 
@@ -73,7 +73,7 @@ class Text(Answer):
 @tool(replay_class=ReplayClass.PURE, title="Fetch a document", system="library", effect="Reads a document.")
 async def fetch_document(args: Fetch, call: ToolCall) -> Text:
     """A document's whole text."""
-    found = await library.fetch(args.edition, args.document_id)
+    found = await corpus.fetch(args.edition, args.document_id)
     return Text(document_id=found.id, source=found.source, sha256=found.sha256, body=found.body)
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from durableagents.demo.sandbox.systems import erp, portal, registry, sanctions
+
 from .effects import Receipt
-from .systems import credentials, erp, library, portal, registry, sanctions, shop
 from .web.fields import Fields
 
 MAIL = "email"
@@ -45,7 +46,7 @@ class Effect:
 READS = (
     Read("registry", "lookup", "/api/registry/companies", registry.lookup),
     Read("sanctions", "screen", "/api/sanctions/screen", sanctions.screen),
-    Read("shop", "order", "/api/shop/orders", shop.order),
+    Read("shop", "order", "/api/shop/orders", registry.order),
 )
 
 REQUEST_W9 = Effect(
@@ -101,8 +102,8 @@ EFFECTS = (
         "provision",
         "/api/credentials",
         201,
-        credentials.Credential,
-        credentials.provision,
+        registry.Credential,
+        registry.provision,
         "find",
     ),
     Effect(
@@ -110,8 +111,8 @@ EFFECTS = (
         "embed",
         "/api/library/embeddings",
         201,
-        library.Embedding,
-        library.embed,
+        registry.Embedding,
+        registry.embed,
         "find_embedding",
     ),
     Effect(
@@ -119,8 +120,8 @@ EFFECTS = (
         "publish",
         "/api/library/reports",
         201,
-        library.Report,
-        library.publish,
+        registry.Report,
+        registry.publish,
         "find_report",
     ),
     Effect(
@@ -128,8 +129,8 @@ EFFECTS = (
         "refund",
         "/api/shop/refunds",
         201,
-        shop.Refund,
-        shop.refund,
+        registry.Refund,
+        registry.refund,
         "find_refund",
     ),
 )

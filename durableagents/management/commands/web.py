@@ -28,7 +28,7 @@ class Command(BaseCommand):
         parser.add_argument("--ready-fd", type=int, help="write a line here when it serves")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from durableagents.server.processes import serve_all
+        from durableagents.server.child_processes import serve_all
         from durableagents.server.serve import listen, serve
 
         if not 1 <= options["processes"] <= 64:

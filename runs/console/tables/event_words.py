@@ -13,7 +13,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import datum, short, title_of, visible, words
-from runs.console.tables.links import to_run
+from runs.console.tables.waits import to_run
 from runs.engine.budget import usd_of
 from runs.engine.tape import CALLED_BACK
 from runs.story import Effect, Line, findings

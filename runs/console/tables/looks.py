@@ -13,20 +13,71 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from ledger.templatetags.console import amount, clock, datum, due, since, title_of, took, until, visible, words
 from runs.console.run_page import Dossier
-from runs.console.tables import halts, unserved
 from runs.console.tables.event_words import belied, witness
-from runs.console.tables.links import to_run
-from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion
+from runs.console.tables.waits import began, sentence, sentences, spent, stopped, suspicion, to_run
+from runs.fleet.agent_versions import is_left_alone
 from runs.models import State
 from runs.queries.display import detail_text, name_of, stood_at, undone
+from runs.queries.halts import Halted
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
 from runs.queries.why.answer import cause_of, judged
 from runs.services.allowed import why_not
+
+
+def halt_sentence(d: Dossier) -> str:
+    """Of one that wants driving: this is why nobody does."""
+    return f"{_halted(d.halted)} It goes on within seconds when that is lifted; until then it holds no worker."
+
+
+def beside(d: Dossier) -> str:
+    """Of one that is driven, or waits: what the halt means for it. Empty where there is none."""
+    if d.halted is None or d.look == "halted":
+        return ""
+    if d.run.owner is not None:
+        return f" {_halted(d.halted)} It stops at its next step."
+    return f" {_halted(d.halted)} What it waits for may come, its deadlines stand still, and nothing is sent."
+
+
+def halt_row(card: Card) -> str:
+    """For its row in a list."""
+    return f"<b>{visible(card.halted.what)}</b>" if card.halted else ""
+
+
+def halt_in_list(card: Card) -> str:
+    """Beside what its row says."""
+    return f" · <b>halted: {visible(card.halted.what)}</b>" if card.halted and card.look != "halted" else ""
+
+
+def _halted(halted: Halted | None) -> str:
+    if halted is None:
+        return "It was halted a moment ago."
+    page = reverse("halts")
+    return (
+        f'<b>Halted:</b> <a href="{page}">{visible(halted.what)}</a>, by <b>{visible(halted.by)}</b> since'
+        f" {clock(halted.since)}: {visible(halted.why.removesuffix('.'))}."
+    )
+
+
+def unserved_sentence(d: Dossier) -> str:
+    """For the run's page; empty where one has it, or where nobody could tell."""
+    drivable = getattr(d.head, "drivable", None)
+    if drivable is None or not is_left_alone(d.run, frozenset(drivable)):
+        return ""
+    return (
+        f" <b>No running worker has {visible(d.run.graph_id)}</b>: the run loses nothing, what it waits for may come"
+        " and its deadlines stand; it goes on when a worker has that version again."
+    )
+
+
+def unserved_in_list(card: Card) -> str:
+    """For its row in a list."""
+    return " · <b>no running worker has its version</b>" if card.is_unserved else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +117,17 @@ def chip(look: str) -> SafeString:
 def row(card: Card) -> SafeString:
     """What a list says of a run."""
     known = LOOKS.get(card.look)
-    return SafeString((known.row(card) if known else _node(card)) + unserved.in_list(card) + halts.in_list(card))
+    return SafeString((known.row(card) if known else _node(card)) + unserved_in_list(card) + halt_in_list(card))
 
 
 def why(dossier: Dossier) -> SafeString:
     """Why nothing moves, or what does."""
     if dossier.look == "halted":
-        return SafeString(halts.sentence(dossier) + unserved.sentence(dossier))
+        return SafeString(halt_sentence(dossier) + unserved_sentence(dossier))
     if (found := judged(dossier.seen)) is not None:
-        return SafeString(visible(found.sentence) + unserved.sentence(dossier))
+        return SafeString(visible(found.sentence) + unserved_sentence(dossier))
     said = SENTENCES[cause_of(dossier.seen)](dossier)
-    return SafeString(said + unserved.sentence(dossier) + halts.beside(dossier))
+    return SafeString(said + unserved_sentence(dossier) + beside(dossier))
 
 
 # --- rows of lists ----------------------------------------------------------------------------------------------------
@@ -313,7 +364,7 @@ LOOKS: dict[str, Look] = {
     "blocked": Look(
         "blocked", "hold", lambda card: f"<b>{visible(card.blocked)}</b>, since {since(card.run.ready_at)}"
     ),
-    "halted": Look("halted", "hold", halts.row),
+    "halted": Look("halted", "hold", halt_row),
     "running": Look("running", "run", _at),
     "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, stops at the step boundary"),
     "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settles what is in flight"),

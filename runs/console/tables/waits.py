@@ -7,14 +7,35 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 
+from django.urls import NoReverseMatch, reverse
+
 from ledger.templatetags.console import amount, clock, datum, lapse, since, until, visible, words
-from runs.console.tables.links import to_approval, to_pools, to_run
 from runs.engine.budget import usd_of
 from runs.models import Wait
 from runs.queries.display import detail_text, name_of
 from runs.queries.families import Child, child_of
 from runs.queries.spending import Exceeded, exceeded
 from runs.queries.tool_cards import ToolCard
+
+
+def to_run(run_id: str, html: str) -> str:
+    return _to("run", run_id, html)
+
+
+def to_approval(approval_id: str, html: str) -> str:
+    return _to("approval", approval_id, html)
+
+
+def to_pools(html: str) -> str:
+    return f'<a href="{escape(reverse("pools"))}">{html}</a>'
+
+
+def _to(page: str, name: str, html: str) -> str:
+    try:
+        return f'<a href="{escape(reverse(page, args=[name]))}">{html}</a>'
+    except NoReverseMatch:
+        return html
+
 
 # A wait, and the tools of its run's agent by name.
 Sentence = Callable[[Wait, Mapping[str, ToolCard]], str]

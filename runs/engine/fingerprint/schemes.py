@@ -12,9 +12,8 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from runs.engine.fingerprint import within_module
 from runs.engine.fingerprint.described import Described, described, json_schema, tool_described
-from runs.engine.fingerprint.reach import Reach, home_of
+from runs.engine.fingerprint.reach import Reach, code, home_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 
 SCHEME = "3:"  # before every digest: what is compared are digests of one scheme
@@ -52,7 +51,7 @@ def scheme_of(stored: str) -> str | None:
 
 def second_parts(agent: Described) -> dict[str, Any]:
     """`parts` by the second scheme, which saw what a function names of its own module."""
-    return described(agent, within_module.code)
+    return described(agent, code)
 
 
 def second_scheme(agent: Described) -> str:

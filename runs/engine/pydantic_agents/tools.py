@@ -17,7 +17,7 @@ from runs.engine.canonical import as_json, plain, printable
 from runs.engine.content.files import has_files
 from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
 from runs.engine.gate.editable import misfit
-from runs.engine.thinking.client_errors import is_outage
+from runs.engine.thinking.answers import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")

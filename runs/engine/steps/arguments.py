@@ -13,8 +13,7 @@ from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending import looks_before
 from runs.engine.budget import A_CALL
-from runs.engine.content.hooks import Piece
-from runs.engine.content.shipped import ALWAYS, may_pass_to_tool
+from runs.engine.content.hooks import ALWAYS, Piece, may_pass_to_tool
 from runs.engine.journal import Batch
 from runs.engine.outcomes import Broken
 from runs.engine.runtime import log

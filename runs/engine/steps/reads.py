@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine.budget import A_CALL
+from runs.engine.content.hooks import characters
 from runs.engine.content.reads import MOST_BYTES, KeptRead
-from runs.engine.content.shipped import characters
 from runs.engine.errors import BadAnswer, MisusedContext
 from runs.engine.fingerprint import tool_digest
 from runs.engine.journal import Batch

@@ -3,6 +3,8 @@ it passes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
 from runs.engine.journal import Batch, WaitSpec, deadline_in
+from runs.engine.messages import taken_at
 from runs.engine.outcomes import Broken
 from runs.engine.screening import received
 from runs.engine.steps import forks
@@ -117,3 +120,39 @@ def _fit(schema: type[BaseModel] | None, came: e.SignalReceived | e.SignalCarrie
 def _problems(error: ValidationError) -> str:
     problems = (f"{'.'.join(map(str, p['loc'])) or 'value'}: {p['msg']}" for p in error.errors(include_url=False))
     return str(printable("; ".join(problems)[:2000]))
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A message that was answered while a call waited for it: its `name`, its number `n` in the run, and the `answer`
+    as plain data. What it changed stands in the state."""
+
+    name: str
+    n: int
+    answer: Any
+
+
+async def await_message(visit: Visit, slot: str, names: Sequence[str], within: timedelta, or_else: Any) -> Any:
+    """The next message that is answered while this waits."""
+    for name in names:
+        if name not in visit.agent.messages:
+            known = ", ".join(visit.agent.messages) or "none"
+            raise MisusedContext(f"{visit.agent.graph_id} takes no message {name!r}: it takes {known}")
+    what = " ".join(["message", *names])
+    record = visit.recall(slot, what, "")
+    past = record.now
+    if forks.of(visit) is not None:
+        forks.missing(visit, what, slot)
+    match past.waits.get(("message", 0)):
+        case "received":
+            event = taken_at(visit.tape, slot)
+            return Taken(event.name, event.n, payload_of(event).get("answer"))
+        case "timed_out":
+            return in_time(what, or_else)
+    detail = {"title": "Message" + (f" {' or '.join(names)}" if names else ""), "names": list(names)}
+    wait = WaitSpec(visit.run_id, slot, record.current, "message", 0, deadline_in(visit.journal.now(), within), detail)
+    if ("message", 0) not in past.waits:
+        await visit.commit(Batch([wait.opened({"call": what, "hash": ""})], wait=wait))
+    if visit.changes is not None:
+        visit.changes.listening.append(wait)
+    visit.park(wait)

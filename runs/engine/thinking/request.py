@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from runs.engine.assistants import SCRIPTED, UNAVAILABLE, Assistant, ModelRefused, ModelTurn, responses
 from runs.engine.errors import NotServed, Passing, TransportError
 from runs.engine.steps.retry import seconds_asked
-from runs.engine.thinking.client_errors import is_not_connected
+from runs.engine.thinking.answers import is_not_connected
 from runs.engine.tools import FINAL
 
 if TYPE_CHECKING:

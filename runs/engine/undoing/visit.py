@@ -7,25 +7,166 @@ undone is put to an operator.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import ContentRefused, MisusedContext, Rejected, ToolFailure
-from runs.engine.journal import Effects, Entry
+from runs.engine.journal import Batch, Effects, Entry, WaitSpec, deadline_in
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps.call import call_tool
+from runs.engine.steps.children import PATIENCE
+from runs.engine.steps.signals_and_questions import ask
 from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
-from runs.engine.undoing.asking import Stands, TryAgain, ask_about, undone
-from runs.engine.undoing.below import ended, reopened
 from runs.engine.undoing.plan import LATE, Effect, Plan
 from runs.engine.visit import Visit
+
+OPERATOR = "operator"
+A_WEEK = timedelta(days=7)
+_NO_ANSWER = object()
+
+
+class Stands(BaseModel):
+    """What an operator says of an effect that can't be undone from here."""
+
+    decision: Literal["leave"] = Field(description="leave: it stands, and the rest goes on")
+    justification: str = Field(min_length=1, description="Goes on record.")
+
+
+class TryAgain(BaseModel):
+    """What an operator says of an undo that failed."""
+
+    decision: Literal["retry", "leave"] = Field(
+        description="retry: the undo is made again; leave: the effect stands, and the rest goes on"
+    )
+    justification: str = Field(min_length=1, description="Goes on record.")
+
+
+async def ask_about(
+    visit: Visit, effect: Effect, problem: str, schema: type[Stands] | type[TryAgain], slot: str = ""
+) -> str:
+    """Stop for an operator: what is to become of this effect. Nobody's silence is an answer: it is asked again."""
+    named = f"{effect.tool} ({effect.external_id or effect.run or effect.slot})"
+    while True:
+        slot = slot or visit.next_slot()
+        title = f"{named} is not undone: {problem}"[:500]
+        answer: Any = await ask(
+            visit, slot, OPERATOR, title=title, schema=schema, prefilled={}, within=A_WEEK, or_else=_NO_ANSWER
+        )
+        if answer is not _NO_ANSWER:
+            break
+        slot = ""
+    if answer.decision == "leave":
+        said = [x.by for _, x in sorted(visit.tape.slot(slot).now.answers.items())]
+        await left(visit, slot, effect, said[-1], problem, printable(answer.justification))
+    return str(answer.decision)
+
+
+async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entry] = ()) -> None:
+    """Put on record that it was, once: with the ledger's fact about the effect itself."""
+    if slot in visit.tape.undone:
+        return
+    event = e.EffectUndone(
+        slot=slot,
+        of_run=effect.run,
+        of_slot=effect.slot,
+        of_attempt=effect.attempt,
+        tool=effect.tool,
+        external_id=effect.external_id,
+    )
+    await _record(visit, event, entries)
+
+
+async def left(visit: Visit, slot: str, effect: Effect, by: str, problem: str, justification: str) -> None:
+    """Put on record who let it stand, once."""
+    if slot in visit.tape.undone:
+        return
+    event = e.EffectLeft(
+        slot=slot,
+        of_run=effect.run,
+        of_slot=effect.slot,
+        of_attempt=effect.attempt,
+        tool=effect.tool,
+        by=by,
+        payload={"problem": problem, "justification": justification},
+    )
+    await _record(visit, event)
+
+
+async def _record(visit: Visit, event: e.EffectUndone | e.EffectLeft, entries: Sequence[Entry] = ()) -> None:
+    reply = await visit.commit(Batch([event], entries))
+    visit.tape.undone[event.slot or ""] = event
+    visit.boundary(reply)
+
+
+REFUSED = "refused"  # how a wait for a child's undo ends where it can't be reopened
+
+
+async def ended(visit: Visit, effect: Effect) -> None:
+    """Wait for the end of a child that is being cancelled and undoes its own. One that ended well after all is
+    reopened, where it had an effect that can be undone."""
+    end = visit.tape.slot(effect.slot).at(effect.attempt).result or await _told_before(visit, effect)
+    if end is None:
+        visit.park(WaitSpec(visit.run_id, effect.slot, effect.attempt, "child", 0, visit.journal.now()))
+    if not isinstance(end, e.ChildEnded) or end.state != "completed":
+        return
+    run = str(payload_of(end).get("run") or end.child)
+    slot = visit.next_slot()
+    is_begun = visit.tape.slot(slot).what is not None
+    if is_begun or run in (await visit.look_up(visit.journal.effects())).reversible:
+        await reopened(visit, replace(effect, run=run), slot)
+
+
+async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
+    """Its end, where that was told in the moment between the reading of the record and the plan: this visit's own tape
+    begins after both."""
+    told = (await visit.look_up(visit.journal.effects())).events
+    ends = (event for event in told if isinstance(event, e.ChildEnded))
+    return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
+
+
+async def reopened(visit: Visit, effect: Effect, slot: str = "") -> None:
+    """Have a child that ended well undo what it did, and wait for that."""
+    while True:
+        slot = slot or visit.next_slot()
+        record = visit.tape.slot(slot)
+        if record.what == "ask":  # of a run that began to undo when children that ended well were only asked about
+            await ask_about(visit, effect, "the child came to its end before it could be cancelled", Stands, slot)
+            return
+        what = f"undo of run {effect.run}"
+        past = visit.recall(slot, what, "").now
+        if isinstance(past.result, e.ChildEnded):
+            return await _told(visit, slot, effect, past.result)
+        if past.waits.get(("child", 0)) != REFUSED:
+            await _wait(visit, slot, what, effect, is_open=("child", 0) in past.waits)
+        if await ask_about(visit, effect, "the child can't be reopened: look at its record", TryAgain) == "leave":
+            return
+        slot = ""
+
+
+async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: bool) -> None:
+    detail = {"child": effect.run, "undo": effect.run, "title": "The undo of a child", "agent": effect.agent}
+    deadline = deadline_in(visit.journal.now(), PATIENCE)
+    wait = WaitSpec(visit.run_id, slot, 0, "child", 0, deadline, detail)
+    if not is_open:
+        await visit.commit(Batch([wait.opened({"call": what, "hash": ""})], wait=wait))
+    visit.park(wait)
+
+
+async def _told(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
+    """The child came to the end of it; what people let stand there stands here."""
+    stands = payload_of(end).get("left", 0)
+    if stands:
+        await left(visit, slot, effect, f"run:{effect.run}", f"{stands} of its effects stand: see its own page", "")
+    else:
+        await undone(visit, slot, effect)
 
 
 def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:

@@ -13,9 +13,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from ledger.clock import database_now
-from runs.engine.recordings.recording import ENCRYPTED
+from runs.engine.recordings.recording import ENCRYPTED, key_of
 from runs.engine.recordings.redaction import Redaction
-from runs.engine.recordings.sealing import key_of
 from runs.queries.recordings.folder import MODES, NotWritten, Wish, export
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

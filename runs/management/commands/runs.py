@@ -26,7 +26,7 @@ from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
 from runs.queries.attributes.shown import attributes_of
-from runs.queries.recordings.telling import told_as_test
+from runs.queries.recordings.reading import told_as_test
 from runs.queries.run_list import Filters, stretch
 
 AT_ONCE = 200

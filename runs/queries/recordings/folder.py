@@ -17,9 +17,8 @@ from django.db import connection
 from pydantic import ValidationError
 
 from runs.engine.agents import registry
-from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, text_of
+from runs.engine.recordings.recording import ENCRYPTED, FULL, REDACTED, BadRecording, Recording, sealed, text_of
 from runs.engine.recordings.redaction import Redaction, without_keys
-from runs.engine.recordings.sealing import sealed
 from runs.models import ENDED, AgentVersion, State
 from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.reading import visit_of

@@ -33,7 +33,7 @@ from runs.services.bodies import (
 from runs.services.command import refusal
 from runs.services.injecting import GoOnBody
 from runs.services.limits.acts import NotInThisState, PriorityBody
-from runs.services.messages.recorded import agent_of
+from runs.services.messages.sending import agent_of
 from runs.services.undo import offered
 
 

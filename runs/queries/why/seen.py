@@ -21,7 +21,7 @@ from runs.queries.halts import halt_of, halted
 from runs.services.allowed import Stand, stand_of
 from runs.services.command import held_by
 from runs.services.settling import agreeing
-from runs.services.settling.proposals import Proposal, newest
+from runs.services.settling.agreeing import Proposal, newest
 
 # Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
 Cause = Literal[

@@ -32,7 +32,7 @@ from runs.services.bulk.acts import STOPPING, digest_of, is_as_asked
 from runs.services.command import refusal
 from runs.services.fleet import requeue
 from runs.services.limits import acts as limits
-from runs.services.settling.proposals import Proposal
+from runs.services.settling.agreeing import Proposal
 
 log = logging.getLogger("runs.services.bulk")
 # As often as that may the database refuse one before it is given up.

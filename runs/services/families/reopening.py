@@ -23,8 +23,8 @@ from runs.engine.errors import JournalBroken
 from runs.engine.steps.children import child_id
 from runs.engine.tape import payload_of
 from runs.engine.undo import UNDO_NODE, WITH_PARENT
-from runs.engine.undoing.below import REFUSED
 from runs.engine.undoing.plan import Effect, Plan
+from runs.engine.undoing.visit import REFUSED
 from runs.journal.reader import at_slot, origin_of, undo_of
 from runs.models import Run, State, Wait
 from runs.services.command import journal, locked, make_ready, resolve, resolved, save, wake

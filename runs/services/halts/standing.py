@@ -4,15 +4,17 @@ off here where another app has to do something about it."""
 from __future__ import annotations
 
 import logging
+import time
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
 
 from ledger.clock import database_now
-from runs.journal import wait_hooks
+from runs.journal import notify, wait_hooks
 from runs.journal.database_errors import is_transient
 from runs.models import Run, Stood, Wait
+from runs.services.wakeups import NOTIFY_SQL
 
 BATCH = 25
 log = logging.getLogger("runs.services.halts")
@@ -115,3 +117,27 @@ def moved(wait_id: UUID) -> None:
     wait = Wait.objects.get(pk=wait_id)
     if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
         follow(wait)
+
+
+_LOCK = 7_231_065  # any number, the same in every process
+LIFT_BATCH = 500
+# One pass lasts no longer, however many there are: the same thread looks for dead workers.
+PASS_SECONDS = 0.25
+
+
+def let_go() -> int:
+    """Let runs go on that nothing halts any more. Returns how many were looked at."""
+    until, done = time.monotonic() + PASS_SECONDS, 0
+    while (dealt_with := _let_go()) and time.monotonic() < until:
+        done += dealt_with
+    pull_back()
+    return done + dealt_with
+
+
+def _let_go() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT runs_let_go(%s, %s)", [_LOCK, LIFT_BATCH])
+        dealt_with = int(cursor.fetchone()[0])
+    if dealt_with:
+        notify.notify_after_commit(connection, NOTIFY_SQL)
+    return dealt_with

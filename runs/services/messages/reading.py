@@ -16,8 +16,7 @@ from runs.engine.canonical import plain
 from runs.engine.errors import brief
 from runs.engine.messages import View
 from runs.services.lifecycle import find
-from runs.services.messages.recorded import agent_of, state_of
-from runs.services.messages.sending import NotTaken
+from runs.services.messages.sending import NotTaken, agent_of, state_of
 
 SECONDS = 2.0
 MOST_AT_ONCE = 2

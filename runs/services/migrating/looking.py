@@ -27,8 +27,8 @@ from runs.journal.digests import hasher
 from runs.journal.reader import EVENTS, STANDING, cut_of, earlier_of, newest_sound, read
 from runs.models import ENDED, Run, State, Wait
 from runs.services import lifecycle, related_runs
-from runs.services.migrating.aside import SECONDS, NotDone, aside
 from runs.services.migrating.asked import number_of
+from runs.services.migrating.outcomes import SECONDS, NotDone, aside
 
 LOOKING = Actor(kind="system", name="migrating")
 

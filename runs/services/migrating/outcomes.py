@@ -3,14 +3,17 @@ where the connection is lost, the answer still says which were moved."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, connections, transaction
 
 from ledger import events as e
 from ledger.actors import Actor
@@ -20,6 +23,57 @@ from ledger.errors import DurableAgentsError, first_line
 from ledger.models import Event
 from runs.engine.migrating import Found, Moving, refused
 from runs.journal.database_errors import is_refusal, is_transient
+
+T = TypeVar("T")
+SECONDS = 10.0
+_alone = threading.BoundedSemaphore(1)
+
+
+class NotDone(Exception):
+    """It was not done: `code` is busy, too_slow or broke; `broke` what the code raised."""
+
+    def __init__(self, code: str, broke: BaseException | None = None) -> None:
+        super().__init__(code)
+        self.code, self.broke = code, broke
+
+
+def aside(work: Callable[[], T], name: str) -> T:
+    """What `work` gives, if it does in time. `name` is the thread's. Raises NotDone."""
+    if not _alone.acquire(timeout=SECONDS):
+        raise NotDone("busy")
+    got: list[T] = []
+    broke: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            with connections["default"].execute_wrapper(_no_database):
+                got.append(work())
+        except BaseException as error:
+            broke.append(error)
+        finally:
+            try:
+                connections.close_all()
+            finally:
+                _alone.release()
+
+    thread = threading.Thread(target=do, name=name, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    if thread.is_alive():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(_Stopped))
+        raise NotDone("too_slow")
+    if broke:
+        raise NotDone("broke", broke[0])
+    return got[0]
+
+
+class _Stopped(BaseException):
+    """Its time is up."""
+
+
+def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+    raise RuntimeError("a run is tried with what is on record of it, and no database")
+
 
 log = logging.getLogger("runs.services.migrating")
 _DATABASE = (DatabaseError, InterfaceError, psycopg.Error)

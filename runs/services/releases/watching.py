@@ -17,15 +17,18 @@ from django.db import connection, transaction
 from psycopg import AsyncConnection
 
 from ledger.actors import Actor
+from ledger.protected import is_authentic
 from runs.engine.agents import registry
+from runs.protected import gate_proofs
 from runs.models import Ramp
 from runs.services.releases import acts
 from runs.services.releases.acts import StartsUnderWay
 
 FRESH_SECONDS = 2.0
-_STANDING = """
+_STANDING = f"""
     SELECT ARRAY(SELECT agent || '@' || version FROM runs_versiongate WHERE is_closed),
-           (SELECT coalesce(jsonb_object_agg(agent, from_version), '{}') FROM runs_ramp WHERE ended_at IS NULL)"""
+           (SELECT coalesce(jsonb_object_agg(agent, from_version), '{{}}') FROM runs_ramp WHERE ended_at IS NULL),
+           {gate_proofs()}"""
 
 
 class Known:
@@ -39,7 +42,8 @@ class Known:
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             row = await (await link.execute(_STANDING)).fetchone()
             assert row is not None
-            registry.steer(closed=row[0], kept=row[1])
+            if is_authentic(row[2]):  # otherwise what was read last counts
+                registry.steer(closed=row[0], kept=row[1])
             self._read_at = time.monotonic()
 
 

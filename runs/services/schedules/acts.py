@@ -24,7 +24,7 @@ from runs.models import Schedule
 from runs.services import lifecycle
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets.starting import budget_for
-from runs.services.schedules import cron, doorbell, firing
+from runs.services.schedules import cron, firing
 
 MOST = 1000  # of one installation
 _SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "set_by", "is_paused", "stopped")
@@ -207,7 +207,7 @@ def _snapshot(schedule: Schedule) -> dict[str, Any]:
 
 
 def _done(action: str, schedule: Schedule, *, by: Actor, before: dict[str, Any], why: str) -> Schedule:
-    doorbell.hang(schedule)
+    firing.hang(schedule)
     subject = f"schedule {schedule.id}"
     acted(action, by=by, subject=subject, justification=why, before=before, after=_snapshot(schedule))
     return schedule

@@ -8,11 +8,16 @@ crash: each planned time starts one run at most, and is looked at until it is no
 from __future__ import annotations
 
 import logging
-from datetime import datetime
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain, takewhile
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from django.contrib.auth import get_user_model
 from django.db import connection, transaction
+from django_q.models import Schedule as Bell
 from pydantic import ValidationError
 
 from ledger.actors import Actor
@@ -28,10 +33,78 @@ from runs.models import Firing, Schedule
 from runs.protected import SCHEDULE
 from runs.services.bodies import OF_SCHEDULE
 from runs.services.releases.choosing import VersionClosed, elsewhere
-from runs.services.schedules import cron, doorbell
-from runs.services.schedules.due import due
+from runs.services.schedules import cron
+from runs.services.schedules.cron import Cron
 from runs.services.starts import keys
 from runs.services.starts.keys import KeyBusy, KeyTaken, Wanted
+from runs.services.wakeups import FIRE
+
+
+def hang(schedule: Schedule) -> None:
+    """Let it ring at the next planned time; not at all where there is none."""
+    if schedule.next_at is None:
+        Bell.objects.filter(name=str(schedule.id)).delete()
+        return
+    Bell.objects.update_or_create(
+        name=str(schedule.id),
+        defaults={
+            "func": FIRE,
+            "args": f"'{schedule.id}'",
+            "schedule_type": Bell.ONCE,
+            "repeats": -1,
+            "next_run": schedule.next_at,
+        },
+    )
+
+
+# Up to so much later a planned time was not missed.
+GRACE = timedelta(minutes=5)
+# What is older is not caught up with, and neither are more.
+OLDEST, MOST = timedelta(days=31), 100
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The planned time to start for (None: none), those given up as missed (the last, and how many), and the planned
+    time that is next. Each is after the missed ones."""
+
+    start_for: datetime | None
+    missed_at: datetime | None
+    missed: int
+    next_at: datetime | None
+
+
+def due(cron: Cron, zone: ZoneInfo, next_at: datetime, now: datetime, rule: str) -> Due:
+    """What is due at `now` where the first planned time that nobody looked at is `next_at`, by `rule`: skip, once or
+    all."""
+    first = next_at
+    too_old = 0
+    if first < now - OLDEST:
+        first, too_old = next(cron.after(now - OLDEST, zone)), 1  # and who knows how many more
+    late: deque[datetime] = deque(maxlen=MOST)
+    in_time: list[datetime] = []
+    n_late = 0
+    for planned in takewhile(lambda moment: moment <= now, chain([first], cron.after(first, zone))):
+        if planned < now - GRACE:
+            late.append(planned)
+            n_late += 1
+        else:
+            in_time.append(planned)
+    wanted = _wanted_first(late, in_time, rule)
+    kept = sum(planned in late for planned in wanted)
+    given_up = [planned for planned in late if planned not in wanted]
+    missed_at = given_up[-1] if given_up else next_at if too_old else None
+    following = wanted[1] if len(wanted) > 1 else next(cron.after(max(now, first), zone), None)
+    return Due(wanted[0] if wanted else None, missed_at, n_late - kept + too_old, following)
+
+
+def _wanted_first(late: deque[datetime], in_time: list[datetime], rule: str) -> list[datetime]:
+    if rule == "all":
+        return [*late, *in_time][-MOST:]
+    if rule == "once" and late and not in_time:
+        return [late[-1]]
+    return in_time
+
 
 log = logging.getLogger("runs.services.schedules")
 BATCH = 100

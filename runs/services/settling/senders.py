@@ -18,7 +18,7 @@ from runs.models import KEPT, WITHOUT_PROOF, Process, Run, Wait
 from runs.services.allowed import NO_DOUBT, PARKING
 from runs.services.calls import must_be_asked, tool_here
 from runs.services.command import Act, journal, wake
-from runs.services.settling.proposals import heard
+from runs.services.settling.agreeing import heard
 
 ACTION = "upstream_ask"
 

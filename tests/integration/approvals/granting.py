@@ -11,9 +11,8 @@ import pgtrigger
 import pytest
 
 from approvals.bodies import AgainBody
-from approvals.granting import bounds, using
-from approvals.granting.acts import approve_again
-from approvals.granting.bodies import BoundsBody
+from approvals.granting import acts, using
+from approvals.granting.acts import BoundsBody, approve_again
 from approvals.grants import StandingGrant
 from approvals.models import Approval, Decision
 from durableagents import Context, End
@@ -36,7 +35,7 @@ from tests.world import Item, Notes, Toolbox, agent_of
 def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
     """Its queue lets the same again be allowed."""
     most = None if sum is None else Decimal(sum)
-    bounds.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
+    acts.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
 
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:

@@ -12,7 +12,7 @@ from runs.services import lifecycle
 from runs.services.halts import acts
 from runs.services.halts.acts import ALL_OF_IT, HaltBody, LiftBody, StageBody
 from runs.services.halts.known import KnownHalts
-from runs.services.halts.lifting import let_go
+from runs.services.halts.standing import let_go
 from tests.integration.runs.stage import Stage
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 

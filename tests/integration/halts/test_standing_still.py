@@ -19,7 +19,7 @@ from runs.engine.gate.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services import questions
 from runs.services.budgets import raising
-from runs.services.halts.lifting import let_go
+from runs.services.halts.standing import let_go
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
 from runs.workers import timers

@@ -16,7 +16,7 @@ from ledger.models import ActRecord
 from runs.models import Run, Wait
 from runs.services import authority, lifecycle, reconciling
 from runs.services.settling import senders
-from runs.services.settling.proposals import Heard, heard
+from runs.services.settling.agreeing import Heard, heard
 from runs.workers import failover
 from tests.integration.approvals.setup import WHY, boss, somebody
 from tests.integration.runs.fold import check_against_journal

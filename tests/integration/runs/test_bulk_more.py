@@ -13,7 +13,7 @@ from runs.engine.budget import Budget
 from runs.models import Batch, Run
 from runs.services import lifecycle
 from runs.services.bulk import acts, working
-from runs.services.settling.proposals import newest
+from runs.services.settling.agreeing import newest
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems, waiting
 from tests.integration.runs.stories import as_superuser

@@ -7,8 +7,7 @@ import pytest
 from durableagents import Context, End, ReplayClass, ToolCall, TransportError, tool
 from ledger.actors import Actor
 from runs.models import Run, Wait
-from runs.queries.doubts.links import link_of, read
-from runs.queries.doubts.similar import similar_to
+from runs.queries.doubts import link_of, read, similar_to
 from runs.services import reconciling
 from tests.integration.approvals.setup import somebody
 from tests.integration.runs.stage import Stage

@@ -10,7 +10,7 @@ from runs.engine.budget import NOTHING_USED, Budget
 from runs.engine.steps.spending import reserved_by
 from runs.journal.reader import tape_of
 from runs.models import Run
-from runs.queries.reserved import reserved
+from runs.queries.spending import reserved
 from runs.services import lifecycle
 from runs.services.budgets.asked import StaleBudget, known
 from runs.services.budgets.raising import set_budget

@@ -20,7 +20,7 @@ from ledger.errors import InvalidInput, NotFound
 from ledger.models import ActRecord
 from runs.models import Firing, Run, Schedule
 from runs.services.bodies import ScheduleBody
-from runs.services.schedules import acts, doorbell, firing
+from runs.services.schedules import acts, firing
 from runs.workers import starts, worker_process
 from runs.workers.q2_broker import DoorbellBroker
 from tests.integration.runs.stage import Stage, at_once, events, in_thread, now, problems
@@ -160,7 +160,7 @@ def test_a_crash_in_the_middle_leaves_it_due_and_it_is_started_once(
     target: dict[str, tuple[Any, str]] = {
         "before the note": (firing, "_note"),
         "after the note": (Schedule, "save"),
-        "before the next time": (doorbell, "hang"),
+        "before the next time": (firing, "hang"),
         "before the bell": (Bell.objects, "update_or_create"),
     }
     monkeypatch.setattr(*target[where], die)

@@ -204,7 +204,7 @@ def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: 
         ("durableagents:nothing", "has no attribute"),
         ("durableagents", "is no hook"),
         ("durableagents:Agent", "is no hook"),
-        ("durableagents:prompt_injection_markers,runs.engine.content.shipped:prompt_injection_markers", "two screens"),
+        ("durableagents:prompt_injection_markers,runs.engine.content.hooks:prompt_injection_markers", "two screens"),
     ],
 )
 def test_a_setting_that_names_no_hook_is_refused_in_one_line(settings: Any, named: str, problem: str) -> None:

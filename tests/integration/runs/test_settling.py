@@ -23,8 +23,7 @@ from runs.queries.why.seen import Reader, look_at
 from runs.services import lifecycle, reconciling
 from runs.services.late_results import hand_in, lost_worker
 from runs.services.settling import agreeing
-from runs.services.settling.agreeing import AlreadySaid, NothingProposed
-from runs.services.settling.proposals import Proposal, newest
+from runs.services.settling.agreeing import AlreadySaid, NothingProposed, Proposal, newest
 from tests.integration.approvals.setup import WHY, boss, somebody
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import (

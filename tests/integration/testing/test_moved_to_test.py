@@ -11,7 +11,7 @@ from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.recordings.recording import BadRecording
 from runs.models import Run
-from runs.queries.recordings.telling import told_as_test
+from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody

@@ -18,7 +18,7 @@ from runs.engine.recordings.recording import BadRecording
 from runs.models import Run
 from runs.queries.recordings import kin
 from runs.queries.recordings.folder import NotWritten, Wish, export
-from runs.queries.recordings.telling import told_as_test
+from runs.queries.recordings.reading import told_as_test
 from runs.services import lifecycle, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import Wanted

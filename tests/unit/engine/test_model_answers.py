@@ -21,7 +21,7 @@ from durableagents import Assistant, Context, End, Failure, ModelFailure, Replay
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget import Caps
-from runs.engine.thinking.client_errors import is_not_connected
+from runs.engine.thinking.answers import is_not_connected
 from tests.integration.demo.provider import Call, Provider, Raw, Say, error_events, tools_of
 from tests.tiers import sample
 from tests.unit.engine.story import Story

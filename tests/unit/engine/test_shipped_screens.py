@@ -7,7 +7,7 @@ from typing import Any
 
 from durableagents import Piece, prompt_injection_markers
 from ledger import events as e
-from runs.engine.content.shipped import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE, may_pass_to_tool
+from runs.engine.content.hooks import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE, may_pass_to_tool
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_screening import POISON, asking, calling

@@ -199,7 +199,7 @@ def test_nothing_else_reads_the_environment() -> None:
     outside = {
         "durableagents/testing/plugin.py: for module in "
         '(os.environ.get("DURABLEAGENTS_AGENTS", "") if named is None else named).split(","):',
-        'runs/engine/recordings/sealing.py: known = key or os.environ.get(KEY_VARIABLE, "")',
+        'runs/engine/recordings/recording.py: known = key or os.environ.get(KEY_VARIABLE, "")',
     }
     assert found - outside == {
         'runs/management/commands/worker.py: os.environ["DURABLEAGENTS_SLOTS"] = str(slots)',

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs.services.schedules.cron import Cron, InvalidCron, UnknownZone, read, zone_of
-from runs.services.schedules.due import MOST, due
+from runs.services.schedules.firing import MOST, due
 from tests.cases import each_case
 
 UTC_ZONE, BERLIN, NEW_YORK = ZoneInfo("UTC"), ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")

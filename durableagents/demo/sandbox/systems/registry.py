@@ -3,13 +3,161 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
+import sqlite3
 from collections.abc import Mapping
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
+from durableagents.demo.sandbox.effects import Receipt
 from durableagents.demo.sandbox.settings import legal_form, normalise
+from durableagents.demo.sandbox.systems.erp import known_vendor
+from durableagents.demo.sandbox.web.fields import (
+    Amount,
+    Country,
+    Description,
+    Digest,
+    Fields,
+    Name,
+    OrderNumber,
+    Scope,
+    TaxId,
+    Text,
+)
+from durableagents.demo.sandbox.web.wire import wrong
 
-from ..web.fields import Country, Fields, Name, TaxId
+
+class Credential(Fields):
+    """A secret that is asked for."""
+
+    vendor_id: Name
+    scope: Scope
+
+
+def provision(connection: sqlite3.Connection, wanted: Credential, receipt: Receipt) -> dict[str, Any]:
+    secret = f"sk_sandbox_{secrets.token_urlsafe(32)}"
+    cursor = connection.execute(
+        "INSERT INTO credentials (vendor_seq, scope, secret, run_id, created_at) VALUES (?, ?, ?, ?, ?)",
+        (
+            known_vendor(connection, wanted.vendor_id),
+            wanted.scope,
+            secret,
+            receipt.run_id,
+            receipt.received_at,
+        ),
+    )
+    return {"credential_id": f"CRD-{cursor.lastrowid:06d}"} | wanted.model_dump() | {"secret": secret}
+
+
+DIMENSIONS = 8
+
+
+class Embedding(Fields):
+    """A text that is to become a vector."""
+
+    document_id: Name
+    sha256: Digest
+    text: Text
+
+
+class Report(Fields):
+    """A report, with the digest that its sender computed of it."""
+
+    title: Name
+    sha256: Digest
+    text: Text
+
+
+def embed(connection: sqlite3.Connection, wanted: Embedding, receipt: Receipt) -> dict[str, Any]:
+    """A vector of the text: always the same one. Each costs, so each is on record."""
+    cursor = connection.execute(
+        "INSERT INTO embeddings (document_id, sha256, run_id, created_at) VALUES (?, ?, ?, ?)",
+        (wanted.document_id, wanted.sha256, receipt.run_id, receipt.received_at),
+    )
+    vector = [0] * DIMENSIONS
+    for word in wanted.text.lower().split():
+        vector[hashlib.sha256(word.encode()).digest()[0] % DIMENSIONS] += 1
+    return {"embedding_id": f"EMB-{cursor.lastrowid:06d}", "vector": vector}
+
+
+def publish(connection: sqlite3.Connection, report: Report, receipt: Receipt) -> dict[str, Any]:
+    """Raises Problem 422 where the text is not what its digest says."""
+    if hashlib.sha256(report.text.encode()).hexdigest() != report.sha256:
+        raise wrong("sha256", "is not the digest of the text")
+    cursor = connection.execute(
+        "INSERT INTO reports (title, sha256, text, run_id, created_at) VALUES (?, ?, ?, ?, ?)",
+        (report.title, report.sha256, report.text, receipt.run_id, receipt.received_at),
+    )
+    return {"report_id": f"REP-{cursor.lastrowid:06d}", "sha256": report.sha256}
+
+
+NOBODYS = "SO-000000"
+_FIRST_DAY = date(2026, 1, 5)
+_CUSTOMERS = ("Harbour Kitchen", "Studio Halm", "Bakery Ostwind", "Kanal Books", "Atelier Rehm", "Pension Linde")
+_GOODS = ("enamel mugs, 48 pieces", "a display shelf", "linen tablecloths, 20 pieces", "reading lamps, 6 pieces")
+
+# Orders with a story: who, what, and what was paid.
+_SHOP_STORIES = {
+    "SO-004711": ("Hotel Inselhof", "copper kettles, 12 pieces", "640.00"),
+    "SO-004802": ("Café Lindwurm", "an espresso machine with two groups", "4750.00"),
+    "SO-004950": ("Museum am Kai", "display cases, 4 pieces", "9200.00"),
+    "SO-005003": ("Bistro Ringel", "bar stools, 3 pieces", "287.00"),
+}
+
+
+class Asked(Fields):
+    """An order that is looked up."""
+
+    number: OrderNumber
+
+
+class Refund(Fields):
+    """Money that a customer gets back."""
+
+    order_number: OrderNumber
+    amount_usd: Amount
+    note: Description
+
+
+def order(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises Problem 422. The answer is a function of the query alone, so a replayed run sees what the first one
+    saw."""
+    return _order("number", Asked.read(query).number)
+
+
+def refund(connection: sqlite3.Connection, wanted: Refund, receipt: Receipt) -> dict[str, Any]:
+    """Raises Problem 422 for more than what is left of what was paid."""
+    paid = Decimal(_order("order_number", wanted.order_number)["paid_usd"])
+    rows = connection.execute("SELECT amount_usd FROM refunds WHERE order_number = ?", (wanted.order_number,))
+    left = paid - sum((Decimal(amount) for (amount,) in rows), Decimal())
+    if Decimal(wanted.amount_usd) > left:
+        raise wrong("amount_usd", f"is more than the {left:.2f} that are left of what was paid")
+    cursor = connection.execute(
+        "INSERT INTO refunds (order_number, amount_usd, note, run_id, created_at) VALUES (?, ?, ?, ?, ?)",
+        (wanted.order_number, wanted.amount_usd, wanted.note, receipt.run_id, receipt.received_at),
+    )
+    return {"refund_id": f"RFD-{cursor.lastrowid:06d}"} | wanted.model_dump()
+
+
+def _order(field: str, number: str) -> dict[str, Any]:
+    if number == NOBODYS:
+        raise wrong(field, "no such order")
+    dice = hashlib.sha256(number.encode()).digest()
+    customer, goods, paid = _SHOP_STORIES.get(number) or (
+        _CUSTOMERS[dice[0] % len(_CUSTOMERS)],
+        _GOODS[dice[1] % len(_GOODS)],
+        f"{int.from_bytes(dice[2:4]) % 900 + 60}.00",
+    )
+    ordered = _FIRST_DAY + timedelta(days=dice[4] % 120)
+    return {
+        "order_number": number,
+        "customer": customer,
+        "goods": goods,
+        "ordered_on": ordered.isoformat(),
+        "paid_usd": paid,
+    }
+
 
 _STREETS = (
     "Harbour Street",

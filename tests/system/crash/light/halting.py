@@ -12,7 +12,7 @@ from runs.models import HaltNow
 from runs.queries.halts import standing
 from runs.services.halts import acts
 from runs.services.halts.acts import HaltBody, LiftBody, StageBody
-from runs.services.halts.lifting import let_go
+from runs.services.halts.standing import let_go
 from tests.system.crash.halted import Stretch
 from tests.system.crash.light.crew import Crew
 from tests.system.crash.light.plan import Halting, Schedule
