@@ -118,7 +118,6 @@ class Brief:
 
     @property
     def your_part(self) -> str:
-        """What the reader's yes would be among those that it takes."""
         if self.now is None or not isinstance(self.to_approve, Standing):
             return ""
         number = _NTH.get(self.now.yes + 1, f"{self.now.yes + 1}th")
@@ -135,7 +134,6 @@ class Brief:
 
     @cached_property
     def to_approve(self) -> Standing | No:
-        """The same of saying yes, for which there are limits."""
         return judge(self.facts, approves=True)
 
     @property
@@ -222,7 +220,6 @@ class Brief:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Those that are offered where the reader decides it."""
         at = self.standing.queue if isinstance(self.standing, Standing) else ""
         there = next((each for each in self.facts.also if each.name == at), self.facts)
         return there.queue.reasons if there.queue is not None else ()
@@ -381,7 +378,6 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_wh
 
 
 def _documents(plan: dict[str, Any], approval: Approval, earlier: list[Earlier]) -> tuple[list[DocumentShown], str]:
-    """What is shown with a question, and what keeps it from being shown."""
     before = None
     if earlier:
         one = earlier[0].approval

@@ -45,7 +45,6 @@ def genuine(rows: Iterable[Any]) -> list[bool | None]:
 
 
 def marks_of(rows: Iterable[Any]) -> dict[int, bool | None]:
-    """The same of rows of one table, by their numbers."""
     rows = list(rows)
     return dict(zip((row.pk for row in rows), genuine(rows), strict=True))
 

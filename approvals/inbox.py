@@ -143,7 +143,6 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Any, person: int | None = None) -> Wanted:
-        """From a request's query string, as that person asks."""
         names = ("show", "q", "beyond", "on", "late")
         given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:200] for name in names}
         is_decided = given["show"] == "decided"

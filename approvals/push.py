@@ -133,7 +133,6 @@ def own() -> Key:
 
 
 def is_set() -> bool:
-    """Whether devices are told of anything."""
     try:
         return bool(own() and contact())
     except PushUnavailable:

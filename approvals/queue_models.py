@@ -65,7 +65,6 @@ class Queue(Coded):
 
 
 def ends_once(column: str) -> pgtrigger.Protect:
-    """What has ended stays ended, whoever has which rights."""
     ended = pgtrigger.Q(**{f"old__{column}__isnull": False})
     return pgtrigger.Protect(name="stays_ended", operation=pgtrigger.Update, condition=ended)
 

@@ -185,7 +185,6 @@ class Act:
 
     @property
     def place(self) -> str:
-        """Where it stands in the list, for going on after it."""
         return numbered(microseconds(self.at), self.rank, self.record.pk)
 
 
@@ -207,7 +206,6 @@ class Filters:
 
     @classmethod
     def of(cls, query: Any) -> Filters:
-        """From a request's query string."""
         values = {f.name: str(query.get(cls.NAMES.get(f.name, f.name), "") or "") for f in fields(cls)}
         return cls(**{name: value.strip().replace("\x00", "")[:200] for name, value in values.items()})
 
@@ -323,7 +321,6 @@ class Source:
 
 
 def _of_run(column: str, text: str) -> Q:
-    """By a run's id or the beginning of it."""
     digits = _digits(text)
     return Q(**{f"{column}__gte": UUID(digits.ljust(32, "0")), f"{column}__lte": UUID(digits.ljust(32, "f"))})
 

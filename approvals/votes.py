@@ -222,7 +222,6 @@ def _after(quorum: int, votes: Sequence[Vote]) -> str:
 
 
 def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -> list[Vote]:
-    """What was said at a stage that came after the one that is shown."""
     for votes in by_approval.values():
         other = votes[0].row.approval
         if one.case_id is not None and other.case_id == one.case_id and stage_number(other) == number:

@@ -43,7 +43,6 @@ _TIMED = frozenset(
 
 
 def may_lack_code(event: Event) -> bool:
-    """Whether the database itself writes such an event."""
     if isinstance(event, WaitResolved):
         return event.by == "system:sweeper" and (event.wait, event.resolution) in _TIMED
     return event.KIND in SQL_MADE

@@ -97,7 +97,6 @@ def _brief(error: BaseException) -> str:
 
 
 def _agents_of(module: ModuleType) -> Iterator[bool]:
-    """Whether a module holds agents itself, or in the modules below it."""
     from runs.engine.agents import Agent, registry
 
     yield from (isinstance(value, Agent) for value in vars(module).values())

@@ -29,7 +29,6 @@ class Patience:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nothing was waited for since the last success."""
         return self._failures == 0
 
     def reset(self) -> None:

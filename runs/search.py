@@ -272,7 +272,6 @@ def _by_id(look: _Look, q: str) -> None:
 
 
 def _by_effect(look: _Look, q: str) -> None:
-    """By what another system calls something that the run made there."""
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
     look.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, look.most]))
 

@@ -129,7 +129,6 @@ class FourEyesRules(ApiView):
 
 
 def guards_row() -> GuardsRow:
-    """What stands."""
     return GuardsRow(
         families=[GuardRow(family=name, words=words, needs_two=is_on) for name, words, is_on in listed.guards()],
         is_damaged=listed.is_damaged(),

@@ -223,6 +223,5 @@ def timing_row(queue: Queue) -> TimingRow:
 
 
 def absence_row(row: Absence) -> AbsenceRow:
-    """One of them, with the name that the account has now."""
     name = User.objects.filter(pk=row.person).values_list("username", flat=True).first() or ""
     return AbsenceRow.of(row, name=name, is_genuine=row.is_genuine)

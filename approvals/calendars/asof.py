@@ -146,7 +146,6 @@ def newest(name: str) -> Calendar | None:
 
 
 def all_of_them() -> list[Calendar]:
-    """Each calendar that there is, in the same way, by name."""
     rows = list(Calendar.objects.order_by("name", "-version").distinct("name"))
     forged = [row.name for row in rows if not row.is_genuine][:MOST_FORGED]
     below = {name: _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT]) for name in forged}

@@ -135,7 +135,6 @@ def _digest(wanted: Wanted) -> str:
 
 
 def _compared(wanted: Wanted) -> list[Change]:
-    """What differs, leaf by leaf."""
     found = compare(leaves(wanted.arguments), leaves(wanted.plan["arguments"]))
     return [change for change in found if change.what != "same"]
 

@@ -50,7 +50,6 @@ class Shown:
 
     @property
     def chip(self) -> tuple[str, str]:
-        """How its state looks, and what it is called."""
         if not self.is_genuine:
             return "bad", "not genuine"
         return ("bad", "too old") if self.is_late else CHIPS[RuleChange.State(self.row.state)]

@@ -141,7 +141,6 @@ class Shown:
 
     @property
     def seconds(self) -> int:
-        """Until the next one lapses by itself."""
         return min((one.seconds for one in self.on), default=0)
 
     @property

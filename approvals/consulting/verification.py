@@ -58,7 +58,6 @@ class Talks:
             self.wrong.append(f"event {seq}: {what} approval {id} under a number that there was")
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the rows."""
         yield from self.wrong
         yield from self._inquiries()
         yield from self._delegations()

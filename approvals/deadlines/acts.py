@@ -227,7 +227,6 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
 
 
 def said(row: Timing) -> dict[str, Any]:
-    """What a queue says of time, as an act's record keeps it."""
     names = ("calendar", "on_timeout", "steps", "remind", "every", "at_once_if_away")
     return {name: getattr(row, name) for name in names} | ({"clock_stops": row.clock_stops} if row.clock_stops else {})
 

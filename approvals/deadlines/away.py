@@ -92,7 +92,6 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
 
 
 def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy | None:
-    """Who stands in, where somebody was named."""
     if not body.deputy:
         return None
     named = DeputyBody(

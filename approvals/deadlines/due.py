@@ -186,7 +186,6 @@ def _number(approval: Approval) -> int:
 
 
 def _is_deserted(approval: Approval) -> bool:
-    """Whether nobody is there of those who were asked last."""
     last = approval.escalated_to[-1] if approval.escalated_to else approval.queue
     return away.is_deserted(last)
 

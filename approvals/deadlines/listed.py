@@ -97,7 +97,6 @@ def _clock(minutes: int) -> str:
 
 
 def overview() -> list[ShownCalendar]:
-    """All of them."""
     using: dict[str, list[str]] = {}
     for row in in_force():
         if row.calendar:
@@ -170,7 +169,6 @@ class ShownTiming:
 
     @property
     def steps(self) -> list[tuple[str, str]]:
-        """To whom, and for how long, in words."""
         working = " in working time" if self.calendar is not None else ""
         return [(to, f"{hours_of(minutes)}{working}") for to, minutes in (self.row.steps if self.row else [])]
 

@@ -48,7 +48,6 @@ def contents_in(told: str | None) -> dict[str, bytes]:
 
 
 def contents_of(named: Iterable[Named]) -> dict[str, bytes]:
-    """By digest, what is stored of these."""
     rows = Document.objects.filter(digest__in={each.digest for each in named})
     return {row.digest: bytes(row.content) for row in rows}
 

@@ -125,7 +125,6 @@ def with_parties(grants: Sequence[Shown]) -> list[Shown]:
 
 
 def bounds_of(queue: Queue) -> dict[str, Any]:
-    """How far they may go there, for the queue's page."""
     bounds = bounds_in(queue.again) if queue.is_genuine else None
     most = "" if bounds is None or bounds.most is None else str(Sum(bounds.most, queue.currency))
     return {"again": bounds, "again_most": most}

@@ -87,7 +87,6 @@ class Held:
 
     @property
     def spent(self) -> Decimal:
-        """How much its uses were about."""
         if self.counted is not None:
             return self.counted[1]
         return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))

@@ -86,7 +86,6 @@ def _next(local: datetime, moment: time) -> datetime:
 
 
 def next_quarter(now: datetime) -> datetime:
-    """When whoever is told much is told of it together."""
     start = now.replace(minute=now.minute - now.minute % FLOOD_MINUTES, second=0, microsecond=0)
     return start + timedelta(minutes=FLOOD_MINUTES)
 
@@ -264,14 +263,12 @@ def _ends(user: User, way: str) -> list[Device | None]:
 
 
 def ways_of(wish: Preference | None, kind: str) -> list[str]:
-    """How somebody is told of a kind."""
     given = wish.ways.get(kind) if wish is not None and isinstance(wish.ways, dict) else None
     ways = KINDS[kind].ways if given is None else given
     return [way.value for way in Way if way.value in ways]
 
 
 def rhythm_of(wish: Preference | None) -> Rhythm:
-    """When somebody wants to be told."""
     if wish is None:
         return Rhythm()
     return Rhythm(wish.zone, wish.quiet_from, wish.quiet_until, wish.digest, wish.digest_at)

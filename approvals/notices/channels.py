@@ -82,7 +82,6 @@ class ChannelOver(DurableAgentsError):
 
 
 def every() -> list[Channel]:
-    """Those that there are, by queue and name."""
     rows = Channel.objects.filter(ended_at__isnull=True).select_related("queue")
     return sorted(rows, key=lambda one: (one.queue.name if one.queue else "", one.name, one.pk))
 

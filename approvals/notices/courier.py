@@ -146,7 +146,6 @@ def _put_off(head: Delivery) -> bool:
 
 
 def _with_it(head: Delivery) -> list[Delivery]:
-    """What else is due for the same person and is told together."""
     rest = Delivery.objects.filter(
         by=head.by,
         person=head.person,

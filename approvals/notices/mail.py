@@ -159,7 +159,6 @@ class Cut:
 
 
 def _in_turn(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The same addresses, one of each family after the other."""
     families: dict[Any, list[tuple[Any, ...]]] = {}
     for each in found:
         families.setdefault(each[0], []).append(each)

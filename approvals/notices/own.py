@@ -31,7 +31,6 @@ MOST_SHOWN = 5
 
 
 def preference_of(person: int) -> dict[str, Any]:
-    """How somebody is told now, what they never chose included."""
     wish = Preference.objects.filter(pk=person).first()
     told = asdict(rhythm_of(wish))
     for name in ("quiet_from", "quiet_until", "digest_at"):

@@ -36,7 +36,6 @@ TTL_SECONDS = 4 * 3600  # for which a push service keeps what a device that is o
 
 
 def of_person(person: int) -> list[Device]:
-    """Those that are told now, the newest first."""
     return list(Device.objects.filter(person=person, ended_at__isnull=True).order_by("-made_at", "-pk"))
 
 

@@ -152,11 +152,9 @@ def proof_words(row: Policy) -> str:
 
 
 def names(of: Iterable[str]) -> list[str]:
-    """Each once, in their order."""
     return sorted(set(of))
 
 
 def agents_and_tools() -> tuple[list[str], list[str]]:
-    """What a form offers to choose from."""
     agents = registry.agents()
     return names(each.name for each in agents), names(tool.name for each in agents for tool in each.all_tools())

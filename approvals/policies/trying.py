@@ -95,7 +95,6 @@ class Change:
     examples: list[Call] = field(default_factory=list)
 
     def add(self, call: Call) -> None:
-        """One more."""
         self.calls += 1
         if len(self.examples) < EXAMPLES:
             self.examples.append(call)
@@ -221,7 +220,6 @@ def _past(row: Sequence[Any], risks: Mapping[tuple[str, str], str], book: Rulebo
 
 
 def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
-    """The same in their order, as many at once as are read at once."""
     group: list[_Past] = []
     for past in calls:
         if group and sum(each.size for each in group) + past.size > MOST_BYTES:

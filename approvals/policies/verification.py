@@ -32,11 +32,6 @@ class _Left:
     judged: e.PolicyApplied | None = None
 
 
-def _asks(event: e.Event) -> bool:
-    """Whether it puts a call to people: a question is of its slot, whichever attempt it is asked about."""
-    return isinstance(event, e.ApprovalRequested)
-
-
 class Policed:
     """Judgements against calls, and against the policies of then."""
 
@@ -81,7 +76,11 @@ class Policed:
         self.said.append((seq, said))
         what = f"event {seq}, PolicyApplied"
         of = self._last[1] if self._last is not None else None
-        if of is None or of.slot != said.slot or not (of.attempt == said.attempt or _asks(of)):
+        if (
+            of is None
+            or of.slot != said.slot
+            or not (of.attempt == said.attempt or isinstance(of, e.ApprovalRequested))
+        ):
             self.wrong.append(f"{what}: it stands behind nothing that came of it")
         elif isinstance(of, (*_LEAVES, *_READS)) and not getattr(of, "code", ""):
             self._let_go(what, said, of)

@@ -160,7 +160,6 @@ _READ: dict[str, Callable[[str], Any]] = {
 
 
 def _typed(of: Policy) -> dict[str, Any]:
-    """What a version's yes has to show, as its form has it."""
     asked = of.proof or {}
     boxes = {"second_factor": "factor", "type_amount": "amount", "type_target": "target"}
     ticked = {name: "on" for name, of_row in boxes.items() if asked.get(of_row)}

@@ -337,7 +337,6 @@ def _number_of(name: str) -> int:
 
 
 def snapshot(queue: Queue) -> dict[str, Any]:
-    """What a queue is, as an act's record keeps it."""
     told = {name: getattr(queue, name) for name in ("name", "title", "role", "currency", "needs_amount")}
     more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(queue, name)) is not None}
     return told | {"state": str(queue.state)} | more
@@ -356,7 +355,6 @@ def unmoved(name: str, part: str, seen: str | None) -> Queue:
 
 
 def _set_by(queue: Queue, action: str) -> str:
-    """Who did this to it last, or said what else it sets."""
     acts = ActRecord.objects.filter(queue=queue.name, action__in=(action, "queue_change", "queue"))
     return acts.order_by("-id").values_list("by", flat=True).first() or ""
 

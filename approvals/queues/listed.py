@@ -94,7 +94,6 @@ class Shown:
 
     @cached_property
     def marks(self) -> dict[str, str]:
-        """What each of its forms is made from."""
         marks = {part: mark_of(acts.part_of(self.on, part)) for part in acts.PARTS}
         return marks | {"limits": acts.limits_mark(self.on, self.limits)}
 
@@ -104,7 +103,6 @@ class Shown:
 
     @property
     def proof_minutes(self) -> str:
-        """As its form has it."""
         within = 0 if self.threshold is None else self.threshold.proof.within
         return str(within // 60) if within else ""
 
@@ -219,7 +217,6 @@ def _limits(queues: Iterable[Queue]) -> dict[tuple[int, int | None], Limit]:
 
 
 def _members(roles: Iterable[str]) -> dict[str, list[tuple[str, int]]]:
-    """Who holds each of these roles and may sign in."""
     found: dict[str, list[tuple[str, int]]] = {}
     rows = User.objects.filter(groups__name__in=set(roles), is_active=True)
     for role, name, pk in rows.order_by("username").values_list("groups__name", "username", "pk")[: MOST_SHOWN * 10]:

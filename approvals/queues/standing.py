@@ -86,7 +86,6 @@ _BY_NAME = f"""SELECT {FACTS.format(queue="asked.name", case="asked.of", approva
 
 
 def asked_in(approval: Approval) -> Asked:
-    """What it is about, read from the bytes that its hash covers."""
     plan = approval.planned()
     amount = "its plan can't be read" if plan is None else amount_in(plan)
     return Asked(Sum(amount.value, amount.currency) if isinstance(amount, Amount) else amount)
@@ -189,7 +188,6 @@ def _for_all(row: Deputy, whom: Member) -> Deputyship:
 
 
 def _for_one(row: Delegation, whom: Member) -> Deputyship:
-    """What was handed over is somebody's until it is taken back, or decided."""
     ends = datetime.max.replace(tzinfo=UTC)
     return Deputyship(row.pk, whom, row.made_at, ends, row.ended_at is not None, row.is_genuine, is_of_one=True)
 

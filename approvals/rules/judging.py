@@ -34,7 +34,6 @@ class Rule:
         return self.agent in ("", asking.agent) and self.tool in ("", asking.tool)
 
     def matches(self, asking: Asking) -> bool:
-        """Whether it counts for a call."""
         if not self.may_match(asking):
             return False
         said = self.condition.holds(asking)

@@ -104,7 +104,6 @@ class Policy(Coded):
 
 
 def digest(rows: Iterable[Policy]) -> str:
-    """Of which policies are in force, each as it was sealed."""
     told = sorted([row.name, row.version, bytes(row.code or b"").hex()] for row in rows)
     return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
 

@@ -70,7 +70,6 @@ class Talk:
     names: Sequence[str] = ()
 
     def of(self, approval_id: UUID) -> Talk:
-        """What is of this one question."""
         return Talk(
             [each for each in self.inquiries if each.row.approval_id == approval_id],
             [each for each in self.delegations if each.row.approval_id == approval_id],

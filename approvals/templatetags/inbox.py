@@ -37,7 +37,6 @@ def time_of(approval: Approval) -> TimeWords:
 
 @register.simple_tag
 def claims_of(opened: Brief, me: int | None) -> Shown:
-    """Who is on a case, and who was, for a reader."""
     return shown(opened.approval, me, opened.now.missing if opened.now is not None else 1)
 
 
@@ -89,6 +88,5 @@ def part(act: str, n: object, refused: Refused | None) -> Refused | None:
 
 @register.simple_tag
 def approval_chip(approval: Approval) -> SafeString:
-    """What became of it, or whom it waits for, in its tone."""
     words, tone = chip_of(approval)
     return format_html('<span class="chip {}">{}</span>\n', tone, words)

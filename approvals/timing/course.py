@@ -58,7 +58,6 @@ class Read:
 
 
 def read(approval: Approval, wait: Wait) -> Read:
-    """One question's course."""
     asked = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind__in=_KINDS)
     retried = Event.objects.filter(run_id=approval.run_id, kind=e.RunRetried.KIND)
     rows = asked.union(retried, all=True).order_by("seq")
@@ -183,7 +182,6 @@ def later(course: Course, at: datetime, stood: timedelta) -> datetime:
 
 
 def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
-    """Whether nobody may decide it any more."""
     course = read(approval, wait).course
     if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
         return False
@@ -197,7 +195,6 @@ def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> date
 
 
 def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
-    """Until when it is open from now on."""
     approval.deadline = wait.deadline = deadline
     approval.save(update_fields=["deadline"])
     wait.save(update_fields=["deadline"])
@@ -235,6 +232,5 @@ def went_to(approval: Approval, n: int, to: str, cause: str, deadline: datetime,
 
 
 def look_again(approval: Approval, at: datetime | None) -> None:
-    """When somebody looks at it next."""
     approval.look_at = at
     approval.save(update_fields=["look_at"])

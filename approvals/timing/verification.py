@@ -66,7 +66,6 @@ class Times:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
 
     def _latest(self, line: Line, course: Course) -> datetime:
-        """Until when a question may be open that a change puts anew."""
         if course.stop is not None:
             stood = stood_in(course, self.journal.run_id, course.stop.at, line.at)
             return go_on(course, calendar_now(course), line.at, stood=stood)[0].deadline + SLACK
@@ -188,7 +187,6 @@ class Times:
         return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MOST_AHEAD)
 
     def _is_looked_at_later(self, known: Read, row: Approval) -> bool:
-        """Whether it is looked at as much later as its run stood still."""
         next_ = look_at(known.due)
         if next_ is None or row.look_at is None:
             return False
@@ -232,7 +230,6 @@ class Times:
             yield f"the escalation {n} of approval {id} has no row"
 
     def where(self, what: str, approval_id: str, standing: Any) -> Iterator[str]:
-        """Whether somebody decided at a queue that it went to."""
         queue = standing.get("queue") if isinstance(standing, dict) else None
         if queue is not None and queue not in [event.to for _, event in self.went.get(approval_id, [])]:
             yield f"{what}: it was made at {queue}, where approval {approval_id} never went"

@@ -65,7 +65,6 @@ def is_halted(approval: Approval) -> bool:
 
 
 def is_endless(approval: Approval) -> bool:
-    """Whether it waits until somebody decides."""
     terms = approval.timing
     return isinstance(terms, dict) and terms.get("on_timeout") == "remind"
 

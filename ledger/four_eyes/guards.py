@@ -105,7 +105,6 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
 
 
 def _able(needs: str) -> int:
-    """How many accounts could do it, counted to two."""
     found = 0
     people = User.objects.filter(is_active=True).annotate(proof=PROOF).order_by("-is_superuser", "pk")
     for user in people.iterator(chunk_size=200):

@@ -117,7 +117,6 @@ def _mark(piece: seen.Piece) -> str:
 
 @register.filter
 def visible_code(value: object) -> SafeString:
-    """The same for tracebacks, whose indentation means something."""
     text = str(value)
     rest = len(text) - HEAD_SHOWN if len(text) > MAX_SHOWN else 0
     drawn = _drawn(seen.pieces(text[:HEAD_SHOWN] if rest else text, is_code=True))
@@ -132,7 +131,6 @@ def plainly(value: object) -> str:
 
 @register.filter
 def line_of(value: object) -> str:
-    """One bounded line of plain text, for a page's title."""
     return "".join(piece.text for piece in seen.line(str(value)))
 
 
@@ -277,7 +275,6 @@ def since(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def until(at: datetime | str | None) -> SafeString | str:
-    """How long from now, or how long ago."""
     if not _is_moment(at):
         return ""
     left = at - datetime.now(UTC)

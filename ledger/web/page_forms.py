@@ -121,7 +121,6 @@ class Refused:
 
     @property
     def at(self) -> dict[str, str]:
-        """What is wrong, by the field where it stands."""
         found: dict[str, list[str]] = {}
         for problem in self.error.extra.get("errors", []):
             name, _, within = str(problem.get("field", "")).partition(".")

@@ -216,7 +216,6 @@ def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
 
 
 def strength_of(request: HttpRequest | Request) -> str:
-    """How whoever asks has signed in, for the record."""
     if getattr(request, "auth", None) is not None:
         return "api_key"
     return str(getattr(request, "session", {}).get(STRENGTH, "session"))

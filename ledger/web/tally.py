@@ -31,7 +31,6 @@ class Counted:
 
     @property
     def expression(self) -> tuple[str, list[Any]]:
-        """As a value in SQL, with its parameters."""
         inner = " UNION ALL ".join(f"({statement})" for statement, _ in self.arms)
         values = [value for _, given in self.arms for value in given]
         return f"(SELECT count(*) FROM (SELECT 1 FROM ({inner}) AS arms LIMIT %s) AS counted)", [*values, self.to + 1]

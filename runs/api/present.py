@@ -120,7 +120,12 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
     said_of = heard(wait for some in waits.values() for wait in some)
     aside = reserved(runs, heads)
     ahead = progress.ahead(runs)
-    kin = seen.among([*ahead.values(), *(one for run in runs for one in _kin(run))])
+    kin = seen.among(
+        [
+            *ahead.values(),
+            *(one for run in runs for one in [run.parent, run.came_from, run.goes_on_as, run.forked_from]),
+        ]
+    )
     heads |= {run_id: Head.standing_in(run_id) for run_id in ids if run_id not in heads}
     return [
         run_row(
@@ -143,10 +148,6 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
         )
         for run in runs
     ]
-
-
-def _kin(run: Run) -> list[UUID | None]:
-    return [run.parent, run.came_from, run.goes_on_as, run.forked_from]
 
 
 def accepted_row(accepted: Accepted) -> RunRow:

@@ -14,7 +14,6 @@ from ledger.web.api_base import READ, ApiView, Query, described
 from ledger.web.roles import roles
 from ledger.web.shapes import Shape
 from runs.models import State
-from runs.queries.why.acts import Offer
 from runs.queries.why.answer import Why, why
 from runs.queries.why.seen import Cause, Reader, Seen, look_at
 
@@ -81,12 +80,8 @@ def why_row(seen: Seen, found: Why) -> WhyRow:
         seq=seen.head.seq if seen.head is not None else None,
         who=WhoRow.of(found.who, roles=list(found.who.roles)),
         evidence=[EvidenceRow.of(one) for one in found.evidence],
-        acts=[_offer_row(one) for one in found.acts],
+        acts=[OfferRow.of(one, allowed=one.is_allowed, body=one.schema) for one in found.acts],
     )
-
-
-def _offer_row(offer: Offer) -> OfferRow:
-    return OfferRow.of(offer, allowed=offer.is_allowed, body=offer.schema)
 
 
 class RunWhy(ApiView):

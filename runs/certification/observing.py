@@ -93,7 +93,6 @@ def _note(path: Path, what: str, args: BaseModel, call: ToolCall, **more: Any) -
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What was noted. A line that a death cut short says nothing."""
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").split("\n")

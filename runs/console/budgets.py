@@ -96,7 +96,6 @@ class BudgetForm(forms.Form):
 
 
 def called(field: str) -> str:
-    """What a form calls a field of the body."""
     known = {**{f"budget.{name}": label for name, label in LABELS.items()}, SEEN: "The caps as the page showed them"}
     return known.get(field, field)
 
@@ -122,7 +121,6 @@ class Beforehand:
 
     @classmethod
     def of(cls, agent: Agent) -> Self:
-        """As the defaults and prices are now."""
         found = outlook(agent)
         time = found.defaults.wall_seconds or int(TIME_TO_LIVE.total_seconds())
         stated = {**found.defaults.stated(), "wall_seconds": time}
@@ -244,7 +242,6 @@ class BudgetBlock:
 
     @property
     def is_time_given(self) -> bool:
-        """Whether somebody has said how long it may take."""
         up = self.run.time_up_at
         return up is not None and abs(up - self.run.counts_from - TIME_TO_LIVE) > timedelta(seconds=5)
 
@@ -260,7 +257,6 @@ class BudgetBlock:
 
     @property
     def shorts(self) -> list[Short]:
-        """What it stands still at, cap by cap."""
         if self.asked is None:
             return []
         known = {share.name: share for share in spending.shares(self.head, self.aside)}
@@ -363,7 +359,6 @@ def _said(name: str, value: Any) -> str:
 
 
 def enough_words(asked: Exceeded) -> str:
-    """What a run still needs, in a sentence."""
     least = [_counted(name, most) for name, most in asked.enough.items()]
     return f"It needs at least {' and '.join(least)}." if least else "It needs more."
 

@@ -81,7 +81,6 @@ class _Shown:
 
     @property
     def states(self) -> list[tuple[str, int]]:
-        """How its runs were when it was looked at."""
         known = self.of.forecast.get("states", {})
         called = ((LOOKS[name].label if name in LOOKS else name, n) for name, n in known.items())
         return sorted(called, key=lambda pair: -pair[1])

@@ -141,7 +141,6 @@ def _whole(text: str) -> Any:
 
 
 def _in_form(error: DurableAgentsError) -> DurableAgentsError:
-    """The same error, with the fields as the form calls them."""
     for problem in error.extra.get("errors", []):
         problem["field"] = str(problem["field"]).removeprefix("context.")
     return error

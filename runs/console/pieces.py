@@ -90,7 +90,6 @@ def _wide(tone: str, html: str) -> str:
 
 
 def _upstream(e: Effect, tool: ToolCard | None) -> str:
-    """Which system has it, and under which name."""
     named = visible(e.external_id) if e.external_id else ""
     if tool is not None and tool.system:
         return f"{visible(tool.system)}{f' {named}' if named else ''} · "
@@ -109,7 +108,6 @@ def _sending(e: Effect) -> str:
 
 
 def _afterwards(e: Effect) -> str:
-    """What came when it was over."""
     if e.belied:
         return _wide("bad", f"<b>Look into this:</b> {belied(e)}, and {witness(e)}.")
     return _wide("muted", f"{_sentence(witness(e))}: recorded, without effect.") if e.late else ""

@@ -47,7 +47,6 @@ class Question:
 
     @property
     def above(self) -> list[str]:
-        """What is wrong with the answer as a whole."""
         if self.form is None:
             return []
         groups = (root for root in self.form.roots if root.children)

@@ -38,7 +38,6 @@ class VersionShown:
 
     @property
     def counts(self) -> list[tuple[str, str]]:
-        """How many runs are in each group that has any."""
         told = [(word, self.on.total(*map(str, states))) for word, states in GROUPS.values()]
         return [(word, f"{COUNTED_TO:,}+" if number > COUNTED_TO else f"{number:,}") for word, number in told if number]
 

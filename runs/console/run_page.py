@@ -93,7 +93,6 @@ class Point:
 
     @property
     def face(self) -> int:
-        """What it looks like."""
         row, earlier = self.row, bytes(self.before.head) if self.before is not None else b""
         return hash((row.seq, row.node, row.visit, row.at, bytes(row.checksum), bytes(row.head), earlier))
 

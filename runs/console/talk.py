@@ -68,7 +68,6 @@ class Asking:
 
     @property
     def above(self) -> list[str]:
-        """What is wrong with the request as a whole."""
         groups = (root for root in self.form.roots if root.children)
         return [*self.form.non_field_errors(), *(words for root in groups for words in root.errors)]
 

@@ -67,7 +67,6 @@ def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def changes(before: Any, after: Any) -> dict[str, dict[str, Any]]:
-    """What differs between two sets of arguments, by field."""
     names = [*before, *(name for name in after if name not in before)]
     return {
         name: {"from": before.get(name), "to": after.get(name)}
@@ -143,7 +142,6 @@ def amendment_of(record: Slot | None) -> Amendment | None:
 
 
 def in_words(event: e.PlanAmended) -> str:
-    """One amendment, for whoever decides later."""
     said = ", ".join(
         f"{name} from {json.dumps(change.get('from'), ensure_ascii=False)} to "
         f"{json.dumps(change.get('to'), ensure_ascii=False)}"
@@ -307,7 +305,6 @@ class PutAnew:
 
     @property
     def events(self) -> list[e.Event]:
-        """All that goes on record, in this order."""
         return [self.amended, self.asked, *([] if self.timed is None else [self.timed])]
 
     @property

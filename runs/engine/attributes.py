@@ -92,7 +92,7 @@ class Number(Attribute):
             raise ValueError(
                 f"is out of range: at most {_WHOLE_DIGITS} digits before the point and {_PLACES} after it are kept"
             )
-        return _digits(number)
+        return format(_plain(number), "f")
 
     def shown(self, texts: list[str]) -> Any:
         number = Decimal(texts[0])
@@ -213,10 +213,6 @@ def _exponent(number: Decimal) -> int:
 def _plain(number: Decimal) -> Decimal:
     """Without zeros at the end; zero is zero."""
     return number.normalize() if number else Decimal(0)
-
-
-def _digits(number: Decimal) -> str:
-    return format(_plain(number), "f")
 
 
 def _type(value: Any) -> str:

@@ -28,7 +28,6 @@ class Standing:
 
     @property
     def is_certified(self) -> bool:
-        """Whether keys are honoured, as far as anybody knows today."""
         return self.word == "certified"
 
     @property

@@ -84,7 +84,6 @@ def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: d
 
 
 def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each value that is another one."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({*before, *after}):
             yield from lines_of(before.get(name), after.get(name), f"{path}.{name}" if path else str(name))

@@ -130,7 +130,6 @@ def with_changes(state: dict[str, Any], handled: Sequence[Change]) -> dict[str, 
 
 
 def changes_in(events: Sequence[e.Event]) -> list[Change]:
-    """Those of these events that may change a state, in order."""
     return [event for event in events if isinstance(event, (e.MessageHandled, e.ContextInjected))]
 
 

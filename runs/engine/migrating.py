@@ -102,7 +102,6 @@ class Found:
 
 
 def refused(code: str, why: str) -> Found:
-    """It can't be moved."""
     return Found(REFUSED, code, why)
 
 

@@ -132,7 +132,6 @@ def _is_plain_function(given: object) -> bool:
 
 
 def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Each step gets plain data of its own, and may give a model."""
 
     def upgrade(state: Any) -> Any:
         made = step(plain(state))

@@ -140,7 +140,6 @@ class Control:
 
     @property
     def stop(self) -> StopReason | None:
-        """What was asked for, the strongest wish first."""
         if not self._reasons:  # asked at each boundary, and nearly always so
             return None
         return next((r for r in _STRONGEST_FIRST if r in self._reasons), None)

@@ -227,7 +227,6 @@ def _one(estate: Estate, kind: type[E]) -> E | None:
 
 
 def _or_default(left: Caps, heir: Agent) -> Caps:
-    """Where nothing was capped, what the agent's own runs may use."""
     usual = (heir.budget or NO_BUDGET).caps()
     pairs = ((getattr(left, name), getattr(usual, name)) for name in Caps.__slots__)
     return Caps(*(most if most is not None else default for most, default in pairs))

@@ -66,7 +66,6 @@ class Attempt:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the other side's definite no is on record."""
         is_failed_anew = isinstance(self.result, (e.ToolReadAnew, e.AnswerTakenOver)) and self.result.code != ""
         return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
 

@@ -226,7 +226,6 @@ class Watch:
 
 
 def forget_the_dead() -> None:
-    """What ended processes had loaded."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_served s "

@@ -189,7 +189,6 @@ def reap_orphans(known: Container[int]) -> None:
 
 
 def _has_dead_child() -> bool:
-    """One call for the usual answer, no. It reaps nobody."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:

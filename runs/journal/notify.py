@@ -217,7 +217,6 @@ class Subscription:
             self._filled.set()
 
     def hear(self, payload: str) -> None:
-        """What was notified, whole."""
         for run_id, seq in parse(payload):
             self.put(run_id, seq)
         if self.mark is not None and self.mark in payload.split(","):

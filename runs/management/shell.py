@@ -19,7 +19,6 @@ def operator() -> Actor:
 
 
 def whoever(role: str = "") -> Actor:
-    """The same, for what needs no role."""
     return Actor("os", pwd.getpwuid(os.getuid()).pw_name, role=role, auth="shell")
 
 

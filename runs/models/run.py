@@ -198,7 +198,6 @@ class Run(models.Model):
         ]
 
     def heirs(self) -> models.QuerySet[Run]:
-        """All that the first one went on as, in their order."""
         return Run.objects.filter(first=self.first or self.pk).order_by("turn")
 
     @property

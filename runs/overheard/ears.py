@@ -32,7 +32,6 @@ class Ear:
             self._has_news.set()
 
     async def get(self) -> list[Said]:
-        """As soon as it is another."""
         await self._has_news.wait()
         self._has_news.clear()
         return self._now

@@ -49,7 +49,6 @@ class Text:
         self.over_at: float | None = None
 
     def hear(self, more: str) -> None:
-        """What came now."""
         self.end = (self.end + more)[-MOST_CHARACTERS:]
         self.characters += len(more)
         self.has_grown = True

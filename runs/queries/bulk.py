@@ -102,7 +102,6 @@ def progress_of(batches: Iterable[Batch]) -> list[Progress]:
 
 
 def newest(*, person: int | None, held: frozenset[str], limit: int, beyond: Place | None = None) -> list[Batch]:
-    """Those that somebody may see, newest first."""
     batches = Batch.objects.all() if sees_all(held) else Batch.objects.filter(person=person)
     if beyond is not None:
         at, batch_id = beyond

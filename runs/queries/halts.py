@@ -169,7 +169,6 @@ class Holding:
 
     @property
     def tags(self) -> list[str]:
-        """Those that it lets through, of which whoever looks may know."""
         who = viewer()
         return [tag for tag in self.row.tags if who.sees_all or tag in who.tags]
 
@@ -179,12 +178,10 @@ class Holding:
 
 
 def holding() -> list[Holding]:
-    """What is halted now, the oldest first."""
     return standing(_now())
 
 
 def halts(*, limit: int, beyond: int | None = None) -> list[Holding]:
-    """All halts, newest first, from below a first row's number on."""
     return standing(_newest(limit, beyond))
 
 
@@ -309,7 +306,6 @@ def halt_of(head: Head | None) -> Halted | None:
 
 
 def of(told: Mapping[str, Any] | None) -> Halted | None:
-    """The same as the database tells it."""
     return None if not told else Halted(**{**told, "since": datetime.fromisoformat(told["since"])})
 
 

@@ -166,7 +166,6 @@ def _past(
 
 
 def _first(ids: Sequence[int]) -> defaultdict[int, list[Wait]]:
-    """Who waits for each of these pools and comes first."""
     found = defaultdict[int, list[Wait]](list)
     if not ids:
         return found

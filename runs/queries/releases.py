@@ -298,6 +298,5 @@ def ramps(agent: str = "", *, limit: int, beyond: int | None = None) -> list[Ram
 
 
 def last_change(agent: str) -> datetime | None:
-    """When people last said anything of the agent's starts."""
     gate = VersionGate.objects.filter(agent=agent).order_by("-set_at").first()
     return None if gate is None else gate.set_at

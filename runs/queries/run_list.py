@@ -72,7 +72,6 @@ class Filters:
 
     @classmethod
     def of(cls, query: Any) -> Filters:
-        """From a request's query string."""
         given = {name: str(query.get(name, "")).strip().replace("\x00", "")[:most] for name, most in _LONGEST.items()}
         given["parent"] = _whole_id(given["parent"])
         if given["state"] not in GROUPS and given["state"] not in State.values:
@@ -316,7 +315,6 @@ def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
 
 
 def _found_states(sought: Sought, is_cut: bool) -> Numbers:
-    """The same of what one page's look finds, whatever states are asked for."""
     every = replace(
         sought, arms=[{name: value for name, value in arm.items() if name != "state"} for arm in sought.arms]
     )

@@ -39,7 +39,6 @@ def newest(*, limit: int, beyond: Place | None = None) -> list[Schedule]:
 
 
 def listed(schedules: Sequence[Schedule]) -> list[Listed]:
-    """The same with their times."""
     last = _last([schedule.id for schedule in schedules])
     return [Listed(schedule, upcoming(schedule), last[schedule.id]) for schedule in schedules]
 

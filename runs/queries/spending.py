@@ -75,7 +75,6 @@ class Share:
 
     @property
     def percent(self) -> int:
-        """How much of the cap is used, as a bar shows it."""
         if self.cap is None:
             return 0
         return min(100 * self.used // self.cap, 100) if self.cap else 100

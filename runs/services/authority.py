@@ -62,7 +62,6 @@ class Standing:
         return next(iter(ordered(held & self.waited_at & in_charge())), None)
 
     def allowed(self, held: Iterable[str], person: int | None) -> frozenset[str]:
-        """All that somebody may do to the run."""
         held = frozenset(held)
         every = (*STOPPING, *SETTLING, *FORKING, BUDGET, MODELS, INJECT, REQUEUE)
         return frozenset(action for action in every if self.role(action, held, person))

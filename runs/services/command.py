@@ -103,7 +103,6 @@ def is_stopped(run: Run) -> bool:
 
 
 def open_waits(run: Run) -> list[Wait]:
-    """What the run waits for, oldest first."""
     return list(run.waits.filter(resolved_at__isnull=True).order_by("opened_at"))
 
 
@@ -265,7 +264,6 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
 
 
 def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
-    """What is said of an act that a run's state does not allow."""
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
         hint = f"It goes on as run {newest.id}: that is the one to ask."

@@ -121,7 +121,6 @@ def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
 
 
 def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
-    """What the journal has of this attempt, in order."""
     rows = (
         Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt)
         .order_by("seq")

@@ -331,7 +331,6 @@ def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None =
 
 
 def _stops_of(run: Run) -> list[str]:
-    """Whether it stands still for an operator, as what it waits for."""
     is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
     return [Wait.Kind.OPERATOR] if is_stopped else []
 

@@ -188,7 +188,6 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
 
 
 def _wrong(error: ValueError) -> str:
-    """What is wrong with a receipt, in words that speak of JSON."""
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(f"{where or 'it'}: {problem}" for where, problem in misfit.problems(error))

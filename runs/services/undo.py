@@ -140,7 +140,6 @@ def said_at_end(run: Run) -> str | None:
 
 
 def what_of(effect: Effect) -> str:
-    """One effect in words."""
     named = f"{effect.tool} ({effect.external_id or effect.run or effect.slot})"
     return f"{named}: undone by {effect.by}" if effect.what == "undo" else f"{named}: {effect.why}"
 

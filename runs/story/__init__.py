@@ -93,7 +93,6 @@ class Trouble:
         self.message = self.message or self.plain
 
     def _evidence(self, shown: Any) -> Any:
-        """What a stop for an operator has beside its message."""
         is_said = isinstance(shown, dict) and shown.get("problem") == self.message
         return {key: value for key, value in shown.items() if key != "problem"} if is_said else shown
 
@@ -138,7 +137,7 @@ class Fold:
     """Everything, folded. Lists are in the order in which things happened."""
 
     timeline: Timeline = field(default_factory=Timeline)
-    scale: Pace = field(default_factory=Pace)
+    pace: Pace = field(default_factory=Pace)
     effects: Effects = field(default_factory=Effects)
     transcript: Transcript = field(default_factory=Transcript)
     gates: Gates = field(default_factory=Gates)
@@ -312,7 +311,6 @@ class Story:
 
     @property
     def failure(self) -> str:
-        """What the run's failure said, as a sentence."""
         message = next((trouble.message for trouble in self.troubles if trouble.kind == "RunFailed"), "").strip()
         return message if message.endswith((".", "!", "?")) or not message else f"{message}."
 

@@ -33,7 +33,6 @@ def source(found: str) -> str:
 
 
 def witness(told: str, call: str = "the call") -> str:
-    """What came when it was over, about a call by its name."""
     who, what = WITNESSES.get(told, ("the worker that had sent", f"says: {told}"))
     return f"{who} {call} {what}"
 

@@ -238,7 +238,6 @@ class Opened:
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
-        """Of these events those that are there."""
         if missing := [seq for seq in set(seqs) if seq not in self._lines]:
             self._lines.update((line.seq, line) for line in self._shown(_LINES, missing))
         return self._lines

@@ -248,7 +248,6 @@ _DECIDED = {"approve": "ok", "approved": "ok", "expired": "late"}
 
 
 def _told_of(timeline: Timeline, line: Fact) -> None:
-    """What people or time did about a question that is still open."""
     row = timeline._gates.get(line.clear["approval_id"])
     if row is not None:
         row.note, row.noted = _SINCE[line.kind](line.clear), line.seq

@@ -161,7 +161,6 @@ def chip(look: str) -> SafeString:
 
 @register.filter
 def label(look: str) -> str:
-    """The same word alone, for who hears it."""
     return looks.label_of(look)
 
 

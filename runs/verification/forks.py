@@ -50,7 +50,6 @@ class Forks:
                 self._leaves(line, self.fork)
 
     def _leaves(self, line: Line, fork: Fork) -> None:
-        """What goes out of a fork without a word on it."""
         event = line.event
         tool = child_tool(event.agent) if isinstance(event, e.ChildStarted) else ""
         if isinstance(event, e.ToolInvoked) and event.replay_class != ReplayClass.PURE:

@@ -182,18 +182,17 @@ def _about(hit: e.CachedReadTaken) -> str | None:
     found = [row for row in rows if _result(row) == (hit.tool, result)]
     if not found:
         return f"says something else than run {of} read at slot {hit.slot_read}"
-    read_at = [row for row in found if microseconds(row.at) + _slack() - _moment(hit) >= 0]
+    read_at = [
+        row
+        for row in found
+        if microseconds(row.at)
+        + int(_SLACK.total_seconds() * 1000000)
+        - microseconds(datetime.fromisoformat(hit.read_at))
+        >= 0
+    ]
     return None if read_at else f"says that run {of} read it at {hit.read_at[:40]}, which is after that is on record"
 
 
 def _result(row: Event) -> tuple[str, object]:
     event = e.decode(row.clear, unpack(row.sealed))
     return getattr(event, "tool", ""), payload_of(event).get("result")
-
-
-def _slack() -> int:
-    return int(_SLACK.total_seconds() * 1_000_000)
-
-
-def _moment(hit: e.CachedReadTaken) -> int:
-    return microseconds(datetime.fromisoformat(hit.read_at))

@@ -109,7 +109,6 @@ class Succession:
         yield from self._about_the_signals(come)
 
     def _about_the_signals(self, come: e.RunCarriedOn) -> Iterator[str]:
-        """What nobody took there, as it was sent."""
         for carried in self.carried:
             what = f"signal {carried.name} number {carried.n}"
             row = Signal.objects.filter(run_id=come.origin, name=carried.name, n=carried.of_n).first()
@@ -121,7 +120,6 @@ class Succession:
 
 
 def _come(run_id: UUID) -> e.RunCarriedOn | None:
-    """What a run's journal says of where it goes on from."""
     row = Event.objects.filter(run_id=run_id, seq__in=(2, 3), kind=e.RunCarriedOn.KIND).first()
     event = _read(row)
     return event if isinstance(event, e.RunCarriedOn) else None

@@ -164,7 +164,6 @@ class DoorbellBroker(Broker):
 
 
 def _packages(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """One for the runs that are to be looked at, and one for the schedules."""
     of_schedules = [(number, text.removeprefix(_OF_SCHEDULE)) for number, text in rows if text.startswith(_OF_SCHEDULE)]
     of_runs = [(number, text) for number, text in rows if not text.startswith(_OF_SCHEDULE)]
     kinds = (("drive", DRIVE, of_runs), ("fire", FIRE, of_schedules))

@@ -206,7 +206,6 @@ def open_gates() -> None:
 
 
 def _let_in(pool: int) -> int:
-    """One batch of who waits for a pool. Returns how many were let in."""
     let_in = 0
     for wait_id, run_id, problem in waiting.open_gate(pool, _passed_over()):
         let_in += problem is None

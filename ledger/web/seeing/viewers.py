@@ -120,7 +120,6 @@ _looking: ContextVar[Viewer | None] = ContextVar("looking", default=None)
 
 @contextmanager
 def looking_as(who: Viewer) -> Iterator[None]:
-    """What is read inside is read for this viewer."""
     token = _looking.set(who)
     try:
         yield
@@ -130,7 +129,6 @@ def looking_as(who: Viewer) -> Iterator[None]:
 
 @contextmanager
 def asking(request: Any) -> Iterator[None]:
-    """What is read inside is read for whoever sent this request."""
     token = _asking.set(request)
     try:
         yield
@@ -139,7 +137,6 @@ def asking(request: Any) -> Iterator[None]:
 
 
 def viewer() -> Viewer:
-    """Who looks just now."""
     if (who := _looking.get()) is not None:
         return who
     request = _asking.get()

@@ -142,7 +142,6 @@ class SchemaForm(forms.Form):
         return field.is_as_shown(self[name].data)
 
     def _around(self, group: Value) -> dict[str, Any]:
-        """What the document has in a group that no field shows."""
         shown = {self.values[name].key for name in group.children}
         return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
 

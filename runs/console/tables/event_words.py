@@ -40,7 +40,6 @@ def how(word: object) -> str:
 
 
 def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
-    """Whose fork it is."""
     n = f["effects"]
     many = f"{escape(str(n))} effect{'' if n == 1 else 's'}"
     return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · told of {many}"
@@ -51,7 +50,6 @@ def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
 
 
 def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
-    """What stood for a call."""
     why = visible(_STOOD.get(str(f["how"]), str(f["how"])))
     named = f" {visible(f['external_id'])}" if f.get("external_id") else ""
     at = f" · on record at {visible(f['of_slot'])} of {_run(f['of_run'])}" if f["of_slot"] else ""
@@ -63,7 +61,6 @@ _NO_OUTCOME = ("no_answer", "nothing")
 
 
 def belied(e: Effect) -> str:
-    """What is on record and belied by a witness."""
     which = f"of attempt {e.told_of} " if e.is_of_earlier else ""
     return f"{which}{findings.source(e.belied)} <b>{escape(findings.on_record(e.belied))}</b>"
 
@@ -103,7 +100,6 @@ WHY = {
 
 
 def assigned(f: Mapping[str, Any], attempt: int = 0) -> str:
-    """Which version it got, of which ramp, and why."""
     version = f["to_version"] if f["is_new"] else f["from_version"]
     why = visible(WHY.get(str(f["why"]), str(f["why"])))
     tag = f" <code>{visible(f['tag'])}</code>" if f.get("tag") else ""
@@ -130,7 +126,6 @@ def _plain(value: object) -> str:
 
 
 def _context(fields: Facts) -> str:
-    """When the node takes over what was handed to it."""
     place = fields["place"]
     after = f"after call {_plain(place)}" if isinstance(place, int) and place > 0 else "as it is entered"
     return f"the node has it {after}, visit {_plain(str(fields['visit']).partition('.')[2])}"
@@ -150,7 +145,6 @@ def _amounts(f: Facts) -> str:
 
 
 def _caps(caps: object) -> str:
-    """What a run may use, in a few words."""
     stated = caps if isinstance(caps, dict) else {}
     told = [
         f"{visible(words(name))} {_usd(most) if name == 'usd_micro' else _plain(most)}" for name, most in stated.items()
@@ -159,7 +153,6 @@ def _caps(caps: object) -> str:
 
 
 def _models(event: dict[str, Any]) -> str:
-    """Whose requests go where."""
     named = event["models"] if isinstance(event["models"], list) else []
     whose = visible(event["assistant"]) or "every assistant"
     return f"{whose} asks {', '.join(visible(model) for model in named) or '—'}"
@@ -280,7 +273,6 @@ def _undo_begun(f: Facts, attempt: int) -> str:
 
 
 def _screened(f: Facts, attempt: int) -> str:
-    """Who looked, and what came of it."""
     hooks = ", ".join(visible(each) for each in f["hooks"]) if isinstance(f["hooks"], list) else ""
     kept = f"{_plain(f['refused'])} refused, {_plain(f['replaced'])} replaced"
     return f"{_plain(f['pieces'])} pieces for {visible(f['to'])} · {kept} · {hooks or '—'}"

@@ -109,13 +109,11 @@ def label_of(look: str) -> str:
 
 
 def chip(look: str) -> SafeString:
-    """The same in its tone."""
     tone = LOOKS[look].tone if look in LOOKS else ""
     return SafeString(f'<span class="chip {tone}">{escape(label_of(look))}</span>\n')
 
 
 def row(card: Card) -> SafeString:
-    """What a list says of a run."""
     known = LOOKS.get(card.look)
     return SafeString((known.row(card) if known else _node(card)) + unserved_in_list(card) + halt_in_list(card))
 

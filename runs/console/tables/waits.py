@@ -103,7 +103,6 @@ def _raisers(queue: str) -> str:
 
 
 def spent(asked: Exceeded) -> str:
-    """What it needs of a cap and what there is, in few words."""
     if asked.resource == "wall_seconds" or asked.wanted is None:
         used, most = amounts_of(asked.resource, asked.used, asked.at_most)
         return f"{used} of {most} used"
@@ -215,7 +214,6 @@ def _child(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 
 def _stands(child: Child | None, one: str = "It") -> str:
-    """What a person has to do about it, or about a run that it waits for."""
     if child is None or not child.need:
         return ""
     who = one if child.at == child.id else "A run below it"

@@ -93,7 +93,6 @@ def _files_of(value: Any) -> Iterator[Any]:
 
 
 def _named(data: Any) -> Any:
-    """The same data, in which a file is only named."""
     match data:
         case dict() if _is_recorded_file(data):
             return {"file": data["identifier"]}

@@ -46,7 +46,6 @@ class MemoryReads:
     kept: dict[bytes, tuple[KeptRead, timedelta]] = field(default_factory=dict)
 
     async def find(self, key: bytes) -> KeptRead | None:
-        """What is kept and not too old."""
         known = self.kept.get(key)
         return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
 

@@ -313,7 +313,6 @@ class _Piece:
         self._taken: set[int] = set()
 
     def entry(self) -> dict[str, Any]:
-        """What is kept of it."""
         numbers = {} if not 0 < len(self._numbers) <= _MOST_NUMBERS else {"numbers": self._numbers}
         around = {"around": _digest(self._shapes)} if numbers else {}
         return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}

@@ -72,7 +72,6 @@ class Calendar:
         raise NoSuchTime(f"{span} of working time don't end in calendar {self.name}: it holds too few working days")
 
     def between(self, start: datetime, end: datetime) -> timedelta:
-        """How much working time lies between two moments."""
         begun, ends, sum_ = start.astimezone(UTC), end.astimezone(UTC), timedelta()
         for opens, closes in self._shifts(begun):
             if opens >= ends:
@@ -81,7 +80,6 @@ class Calendar:
         return sum_
 
     def is_open(self, at: datetime) -> bool:
-        """Whether somebody works at that moment."""
         at = at.astimezone(UTC)
         first = next(self._shifts(at), None)
         return first is not None and first[0] <= at < first[1]

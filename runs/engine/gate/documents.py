@@ -108,7 +108,6 @@ def digest_of(content: bytes) -> str:
 
 
 def is_text(content: bytes) -> bool:
-    """Whether bytes are a text."""
     try:
         content.decode()
     except UnicodeDecodeError:

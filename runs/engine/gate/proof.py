@@ -152,7 +152,6 @@ class Wanted:
         return ""
 
     def not_typed(self, typed: Any) -> list[str]:
-        """What of it was not typed."""
         given = typed if isinstance(typed, Mapping) else {}
         return [name for name, text in self.typed.items() if not is_typed(name, text, given.get(name))]
 

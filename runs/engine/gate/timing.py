@@ -77,7 +77,6 @@ def problem_of(time: Time) -> str:
 
 
 def wrong_word(time: Time) -> str:
-    """The same of its word on time-outs alone."""
     if time.on_timeout is not None and time.on_timeout not in STRICTEST_FIRST:
         return f"on_timeout={time.on_timeout!r} is none of {', '.join(STRICTEST_FIRST)}: nothing is approved by waiting"
     if not isinstance(time.escalate_to, str) or (time.escalate_to and time.on_timeout != "escalate"):
@@ -206,7 +205,6 @@ def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def are_moments(times: Any) -> bool:
-    """Whether they are a list of moments as they are recorded."""
     try:
         return isinstance(times, list) and all(datetime.fromisoformat(each).tzinfo is not None for each in times)
     except (TypeError, ValueError):
@@ -263,7 +261,6 @@ class Course:
         return None if self.is_endless or self.next_step is not None else self.deadline
 
     def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
-        """When people are reminded again of what has no deadline."""
         assert self.terms is not None
         stretch = min(2 ** min(self.reminded_late, 10), STRETCH)
         return (plus if calendar is None else calendar.after)(now, timedelta(minutes=self.terms["every"] * stretch))

@@ -111,7 +111,6 @@ _SHARED = ("tool", "arguments", "rule", "stages", "documents")
 
 
 def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -> bool:
-    """Whether a question is that of an earlier stage of the same case."""
     of: dict[str, Any] = one.payload if isinstance(one.payload, dict) else {}
     now: dict[str, Any] = last.payload if isinstance(last.payload, dict) else {}
     return (

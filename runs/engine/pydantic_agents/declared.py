@@ -319,7 +319,6 @@ def _function(each: Any) -> Any:
 
 
 def _output(agent: Any, name: str) -> type[BaseModel]:
-    """Its output's type as a model, whose schema is its own."""
     schema = agent.output_json_schema()
 
     def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:

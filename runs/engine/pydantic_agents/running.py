@@ -240,7 +240,6 @@ class Thinking:
         raise Unwind
 
     async def end(self, loop: asyncio.Task[Any]) -> None:
-        """Nothing of it outlives the node."""
         tasks = [loop, *self._tasks]
         for task in tasks:
             task.cancel()

@@ -76,7 +76,6 @@ _call: ContextVar[ToolCall | None] = ContextVar("tool_call", default=None)
 
 @contextmanager
 def about_to_call(live: Live) -> Iterator[None]:
-    """What the engine's tool finds when its intent is on record."""
     token = _live.set(live)
     try:
         yield

@@ -71,7 +71,6 @@ class Recording:
 
 
 def _ended_by(begun: e.UndoBegun) -> e.Event:
-    """What the visit would have ended with if there were nothing to undo."""
     if begun.reason == "failed":
         return e.RunFailed(code=begun.code)
     return e.RunCancelled(by="", in_flight=[])
@@ -169,7 +168,6 @@ def _read(found: Mapping[str, Any]) -> Recording:
 
 
 def _was_moved(graph_id: str, created: e.RunCreated, checkpoint: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
-    """Whether the run came to be one of another version of its agent."""
     is_later = checkpoint["generation"] > 0 or any(x["event"]["kind"] == "RunMigrated" for x in found["events"])
     return is_later and graph_id.partition("@")[0] == created.agent
 

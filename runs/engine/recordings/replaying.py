@@ -311,7 +311,6 @@ class _Recall(Recall):
         return record
 
     def _misfit(self, slot: str, what: str, known: Any, asked: Any, task: dict[str, Any]) -> str | None:
-        """What is another one in the call, as far as the record tells."""
         if known is not None:
             return first_misfit(known, asked, self._placeholders)
         told: dict[str, Any] = {}
@@ -355,7 +354,6 @@ class _Watched(Changes):
         return True
 
     def take_over(self, place: int | None = None) -> None:
-        """As ever, and its state is noted."""
         super().take_over(place)
         if place is not None and (state := self.at_last()) is not None:
             self.states[place] = state

@@ -46,7 +46,6 @@ def as_one_version(events: Sequence[e.Event], times: Sequence[datetime]) -> tupl
 
 
 def _is_of(event: e.Event, visit: int) -> bool:
-    """Whether an event is of this visit alone."""
     if isinstance(event, e.VisitEntered):
         return event.visit == visit
     found = _VISIT.match(event.visit if isinstance(event, e.MessageHandled) else event.slot or "")
@@ -352,7 +351,6 @@ def proven(told: Told) -> str:
 
 
 def _problem_of(text: str) -> str | None:
-    """What the test says when it is run here."""
     names: dict[str, Any] = {"__name__": "to_test"}
     try:
         exec(compile(text, "<runs to-test>", "exec"), names)

@@ -182,7 +182,6 @@ async def _start(
 
 
 def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.AttributesSet | None:
-    """What the child is found by from its start."""
     try:
         return setting(agent.attributes, given, by=f"run:{visit.run_id}") if given else None
     except BadAttributes as error:

@@ -136,7 +136,6 @@ def unknown(
 
 
 def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None) -> e.UpstreamTold:
-    """What the other side said when a person wanted it asked."""
     payload = {"result": plain(answer.output)} if isinstance(answer, Happened) else None
     word = {Happened: "happened", DidNotHappen: "did_not"}.get(type(answer), "nothing")
     return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=asked.n, payload=payload)
@@ -379,13 +378,11 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
 
 
 async def _is_halted(run: Ending, tool: Tool) -> bool:
-    """Whether a halt keeps the other side from being asked."""
     key, known = f"tool:{tool.name}", run.runtime.halts
     return tool.reconcile is not None and known.must_ask(key, 0.0) and await known.is_halted(run.journal.run_id, key)
 
 
 async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
-    """What the other side says."""
     slot, attempt = intent.slot, intent.attempt
     call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
     with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):

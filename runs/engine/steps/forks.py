@@ -119,7 +119,6 @@ def _place(event: e.AnswerTakenOver) -> Place:
 
 
 def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
-    """The same call on record, if what came of it is still an answer to it."""
     same = fork.same(asked.tool, asked.requested_hash, asked.executed_hash, asked.slot, taken)
     if same is None:
         return None

@@ -58,11 +58,11 @@ def _outcome(attempt: Attempt) -> dict[str, str]:
 
 def untold(tape: Tape) -> list[dict[str, Any]]:
     """What a retry has named and nobody was told of. What a person has answered meanwhile needs no telling."""
-    return [news for news in tape.unheard if news["slot"] not in tape.slots or _is_open(tape, news)]
-
-
-def _is_open(tape: Tape, news: dict[str, Any]) -> bool:
-    return tape.slot(news["slot"]).at(news["attempt"]).is_belied
+    return [
+        news
+        for news in tape.unheard
+        if news["slot"] not in tape.slots or tape.slot(news["slot"]).at(news["attempt"]).is_belied
+    ]
 
 
 def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:

@@ -169,7 +169,6 @@ class LogicalCall:
         return self.tool.has_forgotten(self.key, self.intended_at, self.visit.journal.now())
 
     def intent(self) -> Intent:
-        """What all facts about the attempt name it by."""
         replay_class = str(self.tool.replay_class)
         return Intent(self.slot, self.attempt, self.tool.name, replay_class, self.key, self.requested_hash)
 
@@ -260,7 +259,6 @@ class LogicalCall:
             )
 
     def tool_call(self) -> ToolCall:
-        """What the tool is told about it."""
         visit, tool = self.visit, self.tool
         url = self.callback_base + self.token if self.token else None
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
@@ -280,7 +278,6 @@ class LogicalCall:
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
 
     def late(self, **what: Any) -> LateAnswer:
-        """Its outcome, for whoever has the run by now."""
         return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
 
     def park_on_timer(self) -> None:

@@ -24,7 +24,6 @@ from runs.engine.visit import Visit
 
 
 async def is_held_back(visit: Visit, key: str, cleared_at: float) -> bool:
-    """Whether what is about to leave under a key must not."""
     halts = visit.runtime.halts
     return halts.must_ask(key, cleared_at) and await visit.look_up(halts.is_halted(visit.run_id, key))
 

@@ -214,7 +214,6 @@ class Conversation:
         return count
 
     def _record_of(self, old: Sequence[ModelMessage], most: int) -> Any:
-        """What is to be made short, as one message of text."""
         from pydantic_ai.messages import ModelRequest, UserPromptPart
 
         first = [in_words(part.content) for part in self._opening()]
@@ -303,7 +302,6 @@ def _read(response: ModelResponse, most: int) -> str | None:
 
 
 def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
-    """Who said what, in words."""
     said = []
     for part in message.parts:
         tool = getattr(part, "tool_name", None)

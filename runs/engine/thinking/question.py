@@ -366,7 +366,6 @@ class Question:
         raise ModelFailure(refusal.code, str(refusal)) from refusal
 
     def _debit(self, tokens_in: int, tokens_out: int, *, model_calls: int = 1) -> e.BudgetDebited:
-        """What the request under way used."""
         assert self.sent is not None and self.route is not None
         cost = self.route.cost(tokens_in, tokens_out)
         return debit(self.sent, model_calls=model_calls, tokens_in=tokens_in, tokens_out=tokens_out, usd_micro=cost)

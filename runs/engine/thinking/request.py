@@ -43,7 +43,6 @@ def only_streams(model: Model) -> bool:
 
 
 def can_stream(model: Model) -> bool:
-    """Whether it is worth asking a model for its answer in pieces."""
     from pydantic_ai.models.function import FunctionModel
 
     return not isinstance(model, FunctionModel) or model.stream_function is not None
@@ -69,7 +68,6 @@ async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: 
 
 
 def _is_whole(response: ModelResponse) -> bool:
-    """Whether the provider itself said that the answer has ended."""
     details = response.provider_details or {}
     return bool(details.get("finish_reason")) or response.finish_reason not in (None, _ASSUMED)
 
@@ -238,7 +236,6 @@ def _scripted(assistant: Assistant) -> Model:
 
 
 def _settings(assistant: Assistant) -> dict[str, Any]:
-    """What the provider is told, also what can't be put on record."""
     own = {} if assistant.request is None else assistant.request.settings
     return {**assistant.settings(), **own}
 

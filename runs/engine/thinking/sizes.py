@@ -24,7 +24,6 @@ def tokens_of(messages: Sequence[Any]) -> int:
 
 
 def characters_of(message: Any) -> int:
-    """How many characters of text a message has."""
     characters = len(getattr(message, "instructions", None) or "")
     for part in message.parts:
         characters += files.characters(getattr(part, "content", "") or getattr(part, "args", "") or "")

@@ -21,7 +21,6 @@ BY = "system:undo"
 
 
 async def questions(run: Ending, doubtful: Iterable[Slot]) -> list[WaitSpec]:
-    """What people are asked of these calls before the run may end."""
     asked = [await settle_before_end(run, slot) for slot in doubtful]
     return [wait for wait in asked if wait is not None]
 

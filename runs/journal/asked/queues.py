@@ -132,7 +132,6 @@ class Queues(Mapping[str, str]):
 
     @property
     def last(self) -> Facts:
-        """As they were read last, however long ago."""
         return self._facts
 
     def is_open(self, name: str) -> bool:

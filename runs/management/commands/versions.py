@@ -45,7 +45,11 @@ class Command(BaseCommand):
         ramp.add_argument("--share", help="per cent")
         ramp.add_argument("--tag", action="append", help="may be given several times")
         for name in acts.BOUNDS:
-            ramp.add_argument(f"--{name}", default=_default(name), help="per cent above which it halts, or none")
+            ramp.add_argument(
+                f"--{name}",
+                default=str(RampBody.model_fields[name].default),
+                help="per cent above which it halts, or none",
+            )
         ramp.add_argument("--at-least", type=int, default=20, help="judged from so many begun (default: %(default)s)")
         move = verbs.add_parser("migrate", help="move runs under way to another version, or look what would become")
         move.add_argument("old", help="name@version")
@@ -147,11 +151,6 @@ class Command(BaseCommand):
         ramp = acts.under_way(agent)
         if ramp is not None:
             self.stdout.write(_ramp_line(ramp))
-
-
-def _default(bound: str) -> str:
-    """What a ramp's bound is where nothing is said."""
-    return str(RampBody.model_fields[bound].default)
 
 
 def _line(one: Standing) -> list[str]:

@@ -35,7 +35,6 @@ class By:
         return self.rows.column
 
     def takes(self, value: str) -> bool:
-        """Whether this is a value as rows have it."""
         try:
             return bool(self.attribute.texts(self.attribute.shown([value])))
         except (ValueError, ArithmeticError):

@@ -172,7 +172,6 @@ def _few(sought: Sought, count: int, cover: list[Rows] | None) -> list[UUID] | N
 
 
 def _few_seen(sought: Sought) -> list[UUID] | None:
-    """All runs that can fit and are seen, where they are few."""
     limited = [(text, [*values, FEW + 1]) for text, values in seen.walks(sought.who, sought.arms)]
     found = _ids([(f"SELECT run_id FROM ({text}) AS of_arm", values) for text, values in limited])
     return found if len(found) <= FEW else None

@@ -48,7 +48,6 @@ def attributes_of(run_ids: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
 
 
 def told_of(run_ids: Iterable[UUID]) -> dict[UUID, list[Told]]:
-    """The same as pages show it."""
     rows = Attribute.objects.filter(run_id__in=list(run_ids)).order_by("run_id", "name", "n")
     return {run_id: _told(row[1:] for row in several) for run_id, several in groupby(_texts(rows), lambda row: row[0])}
 
@@ -65,7 +64,6 @@ def _told(rows: Iterable[tuple[str, str, str]]) -> list[Told]:
 
 
 def set_by(events: Iterable[AttributesSet]) -> dict[str, Any]:
-    """What events set, in their order, as the rows will say it."""
     texts: dict[str, tuple[str, list[str]]] = {}
     for event in events:
         texts = {name: known for name, known in texts.items() if name not in event.named}

@@ -42,7 +42,6 @@ def fits(condition: Condition | None, run: str) -> Sql:
 
 
 def _of_run(arms: Sequence[Arm], table: str) -> Sql:
-    """Whether the run's own columns are as one of the arms says."""
     if not all(arms) or not arms:
         return _TRUE
     return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
@@ -52,7 +51,6 @@ def _of_run(arms: Sequence[Arm], table: str) -> Sql:
 
 
 def counted(rows: Rows, most: int) -> Sql:
-    """How many there are, counted so far."""
     text, values = rows.condition("a")
     return f"SELECT count(*) FROM (SELECT 1 FROM runs_attribute AS a WHERE {text} LIMIT %s) AS found", [*values, most]
 

@@ -243,7 +243,14 @@ def _evidence(cause: str, seen: Seen) -> list[Evidence]:
     run = seen.run
     seqs = _opened(seen)
     found = [
-        Evidence(_wait_words(wait), seqs.get(_place(wait)), wait.pk, None, wait.opened_at, wait.deadline)
+        Evidence(
+            _wait_words(wait),
+            seqs.get((wait.slot, wait.attempt, str(wait.kind), wait.n)),
+            wait.pk,
+            None,
+            wait.opened_at,
+            wait.deadline,
+        )
         for wait in seen.waits[:_MOST_WAITS]
     ]
     if kinds := _EVENTS.get(cause):
@@ -264,10 +271,6 @@ def _evidence(cause: str, seen: Seen) -> list[Evidence]:
 
 def _wait_words(wait: Wait) -> str:
     return f"{wait.kind}: {name_of(wait)}"
-
-
-def _place(wait: Wait) -> tuple[str, int, str, int]:
-    return wait.slot, wait.attempt, str(wait.kind), wait.n
 
 
 def _opened(seen: Seen) -> dict[tuple[str, int, str, int], int]:

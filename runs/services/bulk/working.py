@@ -182,7 +182,6 @@ def _trouble(item_id: int, error: Exception) -> None:
 
 @transaction.atomic
 def _close(batch_id: UUID) -> None:
-    """It is done, once something has become of every run."""
     batch = Batch.objects.select_for_update().get(pk=batch_id)
     if batch.ended_at is not None or batch.items.filter(outcome="").exists() or not batch.is_genuine:
         return

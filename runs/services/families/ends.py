@@ -157,7 +157,6 @@ def _ended(
 
 
 def _used(first: str) -> dict[str, int]:
-    """What a run used, and all that it went on as."""
     every = Run.objects.filter(Q(pk=first) | Q(first=first)).values("pk")
     used = Head.objects.filter(pk__in=every).aggregate(**{f"all_{name}": Sum(name) for name in _COUNTED})
     return {name: used[f"all_{name}"] or 0 for name in _COUNTED}

@@ -97,7 +97,6 @@ def _set_going(run: Run, parent: UUID) -> Run:
 
 
 def _planned(parent: UUID) -> list[Effect]:
-    """What the parent's own journal says that it undoes."""
     begun = next((x for x in undo_of(parent) if isinstance(x, e.UndoBegun)), None)
     return [] if begun is None else Plan.model_validate(begun.payload).all()
 
@@ -140,7 +139,6 @@ def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
 
 
 def _earlier(run: Run, child: UUID, event: e.ChildEnded) -> list[e.ChildEnded]:
-    """What the parent was told of it before."""
     places = {(event.slot, event.attempt)} | {
         (wait.slot, wait.attempt) for wait in run.waits.filter(kind=Wait.Kind.CHILD, detail__undo=str(child))
     }

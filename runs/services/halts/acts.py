@@ -202,7 +202,6 @@ def find(halt: UUID) -> Halt:
 
 
 def named(halt: Scoped) -> str:
-    """What is halted, in words."""
     if halt.scope == Halt.Scope.ALL:
         return "the whole installation"
     new = "new starts of " if halt.kind == Halt.Kind.STARTS else ""

@@ -77,7 +77,6 @@ class Known:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a try needs a permit of the database."""
         limited = self.rule.per_minute is not None or self.rule.at_once is not None
         return limited or self.is_open or self.held_until > time.monotonic()
 
@@ -214,7 +213,6 @@ class Permits(Limits):
         return next((key for key in keys if key in changed or (patterns and key.startswith(patterns))), "")
 
     def of(self, key: str) -> Known | None:
-        """What is known of a key, by itself or by a pattern."""
         return self._known.get(key) or self._known.get(f"{key.partition(':')[0]}:*")
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
@@ -241,7 +239,6 @@ class Permits(Limits):
             line.over()
 
     def _is_short(self, keys: tuple[str, ...], line: _Line, patience: float) -> bool:
-        """Whether all who stand in line can have gone by then."""
         rates = [known.rule.per_minute for key in keys if (known := self.of(key)) is not None and known.rule.per_minute]
         return not rates or len(line.waiting) * 60 / min(rates) <= patience
 

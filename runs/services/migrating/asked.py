@@ -84,15 +84,15 @@ def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str,
     if not old_nodes(of):
         wrong.append({"field": "from_version", "problem": "is unknown: nobody ever had it", "fix": "a known version"})
     if body.to_version not in here:
-        problem = "has other code here than it was first used with" if _is_known(to) else "is unknown here"
+        problem = (
+            "has other code here than it was first used with"
+            if any(each.graph_id == to for each in registry.agents())
+            else "is unknown here"
+        )
         wrong.append({"field": "to_version", "problem": problem, "fix": fix})
     elif VersionGate.objects.filter(agent=agent, version=body.to_version, is_closed=True).exists():
         wrong.append({"field": "to_version", "problem": "is closed to new starts", "fix": "open it first"})
     return wrong
-
-
-def _is_known(graph_id: str) -> bool:
-    return any(each.graph_id == graph_id for each in registry.agents())
 
 
 def old_nodes(graph_id: str) -> list[str]:

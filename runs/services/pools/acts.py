@@ -150,7 +150,6 @@ def limit_of(resource: str, amount: int) -> str | int:
 
 
 def snapshot(pool: Pool, meter: PoolMeter) -> dict[str, Any]:
-    """What a pool is, as an act's record keeps it."""
     told = {name: getattr(pool, name) for name in ("name", "scope", "of", "resource", "period", "zone")}
     return told | {
         "most": meter.most,

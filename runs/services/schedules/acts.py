@@ -63,7 +63,6 @@ def shown() -> Q:
 
 
 def reads(schedule: Schedule) -> bool:
-    """Whether whoever looks reads what it starts runs with."""
     who = viewer()
     return who.reads_all or (who.person is not None and schedule.owner == who.person)
 

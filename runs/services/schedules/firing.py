@@ -155,7 +155,7 @@ def fire(schedule_id: UUID) -> bool:
             _note_trouble(schedule, other.detail)
             return False
     schedule.save(update_fields=["next_at", "trouble", "updated_at", *(["stopped"] if schedule.stopped else [])])
-    doorbell.hang(schedule)
+    hang(schedule)
     return True
 
 

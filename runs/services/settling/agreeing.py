@@ -254,7 +254,6 @@ def _standing(before: Proposal | None, number: int) -> Proposal:
 
 
 def counts(before: Proposal) -> bool:
-    """Whether the first person could settle it today."""
     kind, _, name = before.by.partition(":")
     return holds(account_of(Actor(kind, name, role=before.role, person=before.person)), OPERATOR)
 

@@ -133,7 +133,6 @@ def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetim
 
 
 def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
-    """Who held the run under a claim, as far as its events can be read."""
     claims = Event.objects.filter(run_id=run_id, kind="RunClaimed", epoch=epoch).order_by("-seq")
     for clear in claims.values_list("clear", flat=True):
         try:

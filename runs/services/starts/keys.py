@@ -112,7 +112,6 @@ class Wanted:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is to begin at once, whatever else lives."""
         return not (self.business_key or self.start_at or self.start_before or self.schedule)
 
 
