@@ -176,7 +176,7 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
     for known in (connections.settings["default"], connections["default"].settings_dict):
         known["OPTIONS"] = dict(limited)
     connections["default"].close()
-    from approvals.queues.seeding import seed
+    from approvals.queues.labels import seed
     from tests import kept
     from tests.shape import shape
 

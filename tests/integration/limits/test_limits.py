@@ -12,8 +12,8 @@ import pytest
 from durableagents import Assistant, Context, End, NotSent, ReplayClass, ToolCall, TransportError, tool
 from runs.engine.assistants import ModelTurn
 from runs.engine.errors import NotServed
-from runs.models import Limit, Permit, Run, Wait
 from runs.engine.limits import Rule
+from runs.models import Limit, Permit, Run, Wait
 from runs.queries.limits import standing_of
 from runs.services import lifecycle
 from runs.services.limits import acts
