@@ -11,7 +11,7 @@ import pytest
 
 from ledger.clock import database_now
 from ledger.models import ActRecord, OverrideRecord
-from runs.api.halts.shapes import HaltPage, HaltRow
+from runs.api.halts import HaltPage, HaltRow
 from runs.api.limits import LimitPage
 from runs.api.schemas import IncidentPage
 from runs.fleet import members

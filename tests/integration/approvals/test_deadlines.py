@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from approvals.calendars.asof import calendar_of
 from approvals.deadlines import away, due
-from approvals.deadlines.bodies import AbsenceBody
+from approvals.deadlines.acts import AbsenceBody
 from approvals.models import Approval, Decision, Escalation, Notice, Queue, Timing
 from approvals.notices import addressing, channels, courier
-from approvals.notices.bodies import ChannelBody
+from approvals.notices.channels import ChannelBody
 from approvals.queues import acts as queue_acts
-from approvals.queues.bodies import QueueBody
+from approvals.queues.acts import QueueBody
 from approvals.services import AlreadyDecided, decide
-from approvals.stepup.checking import ProofNeeded
+from approvals.stepup import ProofNeeded
 from approvals.timing.course import read
 from durableagents import Context, End, Expired, Gate, PolicyDenied, WorkingHours
 from durableagents import Stage as Then

@@ -19,12 +19,11 @@ from django.test import Client
 from django_fsm import TransitionNotAllowed
 
 from approvals.brief import plan_of
-from approvals.grants.models import StandingUse
-from approvals.grants.terms import asked_of
+from approvals.grants import StandingUse, asked_of
 from approvals.models import FROZEN, Approval, ApprovalState, Decision
 from approvals.queue_models import Limit, Queue
 from approvals.queues import acts
-from approvals.queues.bodies import ReasonsBody
+from approvals.queues.acts import ReasonsBody
 from approvals.queues.listed import reasons_in
 from approvals.queues.standing import facts_of
 from approvals.repeats import repeats_of

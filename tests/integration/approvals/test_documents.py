@@ -21,7 +21,7 @@ from PIL import Image
 from approvals.brief import Brief, brief
 from approvals.cases.amending import amend
 from approvals.documents import drawing, drawn
-from approvals.documents.checking import NotShown
+from approvals.documents.shown import NotShown
 from approvals.models import Approval, Decision, Document
 from approvals.services import decide
 from durableagents import Context, End, Rejected

@@ -22,13 +22,13 @@ from approvals.deadlines import away as absences
 from approvals.models import Absence, Approval, Calendar, Decision, Timing
 from approvals.notices import channels, words
 from approvals.notices.addressing import is_for
-from approvals.notices.bodies import ChannelBody
+from approvals.notices.channels import ChannelBody
 from approvals.notices.recipients import case_of
-from approvals.outbox.models import Notice
+from approvals.outbox import Notice
 from approvals.queue_models import Deputy, Limit, Queue
 from approvals.queues import acts, deputies
 from approvals.queues import acts as queue_acts
-from approvals.queues.bodies import ProofBody, QueueChangeBody
+from approvals.queues.acts import ProofBody, QueueChangeBody
 from approvals.services import AlreadyDecided, decide
 from durableagents import Context, End
 from durableagents.identity.invitations import roles_of

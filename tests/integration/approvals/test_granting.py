@@ -16,13 +16,13 @@ from django.urls import reverse
 from approvals.granting import using, verification
 from approvals.granting.acts import GrantOver, take_back
 from approvals.granting.listed import one, page
-from approvals.grants.models import StandingEnd, StandingGrant, StandingUse
+from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.models import Approval, Decision, Notice, Queue
 from approvals.notices.recipients import case_of
 from approvals.policies import acts as policies
-from approvals.policies.bodies import NewPolicyBody
+from approvals.policies.acts import NewPolicyBody
 from approvals.queues import acts as queues
-from approvals.queues.bodies import ProofBody
+from approvals.queues.acts import ProofBody
 from approvals.services import decide
 from durableagents import BusinessFailure, Context, End
 from durableagents.databases import RUNTIME_ROLE

@@ -12,8 +12,8 @@ from django.test import Client
 
 from approvals.models import Approval, Delivery, Notice
 from approvals.notices import addressing, chat, courier, own
-from approvals.notices.bodies import PreferenceBody
-from approvals.notices.tell import tell
+from approvals.notices.channels import PreferenceBody
+from approvals.notices.kinds import tell
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
 from runs.models import Run, Wait

@@ -16,12 +16,12 @@ from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 from django.test import Client
 
+from approvals import push
 from approvals.models import Delivery, Device
 from approvals.notices import addressing, courier, own, phones, words
-from approvals.notices.bodies import DeviceBody, PreferenceBody
+from approvals.notices.channels import DeviceBody, PreferenceBody
 from approvals.notices.sealed import seal
-from approvals.push import vapid
-from approvals.push.encryption import Keys, encrypted
+from approvals.push import Keys, encrypted
 from durableagents.signin import factors
 from ledger.actors import Actor
 from ledger.errors import InvalidInput
@@ -55,7 +55,7 @@ def service(
 
 
 def use_key(settings: Any, path: Path) -> None:
-    path.write_text(vapid.made())
+    path.write_text(push.made())
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"push_key": path, "push_contact": "mailto:agents@example.org"}
     )
@@ -111,7 +111,7 @@ def test_a_device_shows_only_where_and_until_when_it_waits(stage: Stage, tools: 
     assert (row.state, headers["Topic"]) == ("sent", row.message.hex if row.message else "")
     assert told["tag"] == headers["Topic"]
     claims, key = claims_of(headers["Authorization"])
-    assert claims["aud"] == service.url and claims["sub"] == "mailto:agents@example.org" and key == vapid.own().public
+    assert claims["aud"] == service.url and claims["sub"] == "mailto:agents@example.org" and key == push.own().public
     assert 0 < claims["exp"] - now().timestamp() < 24 * 3600 and b"Pay" not in body
     device = Device.objects.get()
     assert device.told_at is not None and device.is_genuine
@@ -340,7 +340,7 @@ def test_it_is_listed_and_taken_away_on_the_account_s_page_without_its_address(p
     assert cookie["httponly"] and cookie["samesite"] == "Lax"
     text = page.get("/account").content.decode()
     assert "Chrome on Android" in text and "by localhost" in text and "this one" in text
-    assert "secret-part" not in text and vapid.own().public in text
+    assert "secret-part" not in text and push.own().public in text
     device = Device.objects.get()
     assert device.person == User.objects.get(username="fiona").pk
     other = Client()
@@ -388,6 +388,6 @@ def test_a_command_makes_the_key_once(settings: Any, tmp_path: Path, capsys: pyt
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"push_key": path})
     call_command("push_key")
     first = capsys.readouterr().out
-    assert path.stat().st_mode & 0o777 == 0o600 and vapid.own().public in first and "PRIVATE" not in first
+    assert path.stat().st_mode & 0o777 == 0o600 and push.own().public in first and "PRIVATE" not in first
     call_command("push_key")
-    assert vapid.own().public in capsys.readouterr().out and "PRIVATE KEY" in path.read_text()
+    assert push.own().public in capsys.readouterr().out and "PRIVATE KEY" in path.read_text()

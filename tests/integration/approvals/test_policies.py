@@ -22,7 +22,7 @@ from django.test import Client
 from approvals.genuine import genuine
 from approvals.models import Approval, Policy, Queue
 from approvals.policies import acts, inforce, trying
-from approvals.policies.bodies import NewPolicyBody, PolicyBody, TryBody
+from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
 from approvals.queues import acts as queues
 from approvals.rules.judging import Rule
 from approvals.rules.meaning import typed
@@ -36,7 +36,7 @@ from ledger.four_eyes import guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.models import ActRecord
 from runs.engine.agents import Agent
-from runs.engine.policy.judgement import STRICTEST, Asking
+from runs.engine.policy import STRICTEST, Asking
 from runs.models import PolicyRevision, Run
 from runs.services import lifecycle
 from runs.workers import failover

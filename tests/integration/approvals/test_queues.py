@@ -15,15 +15,15 @@ from django.db import connection, transaction
 
 from approvals.api.present import approval_row
 from approvals.brief import plan_of
-from approvals.deadlines.forms import CalendarForm, TimingForm
+from approvals.deadlines.views import CalendarForm, TimingForm
 from approvals.genuine import genuine
 from approvals.models import Approval, Calendar, Decision
 from approvals.queue_models import Queue
 from approvals.queues import acts, deputies
 from approvals.queues.acts import LiftBody, QueueBody, QueueChangeBody
 from approvals.queues.along import FACTS, is_ours
-from approvals.queues.seeding import seed
-from approvals.votes.shown import stages_of
+from approvals.queues.labels import seed
+from approvals.votes import stages_of
 from durableagents import Context, End, Evidence, Rejected
 from durableagents.databases import RUNTIME_ROLE
 from ledger import events as e

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
 
-from approvals.policies.words import was_and_is
+from approvals.account_words import was_and_is
 from approvals.queues import acts as queues
 from approvals.queues.acts import QueueChangeBody
 from durableagents.identity import resets
@@ -21,7 +21,7 @@ from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import FAMILIES
 from ledger.models import ActRecord, RuleChange
-from runs.engine.limits.rules import Rule
+from runs.engine.limits import Rule
 from runs.models import Limit, Pool, Ramp
 from runs.services.limits import acts as limits
 from tests.cases import each_case

@@ -14,7 +14,7 @@ from django.test import Client
 
 from ledger.models import Event, Head, OverrideRecord
 from ledger.web.roles import PROVED_BY
-from runs.engine.budget.limits import Budget
+from runs.engine.budget import Budget
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from runs.services.budgets import raising

@@ -13,8 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from ledger.models import OverrideRecord
 from runs.models import Run
-from runs.services import lifecycle, signals
-from runs.services.succession import chain
+from runs.services import lifecycle, signals, succession
 from tests.integration.api.family import children, family
 from tests.integration.api.going import going_on
 from tests.integration.api.worker import purchase_agent
@@ -137,7 +136,7 @@ def old() -> Iterator[Run]:
 
 
 def test_each_page_leads_to_the_other(old: Run, operator: Reader) -> None:
-    new = chain.newest(old.pk)
+    new = succession.newest(old.pk)
     page, text = operator.get(f"/runs/{old.pk}").content.decode(), operator.read(f"/runs/{old.pk}")
     assert (
         "renewed" in text and f'href="/runs/{new.pk}"' in page and "What is sent to this one reaches that one" in text

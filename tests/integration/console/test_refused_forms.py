@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from approvals.calendars.models import Absence
 from approvals.models import Calendar, Queue, Timing
-from approvals.outbox.models import Channel
+from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit
 from approvals.queues.labels import FIELDS
 from durableagents.identity import rights

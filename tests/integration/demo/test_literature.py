@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from durableagents import BusinessFailure
-from durableagents.demo.literature import corpus, library
+from durableagents.demo.literature import corpus
 from durableagents.demo.literature.literature_review import agent
 from durableagents.demo.literature.paper_reader import agent as paper_reader
 from durableagents.demo.literature.records import Errand
@@ -66,7 +66,7 @@ async def test_every_reference_was_read_and_has_the_digest_of_what_was_read(sand
     read = {spec.input["title"]: spec.input["sha256"] for spec in story.run.children.values()}
     assert report["cited"] and all(read[name] == sha256 for name, sha256 in report["cited"].items())
     for name, sha256 in report["cited"].items():
-        assert (await library.fetch(report["edition"], name)).sha256 == sha256
+        assert (await corpus.fetch(report["edition"], name)).sha256 == sha256
         assert f"{name} (" in report["report"] and sha256 in report["report"]
     assert [row["operation"] for row in sandbox.executed("publish") if row["run_id"] == story.run.id] == ["publish"]
 
@@ -120,8 +120,8 @@ async def test_a_quote_that_does_not_stand_in_the_text_is_dropped(sandbox: Sandb
     async def liar(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:
         return turn({"summary": "It says so.", "quote": "Nothing of the sort.", "relevance": 3})
 
-    shelf = await library.fill()
-    (found,) = await library.search(shelf.edition, "transaction savepoint", 1)
+    shelf = await corpus.fill()
+    (found,) = await corpus.search(shelf.edition, "transaction savepoint", 1)
     errand = Errand(topic="What?", edition=shelf.edition, title=found["id"], sha256=found["sha256"])
     story = Story(paper_reader, errand.model_dump(), model=liar)
     assert await story.settle() == "completed" and story.output["quote"] is None
@@ -159,8 +159,8 @@ def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -
 
 @pytest.mark.django_db(transaction=True)
 async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
-    first, second = await asyncio.gather(library.fill(), library.fill())
-    assert first == second == await library.fill()
+    first, second = await asyncio.gather(corpus.fill(), corpus.fill())
+    assert first == second == await corpus.fill()
     ids = [f"{each.id} {each.sha256}" for each in corpus.documents()]
     assert first.documents == len(ids)
     assert first.sha256 == hashlib.sha256("\n".join(ids).encode()).hexdigest()
@@ -168,25 +168,25 @@ async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_search_finds_what_the_words_mean_and_always_in_the_same_order() -> None:
-    shelf = await library.fill()
-    found = await library.search(shelf.edition, "transaction savepoint rollback", 10)
+    shelf = await corpus.fill()
+    found = await corpus.search(shelf.edition, "transaction savepoint rollback", 10)
     assert len(found) == 10 and "django.db.transaction" in {row["id"] for row in found}
-    assert found == await library.search(shelf.edition, "transaction savepoint rollback", 10)
+    assert found == await corpus.search(shelf.edition, "transaction savepoint rollback", 10)
     assert found == sorted(found, key=lambda row: (-row["score"], row["id"]))
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_an_altered_text_and_an_unknown_one_are_refused() -> None:
-    shelf = await library.fill()
+    shelf = await corpus.fill()
     with psycopg.connect(dsn()) as connection:
         connection.execute("UPDATE durableagents_document SET body = 'Forged.' WHERE id = 'django.db.transaction'")
     try:
         with pytest.raises(BusinessFailure, match="not what its digest says"):
-            await library.fetch(shelf.edition, "django.db.transaction")
+            await corpus.fetch(shelf.edition, "django.db.transaction")
         with pytest.raises(BusinessFailure, match="no document"):
-            await library.fetch(shelf.edition, "django.db.nothing")
+            await corpus.fetch(shelf.edition, "django.db.nothing")
         with pytest.raises(BusinessFailure, match="no edition"):
-            await library.search("another", "transaction", 5)
+            await corpus.search("another", "transaction", 5)
     finally:
         with psycopg.connect(dsn()) as connection:
             connection.execute("DELETE FROM durableagents_document")

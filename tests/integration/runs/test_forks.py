@@ -291,7 +291,7 @@ def test_the_points_of_a_run_are_its_visits(run: Run) -> None:
 def test_an_intent_without_a_word_is_found(stage: Stage, run: Run) -> None:
     made = fork(run)
     with pytest.MonkeyPatch.context() as patch:
-        from runs.engine.forks.evidence import Fork
+        from runs.engine.forks import Fork
 
         patch.setattr(Fork, "fences", lambda self, tool: False)
         stage.settle(made)
@@ -337,14 +337,12 @@ def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Tool
 
 
 def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
-    from runs.engine.steps import send
-    from runs.engine.steps.forks import what_if
-    from runs.engine.steps.sharing import pools
+    from runs.engine.steps import forks, send, sharing
 
     made = fork(run, 2, what_if=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(what_if, "of", lambda visit: None)
-        patch.setattr(pools, "about_to_send", lambda fork, what: None)
+        patch.setattr(forks, "of", lambda visit: None)
+        patch.setattr(sharing, "about_to_send", lambda fork, what: None)
         patch.setattr(send, "check_sends", lambda visit, what: None)
         stage.settle(made)
         say(made, AGAIN)
