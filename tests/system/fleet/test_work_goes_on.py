@@ -12,8 +12,7 @@ import pytest
 from ledger.actors import Actor
 from runs.fleet import members
 from runs.models import Process, Run, State
-from runs.services import lifecycle
-from runs.services.fleet import hosts
+from runs.services import fleet, lifecycle
 from tests.system.fleet.conftest import Crew, is_alive
 from tests.waiting import eventually
 
@@ -92,7 +91,7 @@ def test_a_worker_that_an_operator_drains_lets_go_ends_and_is_replaced(crew: Cre
     run = Wait(tmp_path)
     pid = run.driver()
     (worker,) = Process.objects.filter(kind="worker", pid=pid, ended_at=None)
-    hosts.drain(worker.pk, by=replace(SOMEBODY, role="operator"), justification="It misbehaves.")
+    fleet.drain(worker.pk, by=replace(SOMEBODY, role="operator"), justification="It misbehaves.")
     eventually(lambda: not is_alive(pid), what="the end of the drained worker")
     assert run.driver() != pid
     run.ends()

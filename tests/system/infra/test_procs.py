@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from durableagents.server import child_processes
-from runs.fleet import renewal
+from runs.fleet import members
 from tests.waiting import eventually
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -42,14 +42,14 @@ def test_lines_of_a_child_are_read_whole_and_once_across_its_restarts(tmp_path: 
 
 def test_a_report_never_waits_for_whoever_reads() -> None:
     lines = child_processes.Lines()
-    report = renewal.Report(os.dup(lines.theirs))
+    report = members.Report(os.dup(lines.theirs))
     for _ in range(2000):
-        report.write(renewal.GIVEN_UP + "it\nbroke " + "x" * 1000)
+        report.write(members.GIVEN_UP + "it\nbroke " + "x" * 1000)
     told = lines.take()
     assert told[0].startswith("given up: it broke x") and {len(line) for line in told} == {400}
     lines.close()
-    report.write(renewal.DONE)
-    renewal.Report(None).write(renewal.DONE)
+    report.write(members.DONE)
+    members.Report(None).write(members.DONE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")

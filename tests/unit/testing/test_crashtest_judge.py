@@ -8,7 +8,7 @@ from typing import Any
 
 from durableagents.crashtest import report
 from durableagents.crashtest.effects import Effect, left_in
-from durableagents.crashtest.judging import Entry, Told, has_happened, judge, of_run
+from durableagents.crashtest.report import Entry, Told, has_happened, judge, of_run
 from tests.cases import each_case
 
 
