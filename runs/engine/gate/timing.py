@@ -43,6 +43,7 @@ class WorkingHours:
 
     @property
     def span(self) -> timedelta:
+        """As much working time."""
         return timedelta(minutes=int(self.hours * 60))
 
     def __str__(self) -> str:
@@ -60,6 +61,7 @@ class Time:
 
     @property
     def span(self) -> timedelta:
+        """How long, whether around the clock or of working hours."""
         return self.within.span if isinstance(self.within, WorkingHours) else self.within
 
     @property
