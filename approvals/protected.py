@@ -4,7 +4,7 @@ says that the row is there, so that one that is deleted or put in by SQL is foun
 from __future__ import annotations
 
 from approvals.models import Absence, Policy, StandingEnd, StandingGrant, Timing
-from approvals.outbox.models import Channel
+from approvals.outbox import Channel
 from approvals.queue_models import Deputy, Limit, Queue
 from ledger.models import FourEyes
 from ledger.protected import protect

@@ -3,8 +3,8 @@ what was refused leads to the field, under the name that it has there."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django.conf import settings

@@ -173,10 +173,12 @@ def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def is_late(row: RuleChange, now: Any) -> bool:
+    """Whether its time to be put in force is over."""
     return bool(row.state == RuleChange.State.OPEN and now - row.made_at >= LIVES)
 
 
 def can_be_agreed(row: RuleChange) -> bool:
+    """Whether somebody could put it in force now."""
     return row.state == RuleChange.State.OPEN and row.is_genuine and not is_late(row, database_now())
 
 
@@ -187,12 +189,8 @@ def may_second(user: Any, row: RuleChange) -> bool:
 
 
 def account_of(by: Actor) -> User | None:
-<<<<<<< HEAD
     """Return the account that acts, as it is now."""
     return None if by.person is None else User.objects.filter(pk=by.person).annotate(proof=PROOF).first()
-=======
-    return None if by.person is None else User.objects.filter(pk=by.person).first()
->>>>>>> 3009d9ae (Drop docstrings that only repeat what their function says)
 
 
 def holds(user: Any, needs: str) -> bool:

@@ -202,6 +202,7 @@ class Budget(BaseModel):
 
     @property
     def time(self) -> timedelta | None:
+        """How long it may take."""
         return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
 
     def stated(self) -> dict[str, Decimal | int]:

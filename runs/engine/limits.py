@@ -122,6 +122,7 @@ class RateLimit:
 
     @property
     def rule(self) -> Rule:
+        """The same as a rule."""
         return Rule(per_minute=self.per_minute, at_once=self.at_once, burst=self.burst)
 
 

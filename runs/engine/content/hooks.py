@@ -74,6 +74,7 @@ class Screen:
 
     @property
     def id(self) -> str:
+        """As the record names it."""
         return f"{self.name}@{self.version}"
 
     def is_for(self, piece: Piece) -> bool:

@@ -19,8 +19,8 @@ from psycopg import AsyncConnection
 from ledger.actors import Actor
 from ledger.protected import is_authentic
 from runs.engine.agents import registry
-from runs.protected import gate_proofs
 from runs.models import Ramp
+from runs.protected import gate_proofs
 from runs.services.releases import acts
 from runs.services.releases.acts import StartsUnderWay
 

@@ -24,7 +24,7 @@ from durableagents.identity.session_rows import row_key
 from ledger.actors import Actor
 from ledger.verification.registers import verify_registers
 from runs.console.socket_watch import SIGNED_OUT, verdicts
-from runs.engine.limits.permits import Permit, Refused
+from runs.engine.limits import Permit, Refused
 from runs.models import BudgetDefault, Run, Schedule
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets import prices
