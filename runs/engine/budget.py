@@ -206,6 +206,7 @@ class Budget(BaseModel):
         return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
 
     def stated(self) -> dict[str, Decimal | int]:
+        """What is given, by its name."""
         return {name: value for name, value in self if value is not None}
 
     def tightest(self, other: Budget) -> Budget:
