@@ -112,7 +112,13 @@ class Loop:
         """Return the pool with connections that work and have their first settings."""
         if self.pool is None:
             self.pool = _Pool(
-                self.dsn, min_size=1, max_size=8, open=False, timeout=10.0, kwargs={"autocommit": True}, name=POOL
+                self.dsn,
+                min_size=1,
+                max_size=8,
+                open=False,
+                timeout=10.0,
+                kwargs={"autocommit": True, "prepare_threshold": None},
+                name=POOL,
             )
             await self.pool.open(wait=True)
         else:

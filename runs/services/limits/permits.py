@@ -50,13 +50,12 @@ READ = """
                SELECT p.rule FROM pattern p WHERE starts_with(l.key, p.stem) AND l.key <> p.stem || '*'
                ORDER BY length(p.stem) DESC LIMIT 1), '{}') || coalesce(l.given, l.declared, '{}'),
            l.breaker, greatest(0, extract(epoch FROM l.held_until - clock_timestamp()))::float8,
-           l.failed + l.failed_before > 0
+           l.failed + l.failed_before > 0, l.given::text, l.given_by, l.given_at
     FROM runs_limit l
     WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
-# What people have set; and, when that has changed, the same with the proof that the application wrote it.
-_GIVEN = "SELECT key, given::text, given_by, given_at FROM runs_limit WHERE given IS NOT NULL"
+# What people have set, with the proof that the application wrote it. Read when it has changed.
 _PROVED = f"""
     SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
     UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
@@ -170,13 +169,13 @@ class Permits(Limits):
             await link.execute(_DECLARE, declared)
             await line_up(link)
             self._declared = "\n".join(declared)
-        await self._read_given(link)
         rows = await (await link.execute(READ, [])).fetchall()
+        await self._prove(link, sorted((key, *given) for key, _, _, _, _, *given in rows if given[0] is not None))
         now = time.monotonic()
         own = {key: Known(Rule.of(self.rule_of(key))) for key in self._tools | self._installed | self._given}
         self._known = own | {
             key: Known(own[key].rule if key in own else Rule.of(rule), breaker == "open", now + held, has_failures)
-            for key, rule, breaker, held, has_failures in rows
+            for key, rule, breaker, held, has_failures, *_ in rows
         }
         self._is_watching = any(known.has_failures and known.rule.breaker for known in self._known.values())
         self.is_capping = any(
@@ -184,9 +183,8 @@ class Permits(Limits):
         )
         self._read_at = now
 
-    async def _read_given(self, link: psycopg.AsyncConnection[Any]) -> None:
-        """Read what people have set, and check who wrote it where that has changed."""
-        rows = sorted(await (await link.execute(_GIVEN)).fetchall())
+    async def _prove(self, link: psycopg.AsyncConnection[Any], rows: list[Any]) -> None:
+        """Check who wrote what people have set, where that has changed."""
         if rows == self._given_rows:
             return
         proved = await (await link.execute(_PROVED)).fetchall()
