@@ -15,9 +15,9 @@ from tests.waiting import eventually
 
 # Long, for it waits most of a minute for counts to come in.
 pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
-# Of a supervisor and two workers, web and sandbox not counted: 500 are wanted. The server's counts come late and in
-# lumps.
-MOST_A_MINUTE = 750
+# Transactions of a supervisor and two workers, web and sandbox not counted. The server's log shows 690 a minute; its
+# counts, which include its own and come in lumps, 780 to 850.
+MOST_A_MINUTE = 900
 # Of the same, when each cluster had loaded all by itself: 430.
 MOST_MEGABYTES = 340
 WINDOW_SECONDS = 40.0
