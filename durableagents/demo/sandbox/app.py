@@ -17,8 +17,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from durableagents.demo.sandbox.web.wire import Problem, store_unavailable
-
 from . import effects, mail
 from .callbacks import Courier
 from .faults import FaultBook
@@ -28,7 +26,7 @@ from .store import Store, StoreUnavailable
 from .web.fields import Fields, Name, read_object
 from .web.fields import Scope as Short
 from .web.pages import Pages
-from .web.wire import Cut, bounded_body, json_answer, problem_answer
+from .web.wire import Cut, Problem, bounded_body, json_answer, problem_answer, store_unavailable
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 _READING = ("GET", "HEAD", "OPTIONS")

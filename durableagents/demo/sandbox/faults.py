@@ -11,9 +11,8 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
 from pydantic_core import ErrorDetails
 
-from durableagents.demo.sandbox.web.wire import wrong
-
 from .store import Store
+from .web.wire import wrong
 
 ANY = "*"
 DEFAULT_W9_DELAY_SECONDS = 3.0

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from durableagents.demo.sandbox.systems import erp, portal, registry, sanctions
-
 from .effects import Receipt
+from .systems import erp, portal, registry, sanctions
 from .web.fields import Fields
 
 MAIL = "email"

@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from durableagents.demo.sandbox.web import wire
-from durableagents.demo.sandbox.web.wire import Problem
-
 from .effects import Receipt, is_run_id, mark_executed, now, sender_of, sha256, to_json
 from .faults import FaultBook, endure
 from .operations import Effect, Read
 from .store import Store
+from .web import wire
 from .web.fields import Fields, Key, read_object
-from .web.wire import BodyTooLarge, Cut, bounded_body, json_answer, problem_answer
+from .web.wire import BodyTooLarge, Cut, Problem, bounded_body, json_answer, problem_answer
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _NO_BODY = sha256(b"")

@@ -6,10 +6,9 @@ import re
 import sqlite3
 from typing import Any
 
-from durableagents.demo.sandbox.web.wire import wrong
-
 from ..effects import Receipt
 from ..web.fields import Amount, Country, Description, Email, Fields, Name, TaxId
+from ..web.wire import wrong
 
 
 class Vendor(Fields):

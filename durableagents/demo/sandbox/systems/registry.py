@@ -10,10 +10,9 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
-from durableagents.demo.sandbox.effects import Receipt
-from durableagents.demo.sandbox.settings import legal_form, normalise
-from durableagents.demo.sandbox.systems.erp import known_vendor
-from durableagents.demo.sandbox.web.fields import (
+from ..effects import Receipt
+from ..settings import legal_form, normalise
+from ..web.fields import (
     Amount,
     Country,
     Description,
@@ -25,7 +24,8 @@ from durableagents.demo.sandbox.web.fields import (
     TaxId,
     Text,
 )
-from durableagents.demo.sandbox.web.wire import wrong
+from ..web.wire import wrong
+from .erp import known_vendor
 
 
 class Credential(Fields):

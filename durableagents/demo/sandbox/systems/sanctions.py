@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from durableagents.demo.sandbox.settings import tokens
-
+from ..settings import tokens
 from ..web.fields import Country, Fields, Name
 
 THRESHOLD = 85

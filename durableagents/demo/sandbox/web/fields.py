@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, PlainValidator, ValidationError
 
-from durableagents.demo.sandbox.web.wire import malformed, wrong
+from .wire import malformed, wrong
 
 DEEPEST = 32
 

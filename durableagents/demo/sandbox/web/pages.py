@@ -13,15 +13,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from durableagents.demo.sandbox.web.wire import Problem
-
 from .. import mail
 from ..callbacks import Courier
 from ..faults import Fault, FaultBook
 from ..store import Store
 from ..systems import portal
 from .rendering import NEWEST, newest, render
-from .wire import bounded_body
+from .wire import Problem, bounded_body
 
 LARGEST_SEQ = 10**12
 STYLE = Path(__file__).with_name("sandbox.css")

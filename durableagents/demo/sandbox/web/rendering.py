@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from durableagents.demo.sandbox import mail
+from .. import mail
 
 # Line and paragraph separators, control and format characters: all that can be there without being seen, save tab and
 # newline.

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from durableagents.demo.sandbox.effects import to_json
+from ..effects import to_json
 
 
 class Problem(Exception):
