@@ -119,6 +119,7 @@ ACTS = (
     "rule_change_refuse",
     "rule_change_withdraw",
     "four_eyes",
+    "row_confirm",
     "roles",
     "notice_settings",
     "channel",
