@@ -131,6 +131,8 @@ def _start_server() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "fsync", "off")
         patch.setitem(SETTINGS, "full_page_writes", "off")
+        # Each test process has tests that open 64 connections at once.
+        patch.setitem(SETTINGS, "max_connections", "400")
         server.start()
     _SERVER = server
     os.environ["DURABLEAGENTS_TEST_DATABASE_URL"] = server.url("admin")
