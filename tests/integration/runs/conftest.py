@@ -20,12 +20,6 @@ from tests.world import Outside, Toolbox, only_for_now
 
 
 @pytest.fixture(autouse=True)
-def _django_db_marker() -> None:
-    """The mark `django_db` only says that a database is needed: the stage commits to it, and empties it in a tenth of
-    the time that pytest-django's flush takes. Tests that want a rolled-back transaction use the fixture `db`."""
-
-
-@pytest.fixture(autouse=True)
 def _agents_of_this_test() -> Iterator[None]:
     with only_for_now():
         yield

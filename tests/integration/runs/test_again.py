@@ -21,7 +21,6 @@ from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 NO = BusinessFailure("no credit", code="no_credit")
 
 
@@ -70,9 +69,7 @@ def refused_once(stage: Stage, outside: Outside, agent: Agent) -> Run:
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_a_retry_in_time_goes_out_under_the_same_yes_and_says_so(
-    stage: Stage, tools: Toolbox, outside: Outside, kind: str
-) -> None:
+def test_retry_in_time_uses_the_same_approval(stage: Stage, tools: Toolbox, outside: Outside, kind: str) -> None:
     run = refused_once(stage, outside, AGENTS[kind](tools))
     act("retry", run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
@@ -85,9 +82,7 @@ def test_a_retry_in_time_goes_out_under_the_same_yes_and_says_so(
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_an_operators_retry_does_not_stand_in_for_an_approver(
-    stage: Stage, tools: Toolbox, outside: Outside, kind: str
-) -> None:
+def test_late_retry_asks_the_approver_again(stage: Stage, tools: Toolbox, outside: Outside, kind: str) -> None:
     run = refused_once(stage, outside, AGENTS[kind](tools))
     expire_grants(run)
     act("retry", run)
@@ -120,9 +115,7 @@ def test_a_no_to_the_repeat_is_a_no(stage: Stage, tools: Toolbox, outside: Outsi
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_a_call_that_did_not_happen_goes_out_again_under_a_yes_that_is_in_time(
-    stage: Stage, tools: Toolbox, outside: Outside, in_time: bool
-) -> None:
+def test_repeat_needs_an_approval_in_time(stage: Stage, tools: Toolbox, outside: Outside, in_time: bool) -> None:
     outside.trouble("wire", TransportError("cut"))
     run = stage.start(paying(tools, "wire"))
     stage.drive()
@@ -205,9 +198,7 @@ def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, too
 
 
 @pytest.mark.parametrize("kind", AGENTS)
-def test_a_yes_that_expired_unused_is_asked_for_again(
-    stage: Stage, tools: Toolbox, outside: Outside, kind: str
-) -> None:
+def test_unused_expired_approval_is_asked_again(stage: Stage, tools: Toolbox, outside: Outside, kind: str) -> None:
     run = stage.start(AGENTS[kind](tools))
     assert stage.drive() == "parked"
     stage.decide(run)

@@ -36,7 +36,6 @@ from tests.integration.runs.stage import (
 from tests.integration.runs.test_settling import FAMILIES, guarded, refused_late, says, word
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 FOUND = Happened(Done(ref="as the mailbox has it"))
 
 
@@ -152,9 +151,7 @@ def situations_(stage: Stage, tools: Toolbox) -> Situations:
     return Situations(stage, tools)
 
 
-def test_a_worker_that_dies_while_it_asks_is_followed_by_one_that_asks(
-    run: Run, stage: Stage, outside: Outside, olga: Actor
-) -> None:
+def test_next_worker_asks_after_the_first_one_died(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     worker = stage.hire()
 
@@ -222,16 +219,12 @@ def test_what_is_told_late_is_told_beside_it(run: Run, stage: Stage, outside: Ou
     assert told(run).answer == "happened" and problems(run) == []
 
 
-def test_whoever_has_it_asked_has_put_nothing_into_the_run(
-    run: Run, stage: Stage, outside: Outside, olga: Actor
-) -> None:
+def test_asking_upstream_is_no_hand_in_the_run(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     assert authority.own_act(fresh(run), olga.person, "olga") is None
 
 
-def test_what_was_wanted_before_a_failure_is_asked_after_the_retry(
-    run: Run, stage: Stage, outside: Outside, olga: Actor
-) -> None:
+def test_retry_asks_what_a_failure_left_unasked(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     ask(run, olga)
     reconciling.reconcile(run.id, verdict="fail", justification=WHY, by=olga)
     lifecycle.retry(run.id, by=olga, justification=WHY)
@@ -241,9 +234,7 @@ def test_what_was_wanted_before_a_failure_is_asked_after_the_retry(
     assert stage.drive() == "parked" and len(asked) == 2 and problems(run) == []
 
 
-def test_what_was_wanted_under_a_pause_is_asked_when_the_run_is_cancelled(
-    run: Run, stage: Stage, outside: Outside, olga: Actor
-) -> None:
+def test_cancel_asks_what_a_pause_left_unasked(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     lifecycle.pause(run.id, by=olga, justification=WHY)
     ask(run, olga)
     lifecycle.cancel(run.id, by=olga, justification=WHY)
@@ -251,9 +242,7 @@ def test_what_was_wanted_under_a_pause_is_asked_when_the_run_is_cancelled(
     assert stage.drive() == "parked" and len(asked) == 1 and told(run).answer == "happened" and problems(run) == []
 
 
-def test_an_answer_that_tells_nothing_leaves_the_first_word_as_it_is(
-    run: Run, stage: Stage, outside: Outside, olga: Actor
-) -> None:
+def test_uninformative_answer_keeps_the_first_word(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
     boss()
     somebody("second", is_superuser=True, is_staff=True)
     ben = somebody("ben", "operator")

@@ -25,7 +25,6 @@ from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
 from tests.world import OLGA, Asked, Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag()}
 PERSON = Actor("user", "multi", role="integrator", auth="session", person=4711)
 

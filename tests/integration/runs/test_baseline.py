@@ -67,7 +67,6 @@ def test_a_change_without_a_bump_is_refused_by_name_and_never_written(file: Path
         assert file.read_bytes() == written
 
 
-@pytest.mark.django_db
 def one_up(state: dict[str, Any]) -> dict[str, Any]:
     return state
 

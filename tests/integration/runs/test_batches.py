@@ -29,8 +29,6 @@ from tests.integration.runs.stage import Stage, fresh, kinds, now
 from tests.world import OLGA
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
-
 
 @together_in_one
 def test_different_writes_travel_together(stage: Stage) -> None:

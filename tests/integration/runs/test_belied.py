@@ -22,8 +22,6 @@ from tests.integration.runs.test_late_news import said_of
 from tests.integration.runs.test_steering import check_form
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
     """An unsafe call whose worker was taken for dead, and of which a person said that it did not happen. The worker
@@ -66,9 +64,7 @@ def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outsid
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])
-def test_a_person_whose_verdict_a_witness_belies_is_asked_again_and_nothing_is_sent_meanwhile(
-    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
-) -> None:
+def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
     run, worker = denied(stage, tools)
     assert tells(stage, worker) is False
     asked_again(stage, run, outside)
@@ -100,9 +96,7 @@ def breaks_before_it_leaves(stage: Stage) -> None:
     failover.engine_failed(run_id, stage.worker.id, "it broke here")
 
 
-def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_verdict_given_in_view_of_it_stops_no_retry(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)
@@ -115,9 +109,7 @@ def test_what_a_person_has_answered_in_view_of_it_stops_no_retry(
     check_against_journal(run)
 
 
-def test_a_retry_goes_on_with_a_further_attempt_that_is_on_its_way(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_goes_on_with_a_further_attempt_under_way(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     outside.trouble("mail", TransportError("cut"), when="after")
     assert stage.drive() == "parked" and [w.attempt for w in waiting(run)] == [1]
@@ -150,9 +142,7 @@ def test_without_a_witness_it_is_sent_again_at_once(stage: Stage, tools: Toolbox
     check_against_journal(run)
 
 
-def test_a_word_that_comes_when_it_is_on_its_way_again_holds_nothing_up(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_late_result_during_the_repeat_delays_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     (answer,) = stage.late
     outside.trouble("mail", lambda call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))), when="after")
@@ -162,9 +152,7 @@ def test_a_word_that_comes_when_it_is_on_its_way_again_holds_nothing_up(
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not"])
-def test_a_refused_call_that_a_retry_is_about_to_order_again_is_asked_about_too(
-    stage: Stage, tools: Toolbox, outside: Outside, verdict: str
-) -> None:
+def test_refused_call_with_a_callback_is_asked(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
     """The answer comes after the retry, so the retry could not tell of it."""
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
     run = stage.start(buying(tools, "ask"))
@@ -204,9 +192,7 @@ def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools:
     check_against_journal(run)
 
 
-def test_a_run_that_is_cancelled_meanwhile_says_what_may_have_happened(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_cancelled_run_names_what_may_have_happened(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = denied(stage, tools)
     tells(stage, worker)
     asked_again(stage, run, outside)

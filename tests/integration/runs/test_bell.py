@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from durableagents import Context, End
 from runs.engine.agents import registry
 from runs.engine.driver import Driver
@@ -11,8 +9,6 @@ from runs.engine.runtime import Control
 from runs.journal.postgres import PgJournal
 from tests.integration.runs.stage import Stage, head, in_thread
 from tests.world import Item, Notes, Toolbox, agent_of
-
-pytestmark = pytest.mark.django_db
 
 
 def test_whoever_is_rung_finds_what_the_ring_tells_of(stage: Stage, tools: Toolbox) -> None:

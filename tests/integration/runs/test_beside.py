@@ -20,8 +20,6 @@ from tests.integration.runs.stage import Stage, fresh, now
 from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 def stumbling(act: Callable[..., Any], times: int = 2) -> tuple[Callable[..., Any], list[int]]:
     """The same, but for a bug that shows the first few times; and how often it was called."""

@@ -19,7 +19,6 @@ from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, n
 from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 OUTPUT = ["pay:p", "mail:m", "order:o", ["look:l", "told"], {"ref": "answered", "amount": 0}]
 
 
@@ -83,9 +82,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("point", "tool"), thinned(POINTS, 3))
-def test_a_gather_survives_a_death_at_every_point(
-    stage: Stage, tools: Toolbox, outside: Outside, point: str, tool: str
-) -> None:
+def test_gather_survives_every_death(stage: Stage, tools: Toolbox, outside: Outside, point: str, tool: str) -> None:
     run = stage.start(everything_at_once(tools))
     stage.kill_at = [(point, tool)]
     finish(stage, run, outside)
@@ -188,9 +185,7 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     assert len(outside.executed()) == 2
 
 
-def test_a_cancelled_run_has_every_call_in_doubt_settled_before_it_ends(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_cancelled_run_settles_every_call_in_doubt_first(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = two_in_doubt(stage, tools, outside)
     lifecycle.cancel(run.id, by=OLGA, justification="not needed")
     for left, wait in enumerate(waiting(run)[::-1]):

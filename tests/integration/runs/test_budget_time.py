@@ -22,7 +22,6 @@ from tests.integration.runs.test_steering import check_form
 from tests.tiers import thinned
 from tests.world import OLGA, Toolbox
 
-pytestmark = pytest.mark.django_db
 PAST_TIME = [name for name in NOT_ENDED if name not in ("asked_to_cancel", "doomed_unknown")]
 
 

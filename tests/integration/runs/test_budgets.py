@@ -40,7 +40,6 @@ from tests.integration.runs.test_steering import check_form
 from tests.waiting import eventually
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "it is worth it"
 
 
@@ -259,9 +258,7 @@ def test_a_raise_under_a_driving_worker_counts_at_the_next_call(stage: Stage, to
     is_sound(run)
 
 
-def test_a_lowered_cap_stops_a_driving_worker_before_its_next_call(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_lowered_cap_stops_a_worker_before_the_next_call(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = start(ordering(tools, "order", "order", "order"), tool_calls=3)
     outside.trouble("order", lambda call: stage_raises(run, tool_calls=0), when="after")
     assert stage.drive() == "paused" and len(outside.requests) == 1

@@ -25,7 +25,7 @@ from tests.integration.runs.stage import Stage, at_once, dump, fresh, overrides,
 from tests.integration.runs.stories import as_superuser
 from tests.world import SHOP, Item, Killed, Notes, Toolbox, agent_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 WHY = "the supplier is down"
 
 
@@ -229,9 +229,7 @@ def test_verification_holds_records_and_batches_against_each_other(tools: Toolbo
 
 
 @pytest.mark.parametrize("nth", [1, 2, 5])
-def test_a_worker_that_dies_on_the_way_leaves_its_run_as_it_was_and_another_goes_on(
-    tools: Toolbox, monkeypatch: pytest.MonkeyPatch, nth: int
-) -> None:
+def test_next_worker_completes_a_batch_cut_short(tools: Toolbox, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
     olga, ids = operator(), many(sleeper(tools), 5)
     batch, calls = ask(olga, runs=[str(one) for one in ids]), [0]
 

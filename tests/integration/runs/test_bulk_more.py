@@ -21,7 +21,7 @@ from tests.integration.runs.test_bulk import WHY, ask, finish, operator, sleeper
 from tests.integration.runs.test_settling import FAMILIES, guarded
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 Who = tuple[Actor, frozenset[str]]
 
 

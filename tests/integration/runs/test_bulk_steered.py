@@ -17,7 +17,7 @@ from tests.integration.runs.test_bulk import WHY, ask, finish, many, operator, o
 from tests.waiting import eventually
 from tests.world import Toolbox
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 
 
 def test_nobody_starts_it_in_somebody_else_s_name_and_who_only_reads_stops_nothing(tools: Toolbox) -> None:

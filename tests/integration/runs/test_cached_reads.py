@@ -22,8 +22,6 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, now, output, problems
 from tests.world import Done, Item, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def cache(stage: Stage) -> ReadCache:

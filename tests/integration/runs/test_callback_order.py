@@ -20,8 +20,6 @@ from tests.integration.runs.stage import Stage, at_once, dump, events, facts, fr
 from tests.integration.runs.test_callbacks import TAKEN, due, during_the_call, token_of
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def two_calls(tools: Toolbox) -> Any:
     async def node(state: Notes, ctx: Context) -> End:
@@ -32,9 +30,7 @@ def two_calls(tools: Toolbox) -> Any:
     return agent_of(node, tools=tools.all())
 
 
-def test_a_hundred_deliveries_at_once_of_both_answers_shuffled_are_one_each(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_many_concurrent_deliveries_are_recorded_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The second call's answer may come while the first one's is still being repeated."""
     run = stage.start(two_calls(tools))
     assert stage.drive() == "parked"
@@ -65,9 +61,7 @@ def test_answers_that_come_in_the_other_order_find_their_calls(stage: Stage, too
 
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])
-def test_an_answer_a_week_after_the_end_is_kept_and_changes_nothing_else(
-    stage: Stage, tools: Toolbox, outside: Outside, ending: str
-) -> None:
+def test_answer_after_the_end_changes_nothing_else(stage: Stage, tools: Toolbox, outside: Outside, ending: str) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         try:
             await ctx.call(tools.ask, Item(name="form"))
@@ -115,9 +109,7 @@ def numbered_tool(outside: Outside) -> Any:
     return numbered
 
 
-def test_the_answer_to_another_request_is_refused_and_the_right_one_may_still_come(
-    stage: Stage, outside: Outside
-) -> None:
+def test_answer_to_another_request_is_refused_and_the_right_one_taken(stage: Stage, outside: Outside) -> None:
     numbered = numbered_tool(outside)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -153,9 +145,7 @@ def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage
 
 
 @pytest.mark.parametrize("name", ["ask", "ring"])
-def test_an_early_answer_stands_above_a_refusal_that_comes_after_it(
-    stage: Stage, tools: Toolbox, outside: Outside, name: str
-) -> None:
+def test_early_answer_outranks_a_later_refusal(stage: Stage, tools: Toolbox, outside: Outside, name: str) -> None:
     """Upstream calls back, and then refuses the request that it has answered."""
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -34,7 +34,6 @@ from tests.integration.runs.stage import (
 from tests.integration.runs.test_steering import check_form
 from tests.world import IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 TAKEN = {"status": "received"}
 
 
@@ -47,9 +46,7 @@ def token_of(outside: Outside, slot: str = "0.1/1") -> str:
     return outside.urls[slot].rsplit("/", 1)[1]
 
 
-def test_the_token_is_a_secret_and_only_its_hash_is_stored_in_the_clear(
-    situations: Situations, outside: Outside
-) -> None:
+def test_only_the_hash_of_the_token_is_stored(situations: Situations, outside: Outside) -> None:
     run = situations.make("at_callback")
     token = token_of(outside)
     (wait,) = waiting(run)
@@ -66,9 +63,7 @@ def test_an_answer_wakes_the_run_and_is_its_result(situations: Situations, stage
     assert stage.drive() == "completed" and output(run) == "W-9"
 
 
-def test_a_repeat_is_answered_like_the_first_and_changes_nothing(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_repeated_callback_changes_nothing(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     callbacks.receive_callback(token_of(outside), {"ref": "first"})
     for moment in ("before it is driven", "after it ended"):
@@ -100,9 +95,7 @@ def test_the_hash_of_a_token_is_not_a_token(situations: Situations, outside: Out
 
 
 @pytest.mark.parametrize("body", [None, [], "text", 7, {}, {"ref": None}, {"ref": ["x"]}, {"amount": 1}])
-def test_a_body_that_is_no_answer_records_nothing_and_a_right_one_may_still_come(
-    situations: Situations, stage: Stage, outside: Outside, body: Any
-) -> None:
+def test_invalid_body_records_nothing(situations: Situations, stage: Stage, outside: Outside, body: Any) -> None:
     run = situations.make("at_callback")
     before = dump()
     with pytest.raises(InvalidInput) as refused:
@@ -112,9 +105,7 @@ def test_a_body_that_is_no_answer_records_nothing_and_a_right_one_may_still_come
     assert stage.drive() == "completed" and output(run) == "right"
 
 
-def test_a_process_that_does_not_know_the_agent_takes_the_answer_as_it_is(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_unknown_agent_takes_the_answer_as_it_is(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     registry.remove(situations.agent.graph_id)
     callbacks.receive_callback(token_of(outside), {"ref": "kept"})
@@ -150,9 +141,7 @@ def asking(tools: Toolbox, name: str = "ask") -> Any:
     return agent_of(node, tools=tools.all())
 
 
-def test_an_answer_that_comes_before_the_call_was_accepted_is_kept(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_answer_before_acceptance_is_kept(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(asking(tools))
     during_the_call(outside, "ask", {"ref": "early"})
     assert stage.drive() == "completed" and output(run) == "early"
@@ -202,9 +191,7 @@ def test_a_call_that_was_answered_is_not_repeated_in_place(stage: Stage, tools: 
     assert len(outside.requests) == 1 and "ToolRedispatched" not in kinds(run)
 
 
-def test_an_answer_after_a_persons_word_does_not_change_what_the_node_saw(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_answer_after_a_verdict_keeps_what_the_node_saw(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """A replay has to see the receipt that the live run went on from."""
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -231,9 +218,7 @@ def due(run: Run) -> None:
     Wait.objects.filter(run=run, resolved_at=None).update(deadline=now() - timedelta(seconds=1))
 
 
-def test_an_answer_after_the_deadline_was_acted_on_is_recorded_without_effect(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_answer_after_its_deadline_has_no_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         try:
             await ctx.call(tools.ask, Item(name="form"))
@@ -257,9 +242,7 @@ def test_an_answer_after_the_deadline_was_acted_on_is_recorded_without_effect(
     assert stage.drive() == "completed" and "no callback came" in output(run)
 
 
-def test_an_answer_for_a_cancelled_run_is_kept_on_record_and_wakes_nobody(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_answer_for_a_cancelled_run_wakes_nobody(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     act("cancel", run)
     assert callbacks.receive_callback(token_of(outside), {"ref": "after all"}) == TAKEN
@@ -274,9 +257,7 @@ def check_form_of_ended(run: Run) -> None:
     assert str(fresh(run).state) == "cancelled" and fresh(run).ready_at is None and waiting(run) == []
 
 
-def test_an_answer_after_the_run_failed_for_want_of_it_serves_the_retry(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_answer_after_the_failure_serves_the_retry(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     due(run)
     timers.sweep()
@@ -288,9 +269,7 @@ def test_an_answer_after_the_run_failed_for_want_of_it_serves_the_retry(
     assert len(outside.requests) == 1
 
 
-def test_under_a_pause_an_answer_is_taken_and_wakes_nothing(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_answer_under_a_pause_wakes_nothing(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("paused_at_callback")
     assert callbacks.receive_callback(token_of(outside), {"ref": "meanwhile"}) == TAKEN
     assert stage.drive() == "idle" and fresh(run).is_woken
@@ -338,9 +317,7 @@ def test_a_call_that_was_refused_waits_for_no_answer(stage: Stage, tools: Toolbo
     assert stage.drive() == "completed" and output(run) == "went another way"
 
 
-def test_a_run_that_failed_before_its_call_was_accepted_waits_again_after_a_retry(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_opens_a_withdrawn_callback_wait_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The end withdrew the wait; if the retry found it withdrawn it could neither park nor ever be answered."""
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -26,8 +26,6 @@ from tests.integration.runs.stage import Stage, fresh
 from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 FAR_SECONDS = 120.0
 
 
@@ -128,9 +126,7 @@ def test_the_lot_falls_on_each_and_on_those_with_room_more_often(stage: Stage) -
     ],
     ids=["full", "ended", "no worker", "silent", "of another version", "quarantined"],
 )
-def test_where_nobody_is_known_to_have_room_all_are_called(
-    stage: Stage, fault: Callable[[Worker, str], object]
-) -> None:
+def test_all_are_called_where_nobody_has_room(stage: Stage, fault: Callable[[Worker, str], object]) -> None:
     run = stage.start(agent_of(ends_with(1)))
     fault(stage.hire(), run.graph_id)
     assert called_for(run) == ""

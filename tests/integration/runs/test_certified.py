@@ -26,8 +26,6 @@ from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage, events, kinds, output, problems, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
     """A probe on record."""
@@ -71,9 +69,7 @@ class Knowing:
         return self.stage.start(self.agent)
 
 
-def test_under_refuse_the_run_stops_for_an_operator_and_goes_on_after_a_probe(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_refused_tool_stops_the_run_until_it_is_probed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     knowing = Knowing(stage, "refuse")
     run = knowing.start(tools)
     assert stage.drive() == "operator"
@@ -102,9 +98,7 @@ def test_what_was_found_out_meanwhile_holds_for_the_repeat(stage: Stage, tools: 
     assert "not known to honour keys" in unknown.payload["reason"] and problems(run) == []
 
 
-def test_a_database_that_was_brought_back_from_before_does_not_make_a_tool_better(
-    stage: Stage, tools: Toolbox, postgres: Any
-) -> None:
+def test_restored_database_does_not_certify_a_tool(stage: Stage, tools: Toolbox, postgres: Any) -> None:
     known = Knowing(stage, "allow").known
     asked = lambda: stage.wait(known.standing("orders", tools.order, is_fresh=True)).word  # noqa: E731
     good = found(tools.order, "honours_keys", "orders")

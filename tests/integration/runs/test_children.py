@@ -18,8 +18,6 @@ from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, output, overrides
 from tests.world import OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def helper(tools: Toolbox) -> Agent:
@@ -75,9 +73,7 @@ def whole(*runs: Run) -> None:
         check_against_journal(run)
 
 
-def test_a_child_has_a_journal_of_its_own_and_its_parent_hears_of_its_end(
-    stage: Stage, helper: Agent, outside: Outside
-) -> None:
+def test_child_has_its_own_journal_and_tells_its_parent(stage: Stage, helper: Agent, outside: Outside) -> None:
     run = stage.start(parent_of(helper, "a", "b"))
     assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_event"
     (child,) = children(run)

@@ -22,7 +22,6 @@ from tests.integration.runs.test_damage import by_hand
 from tests.integration.runs.test_forgery import append, make_ready
 from tests.world import LENA
 
-pytestmark = pytest.mark.django_db
 Sql = psycopg.Connection[Any]
 __all__ = ["helper"]  # the fixture
 
@@ -61,9 +60,7 @@ DAMAGES: list[Callable[[Run, Run], None]] = [lose_head, lose_end, lose_parents_r
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_family_keeps_no_other_waiting(
-    stage: Stage, helper: Agent, damage: Callable[[Run, Run], None]
-) -> None:
+def test_damaged_family_blocks_no_other(stage: Stage, helper: Agent, damage: Callable[[Run, Run], None]) -> None:
     broken, child = ended(stage, helper)
     sound, _ = ended(stage, helper)
     damage(broken, child)

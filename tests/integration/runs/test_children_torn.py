@@ -25,7 +25,6 @@ from tests.integration.runs.wire import LossyWire
 from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 __all__ = ["helper"]  # the fixture
 
 
@@ -144,9 +143,7 @@ def failed_beside(stage: Stage, helper: Agent, tools: Toolbox) -> tuple[Run, Run
     return run, child
 
 
-def test_a_parent_that_failed_and_is_retried_waits_again_for_a_child_that_goes_on(
-    stage: Stage, helper: Agent, tools: Toolbox, outside: Outside
-) -> None:
+def test_retried_parent_waits_for_its_child(stage: Stage, helper: Agent, tools: Toolbox, outside: Outside) -> None:
     run, child = failed_beside(stage, helper, tools)
     assert wishes.align() == 0 and str(fresh(child).state) == "waiting_event", "it goes on"
     act("retry", run)
@@ -160,9 +157,7 @@ def test_a_parent_that_failed_and_is_retried_waits_again_for_a_child_that_goes_o
     whole(run, child)
 
 
-def test_a_child_that_ends_after_its_parent_failed_is_what_the_retry_finds(
-    stage: Stage, helper: Agent, tools: Toolbox
-) -> None:
+def test_retry_finds_a_child_that_ended_since_the_failure(stage: Stage, helper: Agent, tools: Toolbox) -> None:
     run, child = failed_beside(stage, helper, tools)
     signals.signal(child.pk, "go", None, by=SHOP)
     stage.drive()
@@ -254,9 +249,7 @@ def test_what_a_grandchild_used_reaches_the_top_though_the_middle_was_cancelled(
 # --- many -------------------------------------------------------------------------------------------------------------
 
 
-def test_children_that_somebody_paused_keep_no_other_family_waiting(
-    stage: Stage, helper: Agent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paused_children_block_no_other_family(stage: Stage, helper: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wishes, "BATCH", 2)
     monkeypatch.setattr(ends, "BATCH", 2)
     crowd = stage.start(crowd_of(helper, "wait", "wait", "wait"))

@@ -22,8 +22,6 @@ from runs.models import Run
 from tests.integration.runs.stage import Stage, events, fresh, head, kinds, now
 from tests.world import agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
@@ -211,9 +209,7 @@ def test_a_head_that_somebody_holds_is_passed_over_and_not_waited_for(stage: Sta
     assert [c.run_id for c in stage.claim(limit=10)] == [held.id]
 
 
-def test_a_warmed_up_connection_has_rehearsed_every_step_and_left_nothing(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warm_connection_has_rehearsed_every_step(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     from runs.journal.warm import rehearse
     from tests.integration.runs.stage import dump
 

@@ -42,9 +42,6 @@ from tests.integration.runs.test_refusals import refusing
 from tests.integration.runs.wire import LossyWire, counted
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
-
-
 # --- one commit ---
 
 
@@ -195,9 +192,7 @@ def test_what_postgresql_cannot_hold_is_refused_before_anything_is_sent(stage: S
 @pytest.mark.parametrize("what", ["question", "answer"])
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["preparing", "prepared"])
 @together_in_one
-def test_when_a_batchs_answer_is_lost_each_run_finds_out_by_itself(
-    stage: Stage, wire: LossyWire, is_prepared: bool, what: Any
-) -> None:
+def test_each_run_finds_out_about_a_lost_batch(stage: Stage, wire: LossyWire, is_prepared: bool, what: Any) -> None:
     runs, journals = crew(stage, 4)
     if is_prepared:
         together(stage, *(record(journal, [value(8)]) for journal in journals))
@@ -305,9 +300,7 @@ def test_wherever_they_are_cut_off_the_next_ones_go(
 
 
 @together_in_one
-def test_the_crash_point_before_a_batch_is_passed_by_each_of_its_runs_and_by_none_alone(
-    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_run_of_a_batch_passes_failpoint(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs, journals = crew(stage, 3)
     armoury = failpoints._Armoury(f"CP10/{runs[1].id}:raise:1", tmp_path)
     monkeypatch.setattr(failpoints, "_armoury", lambda: armoury)

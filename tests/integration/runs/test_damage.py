@@ -20,7 +20,6 @@ from tests.integration.runs.stage import Stage, events, fresh, kinds, now, outpu
 from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 Damage = Callable[[Run], None]
 
 

@@ -15,8 +15,6 @@ from tests.integration.runs.hosts import TidyHost, working
 from tests.integration.runs.stage import Stage, events, facts, fresh, kinds, now, output
 from tests.world import Done, Item, Notes, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 class Door:
     """Where a tool waits until the test lets it go on."""
@@ -56,9 +54,7 @@ def rings() -> int:
 
 
 @pytest.mark.parametrize("replay_class", list(ReplayClass))
-def test_a_step_that_ends_in_time_is_finished_and_the_run_handed_over_at_once(
-    stage: Stage, replay_class: ReplayClass
-) -> None:
+def test_drain_finishes_a_step_and_hands_the_run_over(stage: Stage, replay_class: ReplayClass) -> None:
     door = Door()
     run = stage.start(agent_with(replay_class, door))
     with working(stage) as host:
@@ -77,9 +73,7 @@ def test_a_step_that_ends_in_time_is_finished_and_the_run_handed_over_at_once(
 
 
 @pytest.mark.parametrize("replay_class", [ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY])
-def test_what_may_be_repeated_is_cut_at_the_deadline_and_repeated_by_the_next(
-    stage: Stage, replay_class: ReplayClass
-) -> None:
+def test_drain_cuts_a_repeatable_call_at_its_deadline(stage: Stage, replay_class: ReplayClass) -> None:
     door = Door()
     run = stage.start(agent_with(replay_class, door))
     with working(stage) as host:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.integration.runs.family_model import Family
 from tests.integration.runs.stage import Stage
 from tests.tiers import of_a_machine
 from tests.world import Outside
-
-pytestmark = pytest.mark.django_db
 
 
 def test_a_family_ends_as_the_model_says_whatever_is_done_to_it(stage: Stage, outside: Outside) -> None:

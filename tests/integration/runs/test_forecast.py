@@ -18,8 +18,6 @@ from runs.queries.releases import NEARLY_ALL, USUALLY, Forecast, versions_of, wi
 from tests.integration.runs.releasing import NAME, WHY, ramp, served, start, versions
 from tests.integration.runs.stage import Stage
 
-pytestmark = pytest.mark.django_db
-
 
 def test_of_runs_that_have_all_ended_it_is_the_share_of_them() -> None:
     lasted = [(float(n), True) for n in range(1, 101)]

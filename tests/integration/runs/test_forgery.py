@@ -23,7 +23,6 @@ from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 Sql = psycopg.Connection[Any]
 
 
@@ -107,9 +106,7 @@ def why_stopped(run: Run) -> str:
 @pytest.mark.parametrize(
     "code", [b"", bytes(41), b"\x01" + bytes(40), b"\x01" * 500], ids=["none", "zeros", "a version", "long"]
 )
-def test_a_forged_approval_sends_nothing_and_stops_its_run_alone(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, code: bytes
-) -> None:
+def test_forged_approval_sends_nothing(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, code: bytes) -> None:
     agent = paying(tools)
     run = stage.start(agent)
     assert stage.drive() == "parked"
@@ -121,9 +118,7 @@ def test_a_forged_approval_sends_nothing_and_stops_its_run_alone(
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
 
 
-def test_retrying_a_forged_approval_stops_again_and_cancelling_ends_it(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
-) -> None:
+def test_retry_stops_again_at_a_forged_approval(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     approve(sql, run)
@@ -134,9 +129,7 @@ def test_retrying_a_forged_approval_stops_again_and_cancelling_ends_it(
     assert fresh(run).state == "cancelled" and outside.requests == []
 
 
-def test_a_genuine_approval_of_another_run_lets_nothing_through(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
-) -> None:
+def test_approval_of_another_run_is_not_used(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     agent = paying(tools)
     mine, other = stage.start(agent), stage.start(agent)
     assert [stage.drive(), stage.drive()] == ["parked", "parked"]
@@ -148,18 +141,14 @@ def test_a_genuine_approval_of_another_run_lets_nothing_through(
     assert len(outside.executed("pay")) == 1
 
 
-def test_a_wait_alone_that_says_approved_lets_nothing_through(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
-) -> None:
+def test_approved_wait_without_event_is_not_used(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     let_through(sql, run, Approval.objects.get(run=run).plan_hash)
     assert stage.drive() == "operator" and outside.requests == []
 
 
-def test_a_rejection_turned_into_an_approval_lets_nothing_through(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
-) -> None:
+def test_altered_rejection_is_not_used(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     run = stage.start(paying(tools))
     stage.drive()
     asked = stage.decide(run, "reject")
@@ -167,9 +156,7 @@ def test_a_rejection_turned_into_an_approval_lets_nothing_through(
     assert stage.drive() == "failed" and outside.requests == []
 
 
-def test_a_grant_that_was_used_and_freed_again_by_hand_is_not_used_twice(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql
-) -> None:
+def test_grant_freed_by_hand_is_not_used_twice(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql) -> None:
     async def twice(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve("finance_po", title="pay", body=Item(name="po", amount=5000), tool=tools.pay)
         await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)
@@ -217,9 +204,7 @@ def asleep(tools: Toolbox) -> Agent:
 
 
 @pytest.mark.parametrize("what", RESULTS)
-def test_a_forged_event_is_not_answered_from(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, what: str
-) -> None:
+def test_forged_event_answers_nothing(stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, what: str) -> None:
     run = stage.start(asleep(tools))
     assert stage.drive() == "parked"
     append(sql, run, RESULTS[what]("0.1/2"))
@@ -366,9 +351,7 @@ def test_who_forges_can_not_say_that_codes_are_not_demanded(sql: Sql) -> None:
             sql.execute(statement)
 
 
-def test_a_process_of_the_version_before_writes_beside_newer_ones(
-    stage: Stage, tools: Toolbox, sql: Sql, upgrade: Callable[[], None]
-) -> None:
+def test_older_process_still_writes(stage: Stage, tools: Toolbox, sql: Sql, upgrade: Callable[[], None]) -> None:
     run = stage.start(asleep(tools))
     stage.drive()
     upgrade()

@@ -24,7 +24,6 @@ from tests.integration.runs.stage import Stage, at_once, events, fresh, head, ki
 from tests.integration.runs.test_children import everything
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_record"}, {"decision": "no"}
 
 
@@ -122,9 +121,7 @@ def test_only_an_operator_forks(run: Run, by: Actor) -> None:
         (Wanted(2, what_if=True, answers={"nothing": {}}), InvalidInput, "is no tool"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name_and_changes_nothing(
-    run: Run, wanted: Wanted, error: type[Exception], says: str
-) -> None:
+def test_impossible_fork_is_refused_by_name(run: Run, wanted: Wanted, error: type[Exception], says: str) -> None:
     before = head(run).seq
     with pytest.raises(error, match=says):
         forking.fork(run.pk, wanted, by=OLGA, justification="try")
@@ -160,9 +157,7 @@ def test_a_version_without_the_node_is_refused(stage: Stage, run: Run) -> None:
         fork(run, version="3.0.0")
 
 
-def test_an_edited_state_is_what_it_begins_with_and_hostile_text_stays_text(
-    stage: Stage, run: Run, outside: Outside
-) -> None:
+def test_fork_begins_with_its_edited_state_as_plain_text(stage: Stage, run: Run, outside: Outside) -> None:
     hostile = "</script><script>alert(1)</script>\u202e" + "x" * 5000
     made = fork(run, state={"asked": {"text": hostile, "amount": 7}, "seen": [hostile]})
     stage.settle(made)

@@ -18,7 +18,6 @@ from tests.integration.runs.test_forks import TAKE, asked, fork, say
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "because it must be"
 
 
@@ -40,9 +39,7 @@ def turns(tools: Toolbox, name: str, *, ends_well: bool) -> Agent:
     return agent_of(work, tools=tools.all(), name=name)
 
 
-def test_a_fork_does_not_go_on_as_a_run_that_nobody_is_asked_about(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_renewed_fork_asks_before_its_first_effect_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(turns(tools, "forked-turns", ends_well=True))
     everything(stage)
     made = fork(run, 1)
@@ -87,9 +84,7 @@ def test_a_child_that_was_undone_stands_for_nothing(stage: Stage, undoing: Rever
 # --- what others did meanwhile ------------------------------------------------------------------------------------
 
 
-def test_what_a_fork_did_is_not_done_again_by_its_origin_or_another_fork(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_effect_of_a_fork_is_not_repeated_by_related_runs(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     broken = [True]
 
     async def look(state: Notes, ctx: Context) -> str:

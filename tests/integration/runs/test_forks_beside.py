@@ -13,7 +13,6 @@ from tests.integration.runs.test_children import everything, parent_of
 from tests.integration.runs.test_forks import AGAIN, asked, fork, say
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "because it must be"
 
 

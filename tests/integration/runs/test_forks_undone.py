@@ -21,7 +21,6 @@ from tests.integration.runs.test_undo_families import child_of, until_reopened
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
 SINCE = r"what it goes on from was undone since: book at 0\.1/1"
 
 
@@ -158,9 +157,7 @@ def test_no_fork_begins_at_what_was_undone_since_wherever_that_was_done(stage: S
     assert [x.outcome for x in cutting(fresh(child), 1).effects if x.tool == "book"] == ["undone", "undone"]
 
 
-def test_an_effect_that_a_person_let_stand_is_done_and_can_stand_for_a_call(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_effect_left_by_a_person_can_stand_for_a_call(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def only(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": "a"})
         if state.asked.text == "fail":

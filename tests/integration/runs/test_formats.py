@@ -12,8 +12,6 @@ from runs.services import signals
 from tests.integration.runs.stage import Stage, events, output
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def waiting_run(stage: Stage, tools: Toolbox) -> Run:
     async def only(notes: Notes, ctx: Context) -> End:

@@ -16,8 +16,6 @@ from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def three_visits(tools: Toolbox) -> Agent:
     """An agent with an effect, a value and a read in each of three visits, asleep in the last."""
@@ -114,9 +112,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("what", BREAKS)
-def test_a_journal_that_can_not_be_trusted_stops_for_an_operator_and_nothing_executes(
-    stage: Stage, outside: Outside, asleep: Run, what: str
-) -> None:
+def test_untrusted_journal_stops_before_any_call(stage: Stage, outside: Outside, asleep: Run, what: str) -> None:
     wake_up(asleep)
     (claimed,) = stage.claim()
     (last,) = (n for n, kind in enumerate(kinds(asleep), start=1) if kind == "WaitOpened")
@@ -165,9 +161,7 @@ def test_a_kind_that_this_version_lacks_stops_the_run_until_one_drives_it_that_h
     assert stage.drive() == "completed" and len(outside.requests) == sent
 
 
-def test_a_run_with_a_kind_that_this_version_lacks_is_ended_by_a_cancel_and_settles_nothing(
-    asleep: Run, newer: type[e.Event], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancel_ends_a_run_of_unknown_kinds(asleep: Run, newer: type[e.Event], monkeypatch: pytest.MonkeyPatch) -> None:
     act("cancel", asleep)
     monkeypatch.setitem(e.KINDS, "CallInspected", newer)
     (end,) = events(asleep, e.RunCancelled)

@@ -3,8 +3,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from durableagents import Context, End, Happened, Pending, ReplayClass, ToolCall, tool
 from ledger import events as e
 from runs.models import Run
@@ -12,8 +10,6 @@ from runs.services import callbacks
 from runs.workers import failover
 from tests.integration.runs.stage import Stage, events, in_thread, now
 from tests.world import Done, Item, Notes, agent_of
-
-pytestmark = pytest.mark.django_db
 
 
 def test_a_callback_beats_the_hook_and_a_replay_sees_what_the_live_node_saw(stage: Stage) -> None:

@@ -24,7 +24,6 @@ from tests.unit.engine.undoings import Reversible, names
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
 DEAR = {"name": "x", "amount": 1000}
 
 
@@ -159,9 +158,7 @@ def test_housekeeping_acts_on_the_only_run_there_is(
     assert [each for each in problems(run) if "deadline" not in each] == []
 
 
-def test_a_child_that_ended_well_is_undone_where_nothing_else_runs(
-    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completed_child_is_undone_on_time(stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(stage, outside, monkeypatch)
     run = scene.parked(family(Reversible(outside), "ok"))
     for _ in range(4):  # the child's end, its undo, the end of that
@@ -172,9 +169,7 @@ def test_a_child_that_ended_well_is_undone_where_nothing_else_runs(
     all_sound()
 
 
-def test_retry_makes_a_run_that_undoes_look_again_at_its_children(
-    stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retried_undo_looks_at_children_again(stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(stage, outside, monkeypatch)
     run = scene.parked(family(Reversible(outside), "ok"))
     scene.look()

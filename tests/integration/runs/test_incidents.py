@@ -20,8 +20,6 @@ from runs.workers.failover import MOST_DEATHS, SOLO_FROM
 from tests.integration.runs.stage import Stage, events, fresh, head, now, output
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 def dies(stage: Stage, run: Run, point: str = "", tool: str = "") -> Any:
     """A worker drives the run, dies at a crash point (or right after its claim), and is found dead."""
@@ -147,9 +145,7 @@ def test_of_a_call_in_doubt_it_keeps_what_later_versions_look_for(stage: Stage, 
     assert told(run)[0].calls[0].shown() == kept | {"fate": "open", "why": "nobody has come to it yet"}
 
 
-def test_a_call_that_its_hook_knows_of_was_found_and_not_repeated(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_call_known_to_its_hook_is_not_repeated(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     from durableagents import Happened
     from tests.world import Done
 
@@ -275,9 +271,7 @@ def test_detection_is_told_apart_from_the_last_sign_of_life(stage: Stage) -> Non
     assert told(run)[0].silent_seconds >= 40
 
 
-def test_a_drain_that_could_not_wait_is_an_incident_too_and_held_against_nobody(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_drain_incident_is_held_against_nobody(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """A real host, told to end while a keyed call is under way."""
     import asyncio
 

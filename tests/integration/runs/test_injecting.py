@@ -19,7 +19,6 @@ from tests.integration.runs.stage import Stage, dump, events, fresh, head, kinds
 from tests.integration.runs.stories import as_superuser
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Item, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "The supplier wrote that the price has changed."
 
 
@@ -277,9 +276,7 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(
         ({}, "context.patch", "changes nothing"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_its_field_and_nothing_is_done(
-    stage: Stage, patch: dict[str, Any], field: str, words: str
-) -> None:
+def test_misfit_is_refused_by_its_field(stage: Stage, patch: dict[str, Any], field: str, words: str) -> None:
     run = paused(stage, deal(asks))
     before = dump()
     with pytest.raises(InvalidInput) as no:

@@ -16,13 +16,9 @@ from tests.integration.runs.stage import Stage, events, problems
 from tests.integration.runs.test_injecting import WHY, Deal, deal, handed
 from tests.world import OLGA, Done, Toolbox
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["assistant", "own loop"])
-def test_a_request_that_waits_to_go_out_yet_says_what_its_model_was_told_meanwhile(
-    stage: Stage, tools: Toolbox, is_own: bool
-) -> None:
+def test_pending_request_says_what_its_model_was_told_since(stage: Stage, tools: Toolbox, is_own: bool) -> None:
     """Nothing of it has left: the wait is all that is on record of it."""
     heard: list[str] = []
 

@@ -18,8 +18,6 @@ from tests.integration.runs.test_callbacks import due
 from tests.integration.runs.test_steering import check_form
 from tests.world import Item, Killed, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def stopped_half_way(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch, *, sleeps: bool = True) -> Run:
     """The stop is on record; the worker dies before it lets the run go; what was wrong is right again."""

@@ -28,7 +28,6 @@ from tests.integration.runs.stage import Stage
 from tests.world import OLGA, agent_of, ends_with
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
 Flag = Literal["pause", "cancel"]
 
 
@@ -881,9 +880,7 @@ def test_what_a_run_may_use_and_has_used_comes_with_its_journal(kept: Kept) -> N
 
 
 @pytest.mark.parametrize("flags", [(), ("pause",), ("cancel",)])
-def test_a_run_stands_still_for_its_budget_unless_people_want_something_else(
-    kept: Kept, flags: tuple[Flag, ...]
-) -> None:
+def test_run_out_of_budget_stands_still_unless_people_act(kept: Kept, flags: tuple[Flag, ...]) -> None:
     wait = opened(kept, spec(kept, "budget", slot="budget/1"))
     kept.ask(*flags)
     leaving = kept.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])

@@ -18,7 +18,6 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, facts, kinds, output, problems, waiting
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 SAID = "this key was used with <another> body"
 
 

@@ -21,7 +21,7 @@ from runs.workers import starts
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, now, overrides, problems
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 KEY = "invoice 2026-0815"
 WHY = "the test says so"
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1", person=7)
@@ -105,9 +105,7 @@ def test_queued_runs_begin_in_order_each_when_those_before_have_ended(name: str,
     sound(first, *queued)
 
 
-def test_replacing_cancels_what_lives_on_the_record_and_begins_at_once_where_nothing_is_under_way(
-    name: str, stage: Stage
-) -> None:
+def test_replacing_cancels_the_idle_run_and_begins_at_once(name: str, stage: Stage) -> None:
     first, second = run_of(name, "queue"), run_of(name, "queue")
     third = run_of(name, "replace", "new")
     assert (state(first), state(second)) == ("cancelled", "cancelled")

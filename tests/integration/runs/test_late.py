@@ -34,8 +34,6 @@ from tests.integration.runs.stage import (
 from tests.integration.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def buying(tools: Toolbox, name: str) -> Any:
     async def node(state: Notes, ctx: Context) -> End:
@@ -65,9 +63,7 @@ def tells(stage: Stage, worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("at", ["CP2", "CP4"])
-def test_its_answer_settles_what_a_person_was_asked_about(
-    stage: Stage, tools: Toolbox, outside: Outside, at: str
-) -> None:
+def test_late_answer_settles_an_open_question(stage: Stage, tools: Toolbox, outside: Outside, at: str) -> None:
     run = stage.start(buying(tools, "mail"))
     worker = comes_back(stage, run, "mail", at=at)
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
@@ -89,9 +85,7 @@ def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outs
     assert events(run, e.ToolOutcomeUnknown) == [] and len(outside.requests) == 1
 
 
-def test_it_comes_while_the_next_worker_is_about_to_call_it_unknown(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The next worker has read the journal and asks the hook; then the answer comes. Nobody is asked."""
     run = stage.start(buying(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
@@ -165,9 +159,7 @@ def test_an_answer_that_belies_a_persons_verdict_is_recorded_loudly(
     assert [r.levelname for r in caplog.records if r.name == "runs.services.late_results"] == ["ERROR"]
 
 
-def test_a_late_refusal_is_told_to_whoever_decides_and_decides_nothing(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_late_refusal_informs_and_decides_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(buying(tools, "mail"))
     outside.trouble("mail", BusinessFailure("no such address", code="bounced"))
     worker = stage.hire()
@@ -247,9 +239,7 @@ def test_what_a_lost_host_may_still_send_is_not_sent_again_on_a_bare_word(
     assert "lost.example is gone" in settled.payload["attested"] and overrides(run)[-1].justification == "looked it up"
 
 
-def test_a_call_in_doubt_that_a_broken_branch_left_behind_is_not_settled_behind_the_end(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_failed_run_settles_no_call_in_doubt_after_its_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
 
     async def node(state: Notes, ctx: Context) -> End:
         return End(
@@ -290,9 +280,7 @@ def forgetful(tools: Toolbox, outside: Outside, *, key_ttl: timedelta) -> Any:
     return agent_of(node, tools=[reserve])
 
 
-def test_the_answer_to_a_call_whose_key_is_spent_settles_what_the_next_worker_would_ask_a_person(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_late_answer_settles_a_call_with_a_spent_key(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(forgetful(tools, outside, key_ttl=timedelta(microseconds=1)))
     worker = comes_back(stage, run, "reserve")
     settled: list[bool] = []
@@ -324,9 +312,7 @@ def test_a_worker_that_has_repeated_the_call_gets_the_answer_itself_however_old_
 # --- a witness that has more to tell ---
 
 
-def test_an_answer_that_can_not_be_kept_is_no_outcome_for_a_retry(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_unrecordable_answer_is_no_outcome_for_a_retry(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """It is known that it came, and not what it was: a person gives the receipt."""
     run = stage.start(buying(tools, "mail"))
     worker = comes_back(stage, run, "mail")

@@ -19,8 +19,6 @@ from tests.integration.runs.test_late import buying, comes_back, tells
 from tests.integration.runs.test_steering import check_form
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 class Mood:
     is_bad = True
@@ -63,9 +61,7 @@ def failed_elsewhere(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
     return run
 
 
-def test_a_late_answer_does_not_rewrite_a_past_that_the_node_went_on_from(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_late_answer_does_not_rewrite_the_past(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     run = failed_elsewhere(stage, tools, mood)
     assert callbacks.receive_callback(token_of(outside), {"ref": "late-A"}) == TAKEN
     assert len(events(run, e.CallbackArrivedLate)) == 1 and not events(run, e.CallbackReceived)
@@ -103,9 +99,7 @@ def test_whoever_looks_may_end_the_run_instead(stage: Stage, tools: Toolbox, out
     check_against_journal(run)
 
 
-def test_news_that_came_while_the_run_went_on_is_shown_at_the_first_retry_and_not_again(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_first_retry_shows_late_results_once(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         try:
             await ctx.call(tools.ask, Item(name="at A"))
@@ -134,9 +128,7 @@ def test_news_that_came_while_the_run_went_on_is_shown_at_the_first_retry_and_no
     assert stage.drive() == "completed" and len(events(run, e.OperatorNeeded)) == 1
 
 
-def test_news_of_a_call_of_an_earlier_visit_is_news_too(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_earlier_visits_late_result_is_shown(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     async def first(state: Notes, ctx: Context) -> str:
         try:
             await ctx.call(tools.ask, Item(name="at A"))
@@ -160,9 +152,7 @@ def test_news_of_a_call_of_an_earlier_visit_is_news_too(
     assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[0].reason == "late_news"
 
 
-def test_an_answer_that_agrees_with_the_record_is_no_news(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_agreeing_answer_is_no_news(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         seen = (await ctx.call(tools.ring, Item(name="form"))).ref
         if mood.is_bad:
@@ -180,9 +170,7 @@ def test_an_answer_that_agrees_with_the_record_is_no_news(
     assert stage.drive() == "completed" and output(run) == "looked up"
 
 
-def test_a_refused_call_that_is_answered_after_all_is_not_ordered_again_unasked(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_refused_call_with_an_answer_is_not_repeated_unasked(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
     run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "failed"
@@ -217,9 +205,7 @@ def failed_unknown(stage: Stage, tools: Toolbox) -> tuple[Run, Any]:
     return run, worker
 
 
-def test_after_the_end_a_witness_settles_nothing_and_a_retry_asks_nobody_what_it_knows(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_uses_a_late_result_that_came_after_the_end(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run, worker = failed_unknown(stage, tools)
     before = str(fresh(run).state), facts(run)
     assert tells(stage, worker) is False
@@ -237,9 +223,7 @@ def test_after_the_end_a_witness_settles_nothing_and_a_retry_asks_nobody_what_it
     check_against_journal(run)
 
 
-def test_an_answer_of_a_keyed_call_that_another_worker_repeats_stays_without_effect(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_late_answer_to_a_repeated_call_has_no_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The repeat gets the answer itself: two outcomes of one attempt would be on record."""
     run = stage.start(buying(tools, "order"))
     worker = comes_back(stage, run, "order")
@@ -257,9 +241,7 @@ def test_an_answer_of_a_keyed_call_that_another_worker_repeats_stays_without_eff
     check_against_journal(run)
 
 
-def test_a_verdict_that_a_witness_belies_is_looked_at_before_the_call_goes_out_again(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_contradicted_verdict_is_looked_at_first(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.mail, Item(name="a"))
         return End("well")
@@ -293,9 +275,7 @@ def given_up(stage: Stage, tools: Toolbox, name: str = "ask") -> Run:
 
 
 @pytest.mark.parametrize("name", ["ask", "ring"])
-def test_a_retry_waits_again_for_a_callback_that_never_came(
-    stage: Stage, tools: Toolbox, outside: Outside, name: str
-) -> None:
+def test_retry_waits_again_for_a_missing_callback(stage: Stage, tools: Toolbox, outside: Outside, name: str) -> None:
     run = given_up(stage, tools, name)
     act("retry", run)
     check_against_journal(run)
@@ -324,9 +304,7 @@ def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: T
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer", "from here on it counts"
 
 
-def test_what_the_end_withdrew_opens_again_only_where_the_journal_waits(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_opens_only_waits_that_the_journal_has(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """Of three branches one breaks. The answer to the second comes after the end: then nothing of it is waited for any
     more."""
 

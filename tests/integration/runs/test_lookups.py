@@ -13,8 +13,6 @@ from tests.integration.approvals.setup import somebody
 from tests.integration.runs.stage import Stage
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def lost(stage: Stage, outside: Outside, link: Any, name: str = "a b", agent: str = "") -> Run:
     """A run whose letter may have left."""

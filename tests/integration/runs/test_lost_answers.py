@@ -34,7 +34,6 @@ from tests.tiers import many
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
 LOSSES: list[Any] = ["question", "answer"]
 EVERY = many(1, 3)  # of the statements, which one is lost
 
@@ -135,9 +134,7 @@ def test_branches_survive_the_loss_of_any_of_their_commits(
 
 @pytest.mark.parametrize("what", LOSSES)
 @pytest.mark.parametrize("nth", [1, 4])
-def test_a_loss_does_not_fence_off_the_writes_that_wait_behind_it(
-    stage: Stage, wire: LossyWire, nth: int, what: Any
-) -> None:
+def test_lost_answer_fences_off_no_later_write(stage: Stage, wire: LossyWire, nth: int, what: Any) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     wire.lose((nth, what))
@@ -176,9 +173,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
     [(write, nth) for write in WRITES for nth in (1, 2) if (write, nth) != ("end", 2)],
     ids=lambda each: {1: "preparing", 2: "committing"}.get(each, each),
 )
-def test_a_commit_whose_answer_is_lost_is_there_once(
-    stage: Stage, wire: LossyWire, write: str, nth: int, what: Any
-) -> None:
+def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nth: int, what: Any) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     rung: list[int] = []
@@ -222,9 +217,7 @@ def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Sta
     assert kinds(run) == before
 
 
-def test_an_intent_that_another_worker_wrote_in_the_same_words_is_no_leave_to_send(
-    stage: Stage, wire: LossyWire
-) -> None:
+def test_same_intent_by_another_worker_sends_nothing(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     Run.objects.filter(pk=run.pk).update(owner=None, ready_at=now())
@@ -235,9 +228,7 @@ def test_an_intent_that_another_worker_wrote_in_the_same_words_is_no_leave_to_se
     assert wire.has_lost and kinds(run).count("ToolInvoked") == 1
 
 
-def test_an_intent_of_ones_own_is_no_leave_to_send_once_the_run_is_somebody_elses(
-    stage: Stage, wire: LossyWire
-) -> None:
+def test_own_intent_sends_nothing_after_a_takeover(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal, other = stage.take(run), stage.hire()
     stage.wait(intend(journal, [invoked("0.1/0")], entry=replace(ENTRY, slot="0.1/0")))  # the statement is prepared now
@@ -268,9 +259,7 @@ def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wi
     assert not reply.is_done and reply.stop == "cancel" and "ToolInvoked" not in kinds(run)
 
 
-def test_a_wait_that_was_resolved_while_the_park_was_in_doubt_is_not_slept_through(
-    stage: Stage, wire: LossyWire
-) -> None:
+def test_wait_resolved_during_a_lost_park_is_noticed(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     wait = WaitSpec(journal.run_id, "0.1/1", 0, "timer", 0, now())
@@ -283,9 +272,7 @@ def test_a_wait_that_was_resolved_while_the_park_was_in_doubt_is_not_slept_throu
     assert not reply.is_done and str(fresh(run).state) == "running" and "RunParked" not in kinds(run)
 
 
-def test_a_worker_whose_backend_is_terminated_in_the_middle_goes_on(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_worker_survives_a_terminated_backend(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """`pg_terminate_backend`, as a failover or an administrator does it, at every step."""
     run = stage.start(everything(tools))
 

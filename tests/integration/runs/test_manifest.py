@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from pydantic import BaseModel, Field, SecretStr, field_serializer
 
 from durableagents import Agent, Context, End, ReplayClass, ToolCall, prompt_injection_markers, tool
@@ -12,8 +11,6 @@ from runs.engine.agents import registry
 from runs.queries.manifest import Fact, manifest_of
 from tests.integration.runs.stage import Stage
 from tests.world import Notes
-
-pytestmark = pytest.mark.django_db
 
 
 class Password(BaseModel):

@@ -20,8 +20,6 @@ from tests.integration.runs.moving import BACK, NODES, asked, moved, old, rename
 from tests.integration.runs.stage import Stage, dump, events, fresh, output, overrides, problems, waiting
 from tests.world import FIONA, OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def names(outside: Outside) -> list[str]:
     return [json.loads(r.body)["name"] for r in outside.requests if r.executed and r.tool == "order"]
@@ -42,9 +40,7 @@ def go(run: Run, name: str = "go") -> None:
     signals.signal(run.id, name, {}, by=SHOP)
 
 
-def test_a_visit_that_the_new_code_does_again_goes_on_in_its_middle(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_moved_visit_goes_on_where_it_was(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = parked(stage, old(tools))
     renamed(tools)
     before = dump()
@@ -70,9 +66,7 @@ def test_a_visit_that_the_new_code_does_again_goes_on_in_its_middle(
     sound(run)
 
 
-def test_a_node_that_does_something_else_is_entered_anew_where_nothing_is_repeated_by_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_changed_node_is_entered_again_if_nothing_repeats(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = parked(stage, old(tools))
     rewritten(tools)
     found = seen(run)
@@ -328,9 +322,7 @@ def test_a_run_can_be_moved_twice_and_back(stage: Stage, tools: Toolbox, outside
     sound(run)
 
 
-def test_a_run_that_was_left_is_moved_on_before_anybody_has_driven_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_moved_run_is_moved_again_before_it_is_driven(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = parked(stage, old(tools))
     rewritten(tools)
     assert moved(run).how == "reentered"

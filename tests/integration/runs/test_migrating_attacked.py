@@ -26,8 +26,6 @@ from tests.integration.runs.test_migrating import go, names, parked, sound
 from tests.waiting import eventually
 from tests.world import OLGA, Done, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def of_one(*functions: Any, version: str = "1.0.0", **more: Any) -> Agent:
     return agent_of(*functions, name=NAME, version=version, **more)
@@ -59,9 +57,7 @@ def test_nobody_changes_a_version_without_the_event_nor_writes_the_event_twice(s
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_checkpoint_of_after_the_move_falls_back_to_the_move(
-    stage: Stage, tools: Toolbox, outside: Outside, count: int
-) -> None:
+def test_damaged_checkpoint_falls_back_to_move(stage: Stage, tools: Toolbox, outside: Outside, count: int) -> None:
     run = parked(stage, old(tools))
     rewritten(tools)
     moved(run)
@@ -87,9 +83,7 @@ def waits_for_a_lock(name: str) -> bool:
         return cursor.fetchone() is not None
 
 
-def test_a_worker_of_the_old_version_does_not_get_a_run_that_moves_under_its_claim(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_old_worker_does_not_claim_a_run_that_is_being_moved(stage: Stage, tools: Toolbox) -> None:
     """Its claim has seen two ready runs and waits for the first one's row; meanwhile the second becomes another
     version's."""
     agent = old(tools)
@@ -123,9 +117,7 @@ def free() -> Any:
     return node
 
 
-def test_a_worker_that_has_lost_the_run_writes_nothing_into_the_moved_one(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_stale_worker_writes_nothing_into_a_moved_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = parked(stage, old(tools))
     renamed(tools)
     go(run)

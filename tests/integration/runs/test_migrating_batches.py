@@ -19,7 +19,6 @@ from tests.integration.runs.stage import Stage, at_once, dump, fresh, kinds
 from tests.integration.runs.test_migrating import parked, sound
 from tests.world import OLGA, Toolbox
 
-pytestmark = pytest.mark.django_db
 WHY = {"justification": "the old one is wrong"}
 
 
@@ -132,9 +131,7 @@ def test_a_look_whose_connection_is_lost_goes_on_with_nothing(three: list[Run]) 
     assert dump() == before and [one.how for one in found] == ["replayed", "replayed", "refused"]
 
 
-def test_a_move_whose_commit_s_answer_is_lost_is_told_as_done(
-    three: list[Run], tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_commit_is_reported_as_done(three: list[Run], tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     renamed(tools)
 
     def lose(action: str, run: Run) -> None:
@@ -150,9 +147,7 @@ def test_a_move_whose_commit_s_answer_is_lost_is_told_as_done(
         sound(run)
 
 
-def test_a_refusal_that_is_no_outage_is_not_hidden(
-    three: list[Run], tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_refusal_is_not_hidden(three: list[Run], tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours in the second move is no matter of asking again."""
     renamed(tools)
 

@@ -21,7 +21,6 @@ from tests.integration.runs.test_migrating_batches import lost_on_commit
 from tests.integration.runs.test_other_code import announce
 from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 NODES = {"pays": "pays"}
 WHY = "the old one is wrong"
 
@@ -62,9 +61,7 @@ def moved(*runs: Run, by: Any = OLGA, **more: Any) -> Outcome:
     return found
 
 
-def test_a_failed_run_goes_on_by_the_new_code_and_repeats_nothing(
-    stage: Stage, tools: Toolbox, outside: Outside, failed: Run
-) -> None:
+def test_moved_failed_run_repeats_nothing(stage: Stage, tools: Toolbox, outside: Outside, failed: Run) -> None:
     version(tools, "2.0.0", is_broken=False)
     before = dump()
     told = seen(failed)
@@ -145,9 +142,7 @@ def test_the_old_version_s_code_may_be_gone_or_be_another(stage: Stage, tools: T
     assert names(outside) == ["first", "first", "second", "second"]
 
 
-def test_a_move_whose_commit_s_answer_is_lost_is_told_as_any_other(
-    tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_commit_is_reported_as_done(tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     version(tools, "2.0.0", is_broken=False)
     told = seen(failed)
     monkeypatch.setattr(command, "on_act", [*command.on_act, lost_on_commit])
@@ -175,9 +170,7 @@ def test_a_retry_and_a_move_at_once_leave_one_of_both(stage: Stage, tools: Toolb
     assert names(outside).count("first") == 1
 
 
-def test_what_happens_between_the_look_and_the_lock_is_looked_at_again(
-    tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_before_the_lock_are_seen(tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     version(tools, "2.0.0", is_broken=False)
     plain, count = looking.look, [0]
 

@@ -20,7 +20,6 @@ from tests.integration.runs.test_migrating import go, names, parked, sound
 from tests.integration.runs.test_migrating_visits import ONE, of_one, to_the_end
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "the old one is wrong"
 WORK = {"work": "work"}
 
@@ -188,9 +187,7 @@ def noting(tools: Toolbox, version: str, *, look: str = "a", takes: bool = True)
 
 
 @pytest.mark.parametrize("look", ["a", "b"])
-def test_mail_and_signals_that_nobody_has_taken_come_to_the_new_version(
-    stage: Stage, tools: Toolbox, look: str
-) -> None:
+def test_untaken_signals_and_messages_reach_the_new_version(stage: Stage, tools: Toolbox, look: str) -> None:
     run = parked(stage, noting(tools, "1.0.0"))
     noting(tools, "2.0.0", look=look)
     lifecycle.pause(run.id, by=OLGA, justification="a moment")
@@ -227,9 +224,7 @@ def at_its_cap(stage: Stage, tools: Toolbox) -> Run:
     return run
 
 
-def test_a_run_that_is_out_of_budget_is_moved_and_goes_on_when_somebody_raises_it(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_moved_run_waits_for_its_budget(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = at_its_cap(stage, tools)
     ordering(tools, "2.0.0")
     assert moved(run, nodes=ONE).how == "replayed"
@@ -242,9 +237,7 @@ def test_a_run_that_is_out_of_budget_is_moved_and_goes_on_when_somebody_raises_i
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_a_call_that_a_person_has_to_settle_keeps_a_run_where_it_is(
-    stage: Stage, tools: Toolbox, is_paused: bool
-) -> None:
+def test_open_question_about_a_call_prevents_a_move(stage: Stage, tools: Toolbox, is_paused: bool) -> None:
     async def hold(state: Notes, ctx: Context) -> End:
         done = await ctx.gather(ctx.call(tools.mail, Item(name="a")), ctx.call(tools.look, Item(name="b")))
         return End(len(done))

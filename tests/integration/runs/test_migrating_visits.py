@@ -22,7 +22,6 @@ from tests.integration.runs.test_migrating import go, parked, sound
 from tests.integration.runs.test_migrating_attacked import free
 from tests.world import FIONA, OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 ONE = {"hold": "hold"}
 
 
@@ -272,9 +271,7 @@ def test_a_message_whose_change_has_no_place_is_not_dropped(stage: Stage, tools:
 # --- the author's code ------------------------------------------------------------------------------------------------
 
 
-def test_code_that_never_ends_is_stopped_and_the_next_look_works(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endless_code_is_stopped(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "SECONDS", 0.5)
     run = parked(stage, old(tools))
 

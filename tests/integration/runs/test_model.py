@@ -42,7 +42,6 @@ from tests.tiers import of_a_machine
 from tests.world import FIONA, OLGA, Toolbox
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
 CLASSES = {"order": "idempotent_with_key", "mail": "unsafe_on_replay", "ask": "idempotent_with_key"}
 
 

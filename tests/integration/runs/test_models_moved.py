@@ -25,7 +25,6 @@ from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import start
 from tests.world import OLGA, Done, Notes, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "The first one is down since noon."
 LARGE, SMALL = "openai:gpt-4.1", "openai:gpt-4.1-mini"
 HERE = "scripted:mind"

@@ -13,7 +13,7 @@ from runs.models import Run, State, legal_moves
 from tests.cases import each_case
 from tests.integration.runs.stage import now
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("db")]
+pytestmark = pytest.mark.usefixtures("db")
 STATES = [str(s) for s in State]
 LEGAL = legal_moves()
 ILLEGAL = sorted(set(itertools.permutations(STATES, 2)) - set(LEGAL))

@@ -15,12 +15,8 @@ from tests.integration.runs.test_callbacks import TAKEN, due, token_of
 from tests.integration.runs.test_late_news import asking, said_of
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 
-
-def test_an_answer_between_its_deadline_and_the_failure_is_asked_about(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_answer_between_deadline_and_failure_is_asked_about(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "parked"
     due(run)
@@ -67,9 +63,7 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
 
 
 @pytest.mark.parametrize("code", ["did_not", "happened", "fail", "no_answer", "<b>no</b>"])
-def test_a_code_that_reads_like_a_verdict_is_told_as_the_tools_word(
-    stage: Stage, tools: Toolbox, outside: Outside, code: str
-) -> None:
+def test_verdict_like_code_is_shown_as_the_tools(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
     async def only(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.ring, Item(name="at B"))).ref)
 

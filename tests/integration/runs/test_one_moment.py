@@ -7,8 +7,6 @@ from ledger.verification.runs import snapshot
 from runs.models import Run
 from tests.integration.runs.stage import Stage
 
-pytestmark = pytest.mark.django_db
-
 
 def test_what_is_read_of_one_moment_locks_nothing_and_may_take_its_time(stage: Stage) -> None:
     """On a busy machine more than a transaction's seconds may lie between two statements of a check."""

@@ -21,8 +21,6 @@ from tests.integration.runs.test_forks_beside import WHY, mailer
 from tests.integration.runs.test_raising import raised
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 class Luck:
     """Whether nodes fail before they do anything."""
@@ -107,9 +105,7 @@ def test_an_idle_fork_is_not_retried_once_its_origin_did_it(stage: Stage, luck: 
     is_refused(lifecycle.retry, a, failed)  # and when it has ended
 
 
-def test_an_idle_fork_goes_on_where_nobody_did_anything(
-    stage: Stage, luck: Luck, failed: Run, outside: Outside
-) -> None:
+def test_idle_fork_goes_on_if_nothing_was_done(stage: Stage, luck: Luck, failed: Run, outside: Outside) -> None:
     a = idle(stage, failed)
     idle(stage, failed)
     luck.is_bad = False
@@ -174,9 +170,7 @@ def renewer(tools: Toolbox, luck: Luck, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("how", ["paused", "failed"])
-def test_an_heir_does_not_go_on_beside_a_fork_of_what_it_was(
-    stage: Stage, tools: Toolbox, luck: Luck, outside: Outside, how: str
-) -> None:
+def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside, how: str) -> None:
     run = stage.start(renewer(tools, luck, f"one-work-{how}"))
     stage.settle(run)
     heir = fresh(run).heirs().last()
@@ -217,9 +211,7 @@ def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools:
     is_refused(lifecycle.resume, child, made)
 
 
-def test_a_child_that_got_its_budget_beside_a_fork_goes_on_when_nothing_is_in_its_way(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_budgeted_child_goes_on_once_no_fork_competes(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     async def order(state: Notes, ctx: Context) -> End:
         for name in ("a", "b"):
             await ctx.call(tools.order, Item(name=name))
@@ -246,7 +238,6 @@ def test_a_child_that_got_its_budget_beside_a_fork_goes_on_when_nothing_is_in_it
     assert len(outside.executed("order")) == 2 and problems(child) == problems(run) == []
 
 
-@pytest.mark.django_db(transaction=True)
 def test_of_an_origin_and_its_fork_one_is_retried(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside) -> None:
     """Each would find the other ended; they have one lock."""
     run = stage.start(payer(tools, luck, "one-work-raced"))

@@ -18,8 +18,6 @@ from runs.services import lifecycle, signals
 from tests.integration.runs.stage import Stage, events, fresh, kinds, problems
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def production(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +64,7 @@ def go(run: Run) -> None:
     signals.signal(run.id, "go", {}, by=SHOP)
 
 
-def test_in_production_a_run_of_other_code_stops_by_name_before_anything_leaves(
-    stage: Stage, request: pytest.FixtureRequest
-) -> None:
+def test_production_stops_a_run_of_other_code_by_name(stage: Stage, request: pytest.FixtureRequest) -> None:
     tools = Toolbox(Outside())
     first = made(tools)
     announce(stage)
@@ -90,9 +86,7 @@ def test_in_production_a_run_of_other_code_stops_by_name_before_anything_leaves(
     assert kinds(run).count("OperatorNeeded") == 1 and problems(run) == []
 
 
-def test_a_look_holds_for_the_code_that_was_looked_at_and_no_other(
-    stage: Stage, request: pytest.FixtureRequest
-) -> None:
+def test_look_allows_only_the_code_that_was_looked_at(stage: Stage, request: pytest.FixtureRequest) -> None:
     tools = Toolbox(Outside())
     run = parked(stage, made(tools, amount=2))
     second = made(tools)
@@ -112,9 +106,7 @@ def test_a_look_holds_for_the_code_that_was_looked_at_and_no_other(
     assert str(fresh(run).state) == "cancelled" and tools.outside.requests == [] and problems(run) == []
 
 
-def test_in_development_it_is_a_warning_among_the_runs_lines_once_and_no_stop(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_development_warns_once_about_other_code(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     tools = Toolbox(Outside())
     run = parked(stage, made(tools, amount=2))
     made(tools)
@@ -130,9 +122,7 @@ def test_in_development_it_is_a_warning_among_the_runs_lines_once_and_no_stop(
 
 
 @pytest.mark.parametrize("scheme", [first_scheme, second_scheme])
-def test_a_checkpoint_of_an_older_scheme_of_this_very_code_is_its_own(
-    stage: Stage, production: None, scheme: Any
-) -> None:
+def test_checkpoint_of_an_older_scheme_is_its_own(stage: Stage, production: None, scheme: Any) -> None:
     tools = Toolbox(Outside())
     agent = made(tools)
     now, run = agent.fingerprint(), stage.start(agent)

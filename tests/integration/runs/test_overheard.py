@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-import pytest
 from django.utils.timezone import now
 from psycopg_pool import AsyncConnectionPool
 from pydantic_ai.messages import ModelMessage
@@ -25,8 +24,6 @@ from runs.overheard.texts import MOST_CHARACTERS, Text, Texts
 from runs.workers import failover
 from tests.integration.runs.stage import Stage, fresh
 from tests.world import Done, Killed, Notes, agent_of
-
-pytestmark = pytest.mark.django_db
 
 
 class Speaker:

@@ -21,7 +21,6 @@ from tests.integration.runs.stage import Stage, events, fresh, head, now
 from tests.integration.runs.test_incidents import buying, dies, told
 from tests.world import OLGA, Done, Item, Notes, Toolbox, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
 FIRST_THEN_COUNTED = [False] + [True] * MOST_DEATHS
 
 

@@ -22,9 +22,7 @@ SOON_SECONDS = QUEUE_SECONDS / 2
 MOST = 8
 
 
-def test_whoever_waits_for_a_connection_has_one_soon_after_the_database_is_back(
-    postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder: Path = tmp_path_factory.mktemp("p")
     (folder / "way").mkdir()
     wire = LossyWire(folder / "way", make_conninfo(postgres["runtime"], application_name="durableagents away"))

@@ -24,7 +24,7 @@ from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import ordering
 from tests.world import OLGA, SHOP, Toolbox
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 
 
 # --- made, changed, refused -------------------------------------------------------------------------------------------
@@ -122,9 +122,7 @@ def period_of(period: str, zone: str, at: datetime) -> tuple[datetime, datetime]
 # --- what verification says ------------------------------------------------------------------------------------------
 
 
-def test_whoever_changes_a_pool_past_the_record_is_found(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_pool_row_is_found(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runs.verification.pools.LATE", timedelta())
     shared = pool(limit=10)
     run = lifecycle.start(ordering(tools, "order", "order").graph_id, {"text": "x"}, by=SHOP)

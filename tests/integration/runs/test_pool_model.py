@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -31,7 +30,6 @@ from tests.tiers import of_a_machine
 from tests.world import OLGA, SHOP, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
-pytestmark = pytest.mark.django_db
 TAGS = (["a"], ["a", "b"], ["b"])
 
 

@@ -32,7 +32,7 @@ from tests.integration.runs.test_budgets import ordering, priced, thinking
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +60,7 @@ def test_a_call_counts_in_each_pool_that_its_run_belongs_to(stage: Stage, tools:
     is_sound(run)
 
 
-def test_a_pool_without_room_lets_a_call_wait_and_a_raise_lets_it_in(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_full_pool_delays_a_call_until_it_is_raised(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     shared = pool(limit=1)
     run = start(ordering(tools, "order", "order"))
     assert stage.drive() == "parked" and str(fresh(run).state) == "waiting_event"
@@ -94,9 +92,7 @@ def test_a_request_is_set_aside_and_settled_with_what_it_used(stage: Stage, tool
 
 
 @pytest.mark.parametrize(("resource", "unit"), [("usd", 10**6), ("tokens_out", 1)])
-def test_request_fits_exactly_beside_what_another_has_set_aside(
-    stage: Stage, tools: Toolbox, resource: str, unit: int
-) -> None:
+def test_request_fits_exactly_into_what_is_left(stage: Stage, tools: Toolbox, resource: str, unit: int) -> None:
     priced()
     agent, shared = thinking(tools), pool(resource, 10**6)
     first = start(agent)
@@ -150,9 +146,7 @@ def states(runs: list[Run]) -> list[str]:
     return [str(fresh(run).state) for run in runs]
 
 
-def test_those_who_wait_are_let_in_in_their_order_and_no_more_than_there_is_room_for(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_waiting_calls_enter_in_order_and_within_the_room(stage: Stage, tools: Toolbox) -> None:
     shared = pool(limit=0)
     runs = queue(stage, tools, 5)
     raised(shared, 2)

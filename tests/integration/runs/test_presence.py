@@ -23,8 +23,6 @@ from tests.integration.runs.stage import Stage, fresh
 from tests.waiting import eventually
 from tests.world import agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 def sign() -> Sign:
     identity = identify(os.getpid())
@@ -83,9 +81,7 @@ def test_its_own_half_open_connection_does_not_keep_it_out(presence: Presence) -
     left_behind.leave()
 
 
-def test_a_place_that_is_not_confirmed_in_time_counts_as_lost(
-    presence: Presence, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unconfirmed_place_counts_as_lost(presence: Presence, monkeypatch: pytest.MonkeyPatch) -> None:
     presence.announce()
     monkeypatch.setattr("runs.workers.session_lock.HOLD_SECONDS", 0.0)
     assert not presence.is_held

@@ -23,8 +23,6 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, now, output, problems, waiting
 from tests.world import FIONA, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 class Address(BaseModel):
     street: str = Field(min_length=1)
@@ -80,9 +78,7 @@ def test_an_answer_is_recorded_with_who_gave_it_and_the_run_goes_on(stage: Stage
         ("integrator", [SHOP, OLGA], [LENA, FIONA]),
     ],
 )
-def test_only_whom_it_was_put_to_and_operators_answer(
-    stage: Stage, of: str, may: list[Actor], may_not: list[Actor]
-) -> None:
+def test_only_its_queue_and_operators_answer(stage: Stage, of: str, may: list[Actor], may_not: list[Actor]) -> None:
     for by in may:
         run = asking(stage, of)
         before = dump()
@@ -194,9 +190,7 @@ def test_what_is_no_question_of_the_run_is_not_found(stage: Stage, run: Run) -> 
         questions.answer(run.id, wait.id, GOOD, by=OLGA)
 
 
-def test_a_failed_run_that_is_retried_asks_again_what_nobody_had_answered(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_asks_an_unanswered_question_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         visit, _ = await ctx.gather(
             ctx.ask("legal", title="When?", schema=Visit), ctx.call(tools.order, Item(name="a"))

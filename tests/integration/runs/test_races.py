@@ -34,7 +34,6 @@ from tests.integration.runs.stage import (
 from tests.integration.runs.test_steering import check_form
 from tests.world import FIONA, FRANK, OLGA, SHOP, Outside, Toolbox
 
-pytestmark = pytest.mark.django_db
 MANY = 64
 
 
@@ -75,9 +74,7 @@ def test_of_many_decisions_at_once_the_first_stands(situations: Situations, stag
 
 
 @pytest.mark.parametrize("other", ["reject", "expire", "cancel"])
-def test_of_sixty_four_that_approve_or_do_something_else_one_wins_and_the_losers_are_told_who(
-    situations: Situations, stage: Stage, other: str
-) -> None:
+def test_one_of_many_concurrent_acts_wins(situations: Situations, stage: Stage, other: str) -> None:
     run = situations.make("at_gate")
     approval = run.approvals.get()
     if other == "expire":
@@ -141,9 +138,7 @@ def test_an_act_that_many_make_at_once_is_made_once(situations: Situations, situ
     check(run)
 
 
-def test_a_callback_that_comes_many_times_at_once_is_taken_once(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_concurrent_callbacks_are_taken_once(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     token = outside.urls["0.1/1"].rsplit("/", 1)[1]
     answers = at_once(*(partial(callbacks.receive_callback, token, {"ref": f"answer {i}"}) for i in range(16)))
@@ -175,9 +170,7 @@ PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0]}-{p[2]}")
-def test_two_different_acts_at_once_have_one_order_and_leave_a_run_that_goes_on(
-    situations: Situations, stage: Stage, outside: Outside, pair: Any
-) -> None:
+def test_two_concurrent_acts_have_one_order(situations: Situations, stage: Stage, outside: Outside, pair: Any) -> None:
     """Both may get through, or one refuses the other; either way the run is exactly one of: ready, waiting, paused,
     ended."""
     situation, other, service = pair
@@ -220,9 +213,7 @@ def test_a_decision_that_comes_before_the_run_parks_is_not_slept_through(situati
     assert "RunParked" not in kinds(run)
 
 
-def test_an_answer_that_comes_before_the_run_parks_is_not_slept_through(
-    situations: Situations, stage: Stage, outside: Outside
-) -> None:
+def test_answer_before_parking_is_noticed(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = stage.start(situations.agent, text="callback")
     meanwhile(
         stage, "CP8", lambda: callbacks.receive_callback(outside.urls["0.1/1"].rsplit("/", 1)[1], {"ref": "early"})
@@ -255,9 +246,7 @@ def test_a_wish_that_comes_before_the_run_parks_is_heard(
 
 
 @pytest.mark.parametrize("service", ["pause", "cancel"])
-def test_a_wish_that_comes_in_the_last_step_is_not_overtaken_by_the_end(
-    situations: Situations, stage: Stage, tools: Toolbox, service: str
-) -> None:
+def test_wish_in_the_last_step_is_heard(situations: Situations, stage: Stage, tools: Toolbox, service: str) -> None:
     """A cancel before the end commits wins; a pause of a run that has nothing left to do lets it end."""
     run = stage.start(situations.agent, text="end")
     meanwhile(stage, "CP7", lambda: act(service, run))
@@ -322,9 +311,7 @@ def test_a_death_that_many_notice_is_recorded_once(situations: Situations, stage
     check(run)
 
 
-def test_the_services_lock_in_one_order_and_never_wait_for_one_another_for_ever(
-    situations: Situations, outside: Outside
-) -> None:
+def test_services_lock_in_one_order_and_never_deadlock(situations: Situations, outside: Outside) -> None:
     """A deadlock would show as an OperationalError in somebody's answer."""
     run = situations.make("at_gate")
     approval = run.approvals.get()

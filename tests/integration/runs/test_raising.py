@@ -19,8 +19,6 @@ from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, he
 from tests.integration.runs.test_budgets import WHY, asked, at_cap, is_sound, ordering, raised, start
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def still_asks(run: Run, stage: Stage) -> dict[str, Any]:
     """What it asks for, after a raise that isn't enough: nothing moves, and it is the same question."""

@@ -22,8 +22,6 @@ from tests.integration.runs.releasing import WHY, ramp, seen, served, start, tol
 from tests.integration.runs.stage import Stage, at_once, fresh, problems
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox
 
-pytestmark = pytest.mark.django_db
-
 
 async def node(state: Notes, ctx: Context) -> Any:
     if state.asked.text == "bad":

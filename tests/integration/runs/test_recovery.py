@@ -22,8 +22,6 @@ from tests.integration.runs.test_steering import check_form
 from tests.world import Outside, Toolbox, agent_of, ends_with
 from tests.writing import record
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def situations(stage: Stage, tools: Toolbox) -> Situations:
@@ -222,9 +220,7 @@ def test_no_callback_in_time_comes_to_the_node_as_a_failure(situations: Situatio
     assert stage.drive() == "failed" and fresh(run).error_code == "no_answer"
 
 
-def test_a_deadline_that_moved_before_the_lock_was_had_is_looked_at_again(
-    situations: Situations, stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moved_deadline_is_read_again(situations: Situations, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep finds a wait due; then the other side accepts the call and gives it more time."""
     run = situations.make("at_callback")
     Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
@@ -240,9 +236,7 @@ def test_a_deadline_that_moved_before_the_lock_was_had_is_looked_at_again(
 
 
 @pytest.mark.parametrize("situation", ["unknown", "stopped", "doomed_unknown"])
-def test_what_only_a_person_can_settle_is_overdue_and_nothing_else(
-    situations: Situations, stage: Stage, situation: str
-) -> None:
+def test_persons_question_becomes_overdue(situations: Situations, stage: Stage, situation: str) -> None:
     run = situations.make(situation)
     before = kinds(run)
     due(run)

@@ -22,8 +22,6 @@ from tests.integration.runs.test_late import comes_back
 from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @contextmanager
 def refusing(code: str, *kinds: str, times: int = 1_000_000) -> Iterator[None]:
@@ -51,9 +49,7 @@ def buying(tools: Toolbox) -> Any:
 @pytest.mark.parametrize(
     "code", ["57014", "53100", "54000", "22000"], ids=["took too long", "disk full", "too large", "not storable"]
 )
-def test_what_the_database_refuses_for_good_is_shown_to_an_operator(
-    stage: Stage, tools: Toolbox, outside: Outside, code: str
-) -> None:
+def test_permanent_refusal_stops_for_an_operator(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
     agent = buying(tools)
     with refusing(code, "ToolReturned"):
         run = stage.start(agent)
@@ -72,9 +68,7 @@ def test_what_the_database_refuses_for_good_is_shown_to_an_operator(
 
 
 @pytest.mark.parametrize("code", ["55P03", "40001", "40P01", "57014"])
-def test_a_refusal_that_passes_costs_a_moment_and_no_claim(
-    stage: Stage, tools: Toolbox, outside: Outside, code: str
-) -> None:
+def test_passing_refusal_costs_no_claim(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
     run = stage.start(buying(tools))
     with refusing(code, "ToolReturned", times=MOST_REFUSALS - 2):
         assert stage.drive() == "completed"

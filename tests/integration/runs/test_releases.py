@@ -30,9 +30,6 @@ from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, p
 from tests.rewriting import rewrite
 from tests.world import OLGA, SHOP, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
-
 # --- closed -----------------------------------------------------------------------------------------------------------
 
 
@@ -73,9 +70,7 @@ def test_who_is_under_way_goes_on_when_its_version_is_closed(stage: Stage) -> No
         (NAME, "1.0." + "9" * 30, InvalidInput),
     ],
 )
-def test_what_is_no_version_is_refused_and_nothing_is_closed(
-    stage: Stage, agent: str, version: str, error: type[Exception]
-) -> None:
+def test_unknown_version_is_refused(stage: Stage, agent: str, version: str, error: type[Exception]) -> None:
     versions()
     with pytest.raises(error):
         acts.close(agent, version, by=OLGA, justification=WHY)

@@ -22,7 +22,6 @@ from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, he
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 from tests.writing import record
 
-pytestmark = pytest.mark.django_db
 WHY = "Its worker has said nothing for ten minutes."
 
 

@@ -28,8 +28,6 @@ from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_steering import check_form
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 class Mood:
     """Something outside of the journal that a repaired agent or a changed world would change."""
@@ -78,9 +76,7 @@ KINDS: dict[str, tuple[str, Exception | None, Any, str]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_retry_repeats_what_failed_and_nothing_else(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood, kind: str
-) -> None:
+def test_retry_repeats_only_failures(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood, kind: str) -> None:
     tool, trouble, when, code = KINDS[kind]
     assert trouble is not None
 
@@ -108,9 +104,7 @@ def test_a_retry_repeats_what_failed_and_nothing_else(
         assert len({r.key for r in outside.seen("hooked")}) <= 1, "the same attempt, with the same key"
 
 
-def test_a_failure_that_the_node_handled_is_not_tried_again_when_another_ends_the_run(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_handled_failure_is_not_tried_again(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     """The node went another way because of it: a different answer now would be a different past."""
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -169,9 +163,7 @@ def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, out
     assert retried(stage, run) == "failed" and outside.requests == []
 
 
-def test_a_yes_that_was_not_used_before_the_failure_is_used_after_the_retry(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_retry_uses_an_unused_approval(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve("finance_po", title="May I?", tool=tools.pay, body={"name": "po", "amount": 5000})
         if mood.is_bad:
@@ -209,9 +201,7 @@ def breaks(stage: Stage, run: Run, mood: Mood) -> None:
     assert stage.drive() == "failed"
 
 
-def test_a_question_that_the_end_withdrew_can_be_answered_after_a_retry(
-    stage: Stage, tools: Toolbox, outside: Outside, mood: Mood
-) -> None:
+def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
     """The node broke while its question was open; after the retry people must be able to decide, or the run is
     stuck."""
     mood.is_bad = False
@@ -240,9 +230,7 @@ def about_time(run: Run) -> list[str]:
 
 @pytest.mark.parametrize("is_halted", [False, True], ids=["", "beside a halt"])
 @pytest.mark.parametrize("asks", ["approval", "input", "signal"])
-def test_what_is_asked_again_after_a_retry_has_as_long_as_was_left(
-    stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool
-) -> None:
+def test_retry_keeps_the_time_left(stage: Stage, tools: Toolbox, mood: Mood, asks: str, is_halted: bool) -> None:
     mood.is_bad, days = False, timedelta(days=2)
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, within=days))
@@ -332,9 +320,7 @@ def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, too
     assert any("the run had not ended from" in problem for problem in problems(run))
 
 
-def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_asks_about_an_unknown_outcome_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
 
@@ -350,9 +336,7 @@ def test_an_unknown_outcome_that_was_failed_is_asked_about_again_and_again(
     assert facts(run) == ["pending", "unknown", "reconciled", "reconciled", "reconciled", "reconciled"]
 
 
-def test_the_record_holds_where_a_retry_has_put_a_callbacks_deadline_off(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_retry_extends_a_callback_deadline_verifiably(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """And still tells a deadline that was moved by hand: further than the run had ended, or to earlier."""
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -21,8 +21,6 @@ from tests.integration.runs.stories import answered, cancelled, everything, fail
 from tests.integration.runs.test_budgets import at_cap, raised
 from tests.world import LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def role(postgres: Mapping[str, str]) -> str:
@@ -42,9 +40,7 @@ def acting_as(role: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("story", [failed, cancelled, answered])
-def test_people_need_no_more_rights_than_the_runtime_role_has(
-    stage: Stage, tools: Toolbox, role: str, story: object
-) -> None:
+def test_acts_need_only_the_runtime_role(stage: Stage, tools: Toolbox, role: str, story: object) -> None:
     with acting_as(role):
         run = story(stage, tools)  # type: ignore[operator]
     assert problems(run) == []
@@ -79,9 +75,7 @@ def test_smuggled_sql_asks_nobody_else_for_a_budget(stage: Stage, tools: Toolbox
     assert stage.drive() == "completed"
 
 
-def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(
-    stage: Stage, tools: Toolbox, outside: Outside, role: str
-) -> None:
+def test_callback_wait_needs_the_runtime_role_only(stage: Stage, tools: Toolbox, outside: Outside, role: str) -> None:
     """Its address stays the one that was given out, and only there."""
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -104,17 +98,13 @@ def test_a_callback_is_awaited_again_with_the_runtime_roles_rights(
 
 
 @pytest.mark.parametrize("column", ["about", "agent", "version", "graph_id", "created_by", "creator"])
-def test_smuggled_sql_changes_nothing_of_what_a_run_is_shown_as(
-    stage: Stage, tools: Toolbox, role: str, column: str
-) -> None:
+def test_smuggled_sql_changes_no_shown_state(stage: Stage, tools: Toolbox, role: str, column: str) -> None:
     run = failed(stage, tools)
     with acting_as(role), pytest.raises(ProgrammingError, match="permission denied"):
         Run.objects.filter(pk=run.id).update(**{column: 7 if column == "creator" else "paid already"})
 
 
-def test_smuggled_sql_changes_nothing_of_what_people_are_asked_nor_whom(
-    stage: Stage, tools: Toolbox, role: str
-) -> None:
+def test_smuggled_sql_changes_no_question_and_no_addressee(stage: Stage, tools: Toolbox, role: str) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.approve("finance_po", title="Pay?")
         return End((await ctx.ask("finance_po", title="What?", schema=Item)).name)

@@ -27,7 +27,7 @@ from tests.integration.runs.stage import Stage, at_once, events, in_thread, now,
 from tests.rewriting import rewrite
 from tests.world import Notes, Toolbox, agent_of
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("stage")]
+pytestmark = pytest.mark.usefixtures("stage")
 WHY = "the test says so"
 EACH_MINUTE = "* * * * *"
 
@@ -148,9 +148,7 @@ class Died(BaseException):
 
 
 @pytest.mark.parametrize("where", ["before the note", "after the note", "before the next time", "before the bell"])
-def test_a_crash_in_the_middle_leaves_it_due_and_it_is_started_once(
-    name: str, olga: Actor, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_crash_leaves_it_due_once(name: str, olga: Actor, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = schedule(name, olga)
     at = came(one)
 
@@ -238,9 +236,7 @@ LOSES: dict[str, Callable[[User], Any]] = {
 
 
 @pytest.mark.parametrize("how", LOSES)
-def test_whoever_may_start_nothing_any_more_has_schedules_that_stop_and_say_so(
-    name: str, olga: Actor, how: str
-) -> None:
+def test_schedules_stop_once_their_owner_may_start_nothing(name: str, olga: Actor, how: str) -> None:
     one = schedule(name, olga)
     came(one)
     LOSES[how](User.objects.get(pk=olga.person))
@@ -317,9 +313,7 @@ def test_a_pause_that_crosses_a_planned_time_is_before_it_or_after(name: str, ol
         ({"budget": {"usd": "5"}}, None),
     ],
 )
-def test_what_could_start_nothing_is_refused_where_it_is_given(
-    name: str, olga: Actor, wrong: dict[str, Any], field: str | None
-) -> None:
+def test_useless_schedule_is_refused(name: str, olga: Actor, wrong: dict[str, Any], field: str | None) -> None:
     if field is None:
         schedule(name, olga, **wrong)
         return

@@ -21,8 +21,6 @@ from tests.integration.runs.stage import Stage, events, facts, kinds, now, outpu
 from tests.integration.runs.test_history import as_superuser
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @screen(version="1")
 def guard(piece: Piece) -> Withhold | Redact | None:
@@ -61,9 +59,7 @@ def thinking(prompt: str) -> Agent:
     return agent_of(node, assistants=[assistant])
 
 
-def test_refused_and_replaced_calls_are_on_record_and_the_whole_record_holds(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_refused_and_replaced_calls_verify(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     stage.screens = (guard,)
     run = stage.start(acting(tools, "look poison", "order poison", "mail dirty", "pay dirty", "order fine"))
     assert stage.settle(run) == "parked"

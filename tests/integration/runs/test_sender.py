@@ -12,8 +12,6 @@ from runs.workers import failover
 from tests.integration.runs.stage import Stage, dump, fresh, in_thread, now
 from tests.world import Done, Item, Notes, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def line() -> Iterator[threading.Event]:

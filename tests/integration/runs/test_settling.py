@@ -42,7 +42,6 @@ from tests.integration.runs.stage import (
 from tests.rewriting import rewrite
 from tests.world import OLGA, Outside, Toolbox
 
-pytestmark = pytest.mark.django_db
 SEEN = {"ref": "seen there"}
 FAMILIES = ["outcomes", "roles"]
 HAPPENED: dict[str, Any] = {"verdict": "happened", "receipt": SEEN}
@@ -94,9 +93,7 @@ def word(run: Run) -> Proposal | None:
 # --- how it goes ------------------------------------------------------------------------------------------------------
 
 
-def test_one_word_changes_nothing_and_the_second_settles_it(
-    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
-) -> None:
+def test_second_word_settles_it(run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor) -> None:
     before = fresh(run)
     first = says(run, ann)
     assert (
@@ -120,9 +117,7 @@ def test_one_word_changes_nothing_and_the_second_settles_it(
     assert problems(run) == []
 
 
-def test_it_is_sent_again_once_when_both_say_that_it_did_not_happen(
-    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
-) -> None:
+def test_two_denials_send_it_again_once(run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor) -> None:
     assert says(run, ann, DID_NOT) is not None and stage.drive() == "idle" and len(outside.requests) == 1
     # Of what did not happen there is no receipt to differ in.
     assert says(run, ben, DID_NOT | {"receipt": "none there"}) is None
@@ -164,9 +159,7 @@ def test_what_stops_is_never_held_up(run: Run, ann: Actor, ben: Actor) -> None:
     assert str(fresh(run).state) == "failed" and word(run) is None and problems(run) == []
 
 
-def test_after_a_retry_it_is_asked_anew_and_the_word_of_before_counts_no_more(
-    run: Run, stage: Stage, ann: Actor, ben: Actor
-) -> None:
+def test_retry_discards_the_first_word(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
     says(run, ann)
     says(run, ben, {"verdict": "fail"})
     lifecycle.retry(run.id, by=ben, justification="look again")
@@ -224,9 +217,7 @@ def test_the_same_is_asked_of_two_when_the_run_is_cancelled(run: Run, stage: Sta
     assert says(run, ben) is None and stage.drive() == "cancelled" and problems(run) == []
 
 
-def test_the_rule_counts_from_the_moment_it_is_made_and_until_it_is_loosened(
-    situations: Situations, stage: Stage, ann: Actor, ben: Actor
-) -> None:
+def test_rule_counts_while_it_is_in_force(situations: Situations, stage: Stage, ann: Actor, ben: Actor) -> None:
     run = situations.make("unknown")
     boss()
     somebody("second", is_superuser=True, is_staff=True)
@@ -272,9 +263,7 @@ def test_what_was_said_can_be_taken_back_by_whoever_said_it(run: Run, ann: Actor
     assert says(run, ann) is None and problems(run) == []
 
 
-def test_who_agrees_says_with_which_word_so_a_repeat_settles_no_other_call(
-    run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor
-) -> None:
+def test_agreement_names_its_word(run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor) -> None:
     says(run, ann, DID_NOT)
     (wait,) = waiting(run)
     agreeing_with = DID_NOT | {"agrees_with": 0}
@@ -303,9 +292,7 @@ def test_many_say_the_same_at_once_and_it_is_settled_once(run: Run, stage: Stage
     assert problems(run) == []
 
 
-def test_a_word_that_crosses_the_rule_is_before_it_or_after(
-    situations: Situations, stage: Stage, ann: Actor, ben: Actor
-) -> None:
+def test_word_and_rule_at_once_have_an_order(situations: Situations, stage: Stage, ann: Actor, ben: Actor) -> None:
     boss()
     somebody("second", is_superuser=True, is_staff=True)
     for n in range(6):

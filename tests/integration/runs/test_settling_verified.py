@@ -34,7 +34,6 @@ from tests.integration.runs.test_settling import (
     word,
 )
 
-pytestmark = pytest.mark.django_db
 __all__ = ["ann", "ben", "run", "situations", "two"]  # fixtures
 
 
@@ -114,9 +113,7 @@ def test_an_agreement_that_is_none_is_found(situations: Situations, ann: Actor, 
     assert any(told in found for found in problems(run))
 
 
-def test_an_agreement_with_what_was_taken_back_or_overtaken_is_found(
-    run: Run, stage: Stage, ann: Actor, ben: Actor
-) -> None:
+def test_agreement_with_a_withdrawn_word_is_found(run: Run, stage: Stage, ann: Actor, ben: Actor) -> None:
     intent = events(run, e.ToolInvoked)[0]
     place: dict[str, Any] = {"slot": intent.slot, "attempt": 0}
     settled = {"receipt": SEEN, "result": SEEN, "justification": WHY, "person": ben.person}

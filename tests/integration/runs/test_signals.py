@@ -20,8 +20,6 @@ from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, n
 from tests.integration.runs.test_history import as_superuser
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def waiting_agent(tools: Toolbox, times: int = 1, **more: Any) -> Agent:
     async def prepare(state: Notes, ctx: Context) -> str:

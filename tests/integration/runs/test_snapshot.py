@@ -23,8 +23,6 @@ from tests.integration.runs.test_steering import check_form
 from tests.tiers import many
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def wanderer(tools: Toolbox) -> Any:
     """An agent with a bit of everything, in a loop of three visits."""
@@ -170,9 +168,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(many(12, 4)))
-def test_whatever_everybody_does_the_rows_are_the_journals_and_the_run_comes_to_an_end(
-    stage: Stage, tools: Toolbox, outside: Outside, seed: int
-) -> None:
+def test_rows_follow_the_journal_whatever_happens(stage: Stage, tools: Toolbox, outside: Outside, seed: int) -> None:
     walk = Walk(stage, tools, outside, seed)
     for _ in range(45):
         try:

@@ -21,8 +21,6 @@ from tests.integration.runs.test_drain import Door, agent_with
 from tests.waiting import eventually
 from tests.world import agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 @contextmanager
 def beating(*crew: Host) -> Iterator[None]:
@@ -51,9 +49,7 @@ def start_solo(stage: Stage, agent: Agent) -> Run:
     return run
 
 
-def test_with_every_worker_in_a_long_call_one_makes_room_and_the_others_claim_on(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_busy_fleet_makes_room_for_a_solo_run(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     door = Door()
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))
     for _ in range(2):
@@ -90,9 +86,7 @@ def test_the_one_who_makes_room_hands_over_at_the_next_step(stage: Stage) -> Non
     assert "RunReleased" in [type(x).__name__ for x in events(run)]
 
 
-def test_a_worker_without_others_makes_room_for_a_while_at_a_time(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lone_worker_makes_room_for_a_while(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "ROOM_SECONDS", 0.5)
     door = Door()
     slow, quick = agent_with(ReplayClass.IDEMPOTENT_WITH_KEY, door, timeout=120.0), agent_of(ends_with(1))

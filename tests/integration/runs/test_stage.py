@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import psycopg
-import pytest
 from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 
@@ -18,8 +17,6 @@ from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage
 from tests.kept import MIGRATED, clean
 from tests.world import Item, Notes, Toolbox, agent_of
-
-pytestmark = pytest.mark.django_db
 
 
 def filled(url: str) -> set[str]:

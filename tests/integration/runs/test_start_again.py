@@ -21,8 +21,6 @@ from tests.integration.runs.stage import Stage, events, fresh, head, kinds, outp
 from tests.integration.runs.test_forks import AGAIN, TAKE, asked, orders, say, whole
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def damaged(statement: str, *parameters: Any) -> None:
     """What nothing but a superuser of the database, or a broken disk, does."""

@@ -27,7 +27,6 @@ from tests.integration.runs.test_start_again import tear
 from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
 
 __all__ = ["ann", "ben", "two"]  # fixtures
-pytestmark = pytest.mark.django_db
 DID_NOT, HAPPENED, UNKNOWN = "did_not", "happened", "unknown"
 GONE = {"sender_is_gone": True}
 
@@ -113,9 +112,7 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, failed: Run, line: Flag, s
     assert stage.drive() == "completed" and sent == ["letter", "letter"] and problems(made) == []
 
 
-def test_of_a_lost_host_somebody_attests_it_once_its_time_has_passed(
-    stage: Stage, tools: Toolbox, outside: Outside, many: None
-) -> None:
+def test_attestation_needs_the_time_to_have_passed(stage: Stage, tools: Toolbox, outside: Outside, many: None) -> None:
     run = stage.start(buying(tools, "mail"))
     lose(stage, run)
     with pytest.raises(InvalidInput, match="may last until"):
@@ -176,9 +173,7 @@ def test_the_word_at_the_call_attests_it_too(stage: Stage, tools: Toolbox, outsi
     assert stage.drive() == "completed" and len(outside.executed("mail")) == 1 and problems(made) == []
 
 
-def test_a_record_that_does_not_tell_who_sent_it_takes_a_word_on_that(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_unnamed_sender_needs_an_attestation(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = Situations(stage, tools).make("unknown")
     stage.reconcile(run, "fail")
     tear(run, "ToolOutcomeUnknown")
@@ -247,9 +242,7 @@ def says(run: Run, by: Actor, **said: Any) -> None:
 SEEN = {"ref": "made up", "amount": 1}
 
 
-def test_one_person_decides_nothing_that_takes_two(
-    stage: Stage, mailed: Run, outside: Outside, ann: Actor, ben: Actor
-) -> None:
+def test_one_person_is_not_two(stage: Stage, mailed: Run, outside: Outside, ann: Actor, ben: Actor) -> None:
     before = dump()
     for by in (ann, ben, Actor("key", "ann", role="operator", auth="api_key", person=ann.person)):
         for said in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):

@@ -16,8 +16,6 @@ from ledger.codes import LENGTH
 from runs.journal import libpq
 from tests.integration.runs.stage import Stage
 
-pytestmark = pytest.mark.django_db
-
 VALUES: list[tuple[str, Any, bytes]] = [
     ("text", 'a "quoted" \\ text, {with} é', 'a "quoted" \\ text, {with} é'.encode()),
     ("bytea", b"\x00\xff'\\", b"\x00\xff'\\"),

@@ -28,7 +28,6 @@ from tests.integration.runs.stage import (
 )
 from tests.world import OLGA, Outside, Toolbox
 
-pytestmark = pytest.mark.django_db
 Refused = TypeVar("Refused", bound=DurableAgentsError)
 SERVICES = ["pause", "resume", "cancel", "retry", "happened", "did_not", "fail"]
 
@@ -92,9 +91,7 @@ def situations(stage: Stage, tools: Toolbox) -> Situations:
 
 
 @pytest.mark.parametrize(("service", "situation"), LEGAL)
-def test_an_act_that_is_legal_moves_the_run_and_leaves_one_record(
-    situations: Situations, stage: Stage, service: str, situation: str
-) -> None:
+def test_legal_act_leaves_one_record(situations: Situations, stage: Stage, service: str, situation: str) -> None:
     run = situations.make(situation)
     state, written = LEGAL[service, situation]
     before, count = head(run), len(overrides(run))
@@ -299,9 +296,7 @@ def test_a_cancel_discloses_what_upstream_still_owes(situations: Situations) -> 
 
 
 @pytest.mark.parametrize("owned", [False, True])
-def test_a_run_whose_journal_can_not_be_read_can_still_be_ended(
-    situations: Situations, stage: Stage, owned: bool
-) -> None:
+def test_unreadable_run_can_be_ended(situations: Situations, stage: Stage, owned: bool) -> None:
     run = situations.make("asleep")
     if owned:
         act("pause", run)

@@ -18,8 +18,6 @@ from tests.integration.runs.test_late import comes_back
 from tests.integration.runs.test_steering import check_form
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def both(tools: Toolbox) -> Any:
     """Waits for a signal and for a timer at once, then sends."""

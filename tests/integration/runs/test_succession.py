@@ -28,7 +28,6 @@ from tests.integration.runs.stage import Stage, at_once, events, fresh, head, ki
 from tests.integration.runs.test_children import everything
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 SENT = 60
 
 
@@ -73,9 +72,7 @@ def test_a_renewed_run_and_its_heir_are_one_commit(stage: Stage, tools: Toolbox,
 
 
 @pytest.mark.parametrize("how", ["before", "after"])
-def test_a_worker_that_dies_around_the_commit_leaves_one_run_that_goes_on(
-    stage: Stage, tools: Toolbox, outside: Outside, how: str
-) -> None:
+def test_death_around_the_commit_leaves_one_run(stage: Stage, tools: Toolbox, outside: Outside, how: str) -> None:
     from runs.journal.postgres import PgJournal
     from tests.world import Killed
 
@@ -283,9 +280,7 @@ def test_a_worker_that_has_lost_its_run_makes_no_heir(stage: Stage, tools: Toolb
     assert heirs(run) == []
 
 
-def test_a_signal_follows_a_run_that_goes_on_between_look_and_lock(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_signal_follows_a_concurrent_renewal(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stage.start(counting(tools, 2))
     look, renewals = succession.newest, [stage.drive]
 

@@ -22,9 +22,6 @@ from tests.integration.runs.test_children import children, everything, parent_of
 from tests.integration.runs.test_succession import counting, heirs, whole
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Notes, Toolbox, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
-
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
@@ -53,9 +50,7 @@ def test_the_key_never_falls_free_between_them(stage: Stage, tools: Toolbox) -> 
     whole(run), whole(queued)
 
 
-def test_debounce_does_not_take_the_place_of_one_that_has_begun_before_it_was_renewed(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_debounce_does_not_replace_a_renewed_run(stage: Stage, tools: Toolbox) -> None:
     agent = counting(tools, 3)
     run = begin(agent)
     stage.drive()
@@ -66,9 +61,7 @@ def test_debounce_does_not_take_the_place_of_one_that_has_begun_before_it_was_re
     assert str(fresh(second).state) == "pending" and fresh(other).is_queued
 
 
-def test_replacing_one_that_is_renewed_in_that_moment_cancels_its_heir(
-    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replacing_a_renewed_run_cancels_heir(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = counting(tools, 3)
     run = begin(agent)
     looked = keys.living
@@ -207,9 +200,7 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
     assert any(says in one or ("is gone" in one and "goes on" in one) for one in found), found
 
 
-def test_an_heir_that_its_origin_knows_nothing_of_is_found_and_its_parent_does_not_believe_it(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_forged_heir_is_found_and_not_believed(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(counting(tools, 1))
     forged = stage.start(counting(tools, 1))
     everything(stage)

@@ -18,8 +18,6 @@ from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_rights import acting_as
 from tests.world import SHOP, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 def said(run: Run) -> list[str]:
     return verify(run.pk, using=[SeenBy]).problems

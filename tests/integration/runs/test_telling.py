@@ -17,8 +17,6 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, fresh
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 def lines(run: Run) -> list[str]:
     return [line.text for line in LogLine.objects.filter(run_id=run.id).order_by("id")]

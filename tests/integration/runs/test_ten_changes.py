@@ -21,7 +21,6 @@ from tests.integration.runs.stage import Stage, events, fresh, output, problems
 from tests.tiers import many
 from tests.world import SHOP
 
-pytestmark = pytest.mark.django_db
 PAGE = Path(__file__).parents[3] / "docs" / "versions.md"
 EACH = many(10, 2)  # of each change, beside a bumped version and in development: the page's two hundred in all
 RUNS = 20 * EACH

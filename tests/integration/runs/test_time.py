@@ -17,7 +17,6 @@ from tests.integration.runs.stage import Stage, kinds, now, problems, waiting
 from tests.tiers import many
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 MANY, DUE = many(100_000, 20_000), 50
 
 
@@ -82,9 +81,7 @@ def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
 
 
-def test_an_outage_of_hours_costs_a_handful_of_events_an_hour_and_ends_in_one_effect(
-    stage: Stage, tools: Toolbox, outside: Outside
-) -> None:
+def test_long_outage_costs_few_events_and_one_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """Each round is one claim, one try and one timer, however the timers are passed; the database's clock rings
     them."""
     stage.retry = RetryPolicy(first=0, longest=0, in_place=-1)

@@ -23,7 +23,6 @@ from tests.integration.runs.test_time import rows_read
 from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
 # pg_stat_activity would show one transaction the same picture again and again.
 IS_WAITED_FOR = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
 
@@ -124,9 +123,7 @@ def test_a_sweep_by_one_is_a_sweep_for_all(stage: Stage) -> None:
     assert called is not None and called.sweep_age is not None and 0 <= called.sweep_age < 60
 
 
-def test_where_nothing_is_due_nobody_sweeps_but_to_show_that_he_would(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_sweeper_only_shows_that_it_lives(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(housekeeping, "PASS_SECONDS", 0.0)
     swept: list[int] = []
     plain = timers.sweep

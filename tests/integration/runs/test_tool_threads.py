@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
 from durableagents import Context, End, ReplayClass, ToolCall, tool
 from runs.engine.threads import THREADS_PER_TOOL
 from runs.models import Run
@@ -14,7 +12,6 @@ from tests.integration.runs.stage import Stage
 from tests.waiting import eventually
 from tests.world import Done, Item, Notes, agent_of
 
-pytestmark = pytest.mark.django_db
 HUNG, HEALTHY = 80, 10  # more runs hang than there were threads for all tools together
 
 

@@ -27,8 +27,6 @@ from tests.integration.runs.stage import Stage, events, facts, fresh, head, kind
 from tests.unit.engine.undoings import Reversible, failing, names
 from tests.world import OLGA, Done, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def tools(outside: Outside) -> Reversible:
@@ -60,9 +58,7 @@ def test_a_run_that_fails_undoes_what_it_did(stage: Stage, tools: Reversible, ou
     sound(run)
 
 
-def test_it_is_at_work_as_compensating_whoever_wakes_or_resumes_it(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_run_stays_compensating_after_wake_and_resume(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(failing(tools, [["book", "buy"]]))
     assert stage.settle(run) == "parked" and fresh(run).state == "waiting_human"
     sound(run)
@@ -79,18 +75,14 @@ def test_it_is_at_work_as_compensating_whoever_wakes_or_resumes_it(
     sound(run)
 
 
-def test_it_is_compensating_from_the_commit_on_that_begins_to_undo(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_first_undo_commit_makes_it_compensating(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(failing(tools, [["book"]]))
     stage.kill_at = [("CP1", "unbook")]
     assert stage.drive() == "killed" and fresh(run).state == "compensating"
     assert names(outside) == ["book"]
 
 
-def test_whoever_cancels_is_asked_only_where_there_is_something_to_undo(
-    stage: Stage, waits: Agent, outside: Outside
-) -> None:
+def test_cancel_asks_only_if_something_can_be_undone(stage: Stage, waits: Agent, outside: Outside) -> None:
     run = stage.start(waits)
     stage.settle(run)
     with pytest.raises(InvalidInput, match="say `undo` or `leave`") as refused:
@@ -125,9 +117,7 @@ def test_a_cancel_undoes_and_the_run_ends_as_cancelled(stage: Stage, waits: Agen
     sound(run)
 
 
-def test_a_run_whose_cancel_undoes_it_verifies_in_the_midst_of_it(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_cancelled_run_verifies_while_it_undoes(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.buy, {"name": "a", "amount": 1000})
         await ctx.signal("go")
@@ -249,9 +239,7 @@ def test_a_worker_that_dies_while_it_undoes_is_replaced(
     sound(run)
 
 
-def test_a_cancelled_run_that_only_waits_can_be_cancelled_again_with_its_effects_left(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_waiting_undo_can_be_cancelled_leaving_effects(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(failing(tools, [["book", "rent"]]))
     assert stage.settle(run) == "parked"
     lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="undo")
@@ -266,9 +254,7 @@ def test_a_cancelled_run_that_only_waits_can_be_cancelled_again_with_its_effects
 # --- families ----------------------------------------------------------------------------------------------------
 
 
-def test_a_child_that_fails_undoes_its_own_and_the_parent_its_own(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_failed_child_and_parent_undo_their_own(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "fail"))
     everything(stage)
     assert fresh(run).state == "failed" and names(outside) == ["post", "book", "unbook", "unpost"]
@@ -276,9 +262,7 @@ def test_a_child_that_fails_undoes_its_own_and_the_parent_its_own(
         sound(each)
 
 
-def test_a_child_at_work_is_cancelled_with_its_parent_and_undoes_its_own_first(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_cancelled_child_undoes_before_its_parent(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "wait"))
     everything(stage)
     assert [x.what for x in preview(run.id, run.graph_id).effects] == ["child", "undo"]
@@ -299,9 +283,7 @@ def test_who_leaves_the_parents_effects_leaves_the_childs(stage: Stage, tools: R
     assert Run.objects.get(parent=run.pk).state == "cancelled" and names(outside) == ["post", "book"]
 
 
-def test_what_a_run_did_before_it_was_renewed_is_put_to_a_person(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_effects_before_a_renewal_are_put_to_a_person(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> Renew:
         await ctx.call(tools.book, {"name": str(len(state.seen))})
         if state.seen:

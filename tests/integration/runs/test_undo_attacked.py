@@ -22,8 +22,6 @@ from tests.integration.runs.test_undo_families import until_reopened
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def tools(outside: Outside) -> Reversible:
@@ -48,9 +46,7 @@ def test_who_cancels_between_two_nodes_is_heard(stage: Stage, tools: Reversible,
     assert names(outside) == (["book", "unbook"] if how == "undo" else ["book"]), kinds(run)
 
 
-def test_who_leaves_the_effects_of_a_run_that_fails_just_then_is_heard(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_cancel_leaving_effects_beats_a_failure(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": "a"})
         in_thread(lambda: lifecycle.cancel(run.id, by=OLGA, justification="no more", effects="leave"))
@@ -91,9 +87,7 @@ def still_asked(stage: Stage, tools: Reversible) -> Run:
     return run
 
 
-def test_a_wait_for_budget_of_before_ends_nothing_half_undone(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_old_budget_wait_ends_nothing_half_undone(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = still_asked(stage, tools)
     assert str(fresh(run).state) == "paused" and [wait.kind for wait in waiting(run)] == ["budget"]
     lifecycle.resume(run.id, by=OLGA, justification="nobody need raise that")
@@ -122,9 +116,7 @@ def test_who_pauses_a_run_that_undoes_can_set_it_going_again(stage: Stage, tools
     assert str(fresh(run).state) == "cancelled" and names(outside)[-1] == "unbook" and problems(run) == []
 
 
-def test_nor_does_a_question_about_its_budget_that_stayed_open_hold_it(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_open_budget_question_holds_no_undo(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = still_asked(stage, tools)
     for _ in range(2):
         lifecycle.resume(run.id, by=OLGA, justification="looked at")
@@ -150,9 +142,7 @@ def test_nor_one_that_undoes_as_its_parent_does(stage: Stage, tools: Reversible,
     assert (str(fresh(child).state), str(fresh(run).state)) == ("cancelled", "failed")
 
 
-def test_a_run_that_stands_still_for_an_operator_undoes_and_ends(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_run_stopped_for_an_operator_can_be_undone(stage: Stage, tools: Reversible, outside: Outside) -> None:
     rounds: list[int] = []
 
     async def node(state: Notes, ctx: Context) -> None:
@@ -177,9 +167,7 @@ def test_a_run_that_stands_still_for_an_operator_undoes_and_ends(
     assert str(fresh(run).state) == "cancelled" and problems(run) == [], kinds(run)
 
 
-def test_a_run_that_another_of_its_key_replaces_is_undone_by_its_agents_rule(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_replaced_run_is_undone_by_its_agents_rule(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.signal("go")

@@ -12,7 +12,6 @@ from tests.integration.runs.test_forks import AGAIN, fork, say
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "as it should be"
 
 
@@ -41,9 +40,7 @@ def below(stage: Stage, tools: Reversible, outside: Outside) -> tuple[Run, Run]:
 
 
 @pytest.mark.parametrize("effects", ["undo", "leave"])
-def test_a_child_that_undoes_goes_on_beside_a_fork_of_its_parent_when_that_is_cancelled(
-    stage: Stage, below: tuple[Run, Run], outside: Outside, effects: str
-) -> None:
+def test_undoing_child_ignores_a_fork(stage: Stage, below: tuple[Run, Run], outside: Outside, effects: str) -> None:
     run, child = below
     lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects=effects)
     everything(stage)

@@ -34,8 +34,6 @@ from tests.integration.runs.stage import Stage, events, fresh, head, kinds, wait
 from tests.unit.engine.undoings import Reversible, back, names
 from tests.world import OLGA, Asked, Done, Notes, Outside, agent_of
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def tools(outside: Outside) -> Reversible:
@@ -58,9 +56,7 @@ def until_reopened(stage: Stage, run: Run) -> Run:
     raise AssertionError("it is never reopened")
 
 
-def test_a_child_that_ended_well_is_reopened_and_undone_in_its_place(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_completed_child_is_reopened_and_undone(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "ok"))
     everything(stage)
     child = child_of(run)
@@ -86,9 +82,7 @@ def test_what_the_childs_undo_used_is_debited_to_the_parent_once(stage: Stage, t
     all_sound()
 
 
-def test_whoever_cancels_is_shown_the_child_and_its_effects_go_too(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_cancel_shows_and_undoes_the_child_too(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "ok", fails=False))
     everything(stage)
     assert [(x.what, x.run) for x in preview(run.id, run.graph_id).effects] == [
@@ -148,9 +142,7 @@ def test_a_grandchild_is_undone_by_its_own_parents_undo(stage: Stage, tools: Rev
     all_sound()
 
 
-def test_an_undo_that_fails_in_the_child_asks_there_and_the_parent_waits(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_failed_undo_asks_in_the_child(stage: Stage, tools: Reversible, outside: Outside) -> None:
     outside.trouble("unbook", BusinessFailure("too late", code="late"))
     run = stage.start(family(tools, "ok"))
     everything(stage)
@@ -170,9 +162,7 @@ def test_an_undo_that_fails_in_the_child_asks_there_and_the_parent_waits(
 
 
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6", "CP8"])
-def test_a_worker_that_dies_in_the_childs_undo_is_replaced(
-    stage: Stage, tools: Reversible, outside: Outside, point: str
-) -> None:
+def test_death_in_the_childs_undo_is_survived(stage: Stage, tools: Reversible, outside: Outside, point: str) -> None:
     def became(args: Any, call: Any) -> Any:
         seen = [r for r in outside.requests if (r.slot, r.attempt) == (call.slot, call.attempt)]
         return Happened(Done(ref="unpost")) if seen else DidNotHappen()
@@ -247,9 +237,7 @@ def test_a_child_that_undoes_and_was_held_back_goes_on_when_its_parent_is_cancel
     all_sound()
 
 
-def test_a_child_that_undoes_stays_held_back_while_its_parent_that_undoes_too_is_paused(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_child_stays_paused_while_its_parent_is(stage: Stage, tools: Reversible, outside: Outside) -> None:
     run = stage.start(family(tools, "ok"))
     child = until_reopened(stage, run)
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
@@ -297,9 +285,7 @@ def tell_elsewhere() -> int:
         connection.close()
 
 
-def test_a_child_without_effects_that_has_one_after_the_plan_is_awaited_and_undone(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
+def test_childs_effect_after_the_plan_is_undone(stage: Stage, tools: Reversible, outside: Outside) -> None:
     async def work(state: Notes, ctx: Context) -> End:
         await ctx.signal("go")
         await ctx.call(tools.book, {"name": "late"})

@@ -15,8 +15,6 @@ from tests.integration.runs.stage import Stage, events, fresh, problems
 from tests.unit.engine.undoings import Reversible, failing, names
 from tests.world import OLGA, Outside
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def tools(outside: Outside) -> Reversible:

@@ -22,7 +22,6 @@ from tests.integration.runs.test_migrating import go, parked, sound
 from tests.integration.runs.test_other_code import announce
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 ONE = {"hold": "hold"}
 
 
@@ -260,9 +259,7 @@ def test_a_checkpoint_of_code_that_nobody_knows_is_not_guessed_at(stage: Stage) 
     assert stop.reason == "unknown_format" and "nobody knows with which number" in stop.payload["problem"]
 
 
-def test_in_production_somebody_looks_first_and_then_it_is_brought_up_once(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_production_upgrades_once_after_a_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     run = parked_by(stage, version("1.0.0"))
     own = again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
     monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"stage": "production"}))

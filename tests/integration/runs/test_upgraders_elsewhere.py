@@ -22,7 +22,6 @@ from tests.integration.runs.test_upgraders import ONE, UPGRADERS, again, broken,
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 WHY = "as it was planned"
 
 
@@ -73,9 +72,7 @@ def test_a_state_that_nobody_can_read_keeps_no_run_from_its_end(
     sound(run)
 
 
-def test_a_call_in_doubt_is_settled_before_the_end_of_a_run_that_nobody_can_go_on_from(
-    stage: Stage, tools: Toolbox
-) -> None:
+def test_unreadable_run_settles_its_call_in_doubt_first(stage: Stage, tools: Toolbox) -> None:
     def of(upgraders: Any) -> None:
         async def node(state: Notes, ctx: Context) -> End:
             await ctx.call(tools.fax, Item(name="a"))

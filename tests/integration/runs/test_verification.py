@@ -40,7 +40,6 @@ from tests.integration.runs.stories import (
 from tests.tiers import many
 from tests.world import Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 # Statements that drop a table's unique indexes, with the constraints that own them.
 DROPS = """
     SELECT CASE WHEN c.oid IS NULL THEN format('DROP INDEX %%s', i.indexrelid::regclass)
@@ -455,9 +454,7 @@ def test_the_command_says_that_all_holds(record: list[Run], capsys: pytest.Captu
     assert "\n8 run(s), " in said and said.endswith(" 0 problem(s)\n")
 
 
-def test_the_command_names_each_problem_in_a_line_and_ends_with_1(
-    record: list[Run], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_each_problem_and_fails(record: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     Wait.objects.filter(run=record[0], kind="approval").update(resolved_by="user:\nnobody")
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", str(record[0].id))

@@ -12,8 +12,6 @@ from tests.integration.runs.stage import Stage
 from tests.integration.runs.stories import answered, as_superuser
 from tests.world import Toolbox
 
-pytestmark = pytest.mark.django_db
-
 
 def test_who_started_a_run_is_known_by_two_records(stage: Stage, tools: Toolbox) -> None:
     """Four eyes rest on it: also changing both is found, since one of them has a code."""
@@ -37,9 +35,7 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     ("table", "more", "values"),
     [("ledger_actrecord", ", subject, queue", ", '', ''"), ("ledger_overriderecord", "", "")],
 )
-def test_an_act_put_under_the_id_that_is_no_runs_is_found(
-    stage: Stage, tools: Toolbox, table: str, more: str, values: str
-) -> None:
+def test_act_under_a_wrong_id_is_found(stage: Stage, tools: Toolbox, table: str, more: str, values: str) -> None:
     """It is in no list, having a run, and nothing else tells of that run."""
     sound = answered(stage, tools)
     with connection.cursor() as cursor:

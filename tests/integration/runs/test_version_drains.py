@@ -20,8 +20,6 @@ from tests.integration.runs.releasing import NAME, WHY, served, start, versions
 from tests.integration.runs.stage import Stage, fresh, problems
 from tests.world import OLGA, SHOP, Notes, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 async def waits(state: Notes, ctx: Context) -> Any:
     if state.seen:

@@ -25,8 +25,6 @@ from runs.services import lifecycle
 from tests.integration.runs.stage import Stage, events, fresh, kinds
 from tests.world import SHOP, Notes, Outside, Toolbox, agent_of, ends_with
 
-pytestmark = pytest.mark.django_db
-
 
 @pytest.fixture
 def production(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,9 +89,7 @@ def test_a_run_of_a_version_that_nobody_has_is_left_alone_until_somebody_has_it(
 # --- said so ---
 
 
-def test_a_ready_run_that_no_worker_has_the_version_of_says_so_everywhere(
-    stage: Stage, operator: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, caplog: pytest.LogCaptureFixture) -> None:
     here, elsewhere = agent_of(ends_with(1)), agent_of(ends_with(2), name="vendor-like", version="2.0.0")
     run, other = stage.start(elsewhere), stage.start(here)
     registry.remove(elsewhere.graph_id)
@@ -187,9 +183,7 @@ def stored_by_older_code(agent: Agent) -> None:
     )
 
 
-def test_an_upgrade_takes_over_the_fingerprints_of_unchanged_agents_once(
-    stage: Stage, production: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_upgrade_adopts_fingerprints_once(stage: Stage, production: None, caplog: pytest.LogCaptureFixture) -> None:
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
     with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
@@ -224,9 +218,7 @@ def test_an_upgrade_is_no_way_to_slip_changed_code_in(stage: Stage, production: 
         lifecycle.start(agent.graph_id, {}, by=SHOP)
 
 
-def test_a_version_whose_gate_was_dropped_is_quarantined(
-    stage: Stage, production: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropped_gate_is_quarantined(stage: Stage, production: None, caplog: pytest.LogCaptureFixture) -> None:
     gated = Toolbox(Outside())
     agent = agent_of(ends_with(1), tools=[gated.pay], name="gated")
     announce(stage)
@@ -237,9 +229,7 @@ def test_a_version_whose_gate_was_dropped_is_quarantined(
     assert "gated@1.0.0: pay: gate dropped; bump to 1.0.1 (" in caplog.records[-1].getMessage()
 
 
-def test_of_two_codes_that_the_scheme_before_took_for_one_the_first_process_wins(
-    stage: Stage, production: None, tmp_path: Any
-) -> None:
+def test_first_process_wins_where_the_old_scheme_saw_one(stage: Stage, production: None, tmp_path: Any) -> None:
     """It didn't see other modules. Whoever comes first after the upgrade is the version; the other is named."""
     from tests.integration.runs import desk
     from tests.integration.runs.stage import at_once

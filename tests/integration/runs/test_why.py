@@ -34,7 +34,6 @@ from tests.integration.runs.test_budgets import ordering
 from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
 OPERATOR = Reader(replace(OLGA, person=1), frozenset({"operator"}))
 STEERED = ["pause", "resume", "cancel", "retry", "reconcile", "budget", "priority"]
 
@@ -240,9 +239,7 @@ def undone() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", thinned([*ALL, *MORE], 3))
-def test_what_may_be_done_can_be_done_and_what_may_not_is_refused_in_these_words(
-    lives: Lives, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_offered_acts_work_and_others_are_refused(lives: Lives, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     owner = person("shop", "integrator")
     monkeypatch.setattr(stages, "SHOP", replace(SHOP, person=owner.pk))
     people = {

@@ -342,9 +342,7 @@ DONE = {"kind": "CallbackArrivedLate", "slot": "0.1/2", "fact": "late", "data": 
 
 
 @each_case(("told", "is_found"), [((NOT_DONE, DONE), True), ((DONE, NOT_DONE), False), ((DONE,), True)])
-def test_an_attempt_that_a_witness_should_have_held_up_is_found(
-    told: tuple[dict[str, Any], ...], is_found: bool
-) -> None:
+def test_attempt_despite_a_late_result_is_found(told: tuple[dict[str, Any], ...], is_found: bool) -> None:
     facts = copy.deepcopy(good())
     for event, said in zip(facts.events[2:4], told, strict=False):
         event.update(said)

@@ -66,9 +66,7 @@ def test_what_begins_under_a_halt_is_found(event: Event, stretch: Stretch, is_fo
         (timer(12, 15, wait="pool"), [TAG], False),  # the calendar ends it
     ],
 )
-def test_what_ran_out_while_it_stood_still_is_found(
-    events: list[Event], stretches: list[Stretch], is_found: bool
-) -> None:
+def test_timeout_under_a_halt_is_found(events: list[Event], stretches: list[Stretch], is_found: bool) -> None:
     assert len(list(judge_halted(events, stretches))) == is_found
 
 
@@ -114,9 +112,7 @@ WELL = Shared([{"id": 1, "resource": "tokens_out"}, {"id": 2, "resource": "tool_
         ),
     ],
 )
-def test_a_share_that_was_not_taken_once_is_found(
-    changed: dict[str, Any], journal: list[Event], kinds: list[str]
-) -> None:
+def test_wrongly_drawn_share_is_found(changed: dict[str, Any], journal: list[Event], kinds: list[str]) -> None:
     found = judge_shared(replace(WELL, **changed), {"r": journal}, frozenset({"r"}))
     assert sorted({finding.kind for finding in found}) == kinds
 
@@ -160,9 +156,7 @@ def test_a_run_that_begins_out_of_turn_or_never_is_found(runs: list[dict[str, An
         ([], [run(1)], ["lost", "duplicate"]),
     ],
 )
-def test_a_schedule_that_starts_none_or_two_is_found(
-    last: list[Any], runs: list[dict[str, Any]], kinds: list[str]
-) -> None:
+def test_wrong_schedule_count_is_found(last: list[Any], runs: list[dict[str, Any]], kinds: list[str]) -> None:
     assert [found.kind for found in judge_schedule({"id": "s", "last": last}, runs)] == kinds
 
 
@@ -193,9 +187,7 @@ def moved_twice(*begun: Event, how: str = "unbegun") -> Facts:
         (moved_twice(), lambda f: f.events.pop(), True),
     ],
 )
-def test_a_move_that_the_row_or_the_journal_denies_is_found(
-    facts: Facts, spoil: Callable[[Facts], Any] | None, is_found: bool
-) -> None:
+def test_denied_move_is_found(facts: Facts, spoil: Callable[[Facts], Any] | None, is_found: bool) -> None:
     if spoil is not None:
         spoil(facts)
     kinds = {finding.kind for finding in judge_moved(facts, ("crash-test@1.0.0", 2))}

@@ -69,9 +69,7 @@ def bodies(outside: Outside) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["pay", "wire", "read_file"])
 @pytest.mark.parametrize("has_code", [True, False])
-async def test_what_leaves_is_what_a_person_made_of_it_and_the_node_is_told(
-    tools: Toolbox, outside: Outside, name: str, has_code: bool
-) -> None:
+async def test_amended_call_is_what_leaves(tools: Toolbox, outside: Outside, name: str, has_code: bool) -> None:
     pay = changeable(tools, name)
     story = Story(paying(pay))
     assert await story.drive() == "parked"
@@ -89,9 +87,7 @@ async def test_what_leaves_is_what_a_person_made_of_it_and_the_node_is_told(
 
 @pytest.mark.parametrize("name", ["pay", "wire"])
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
-async def test_wherever_the_worker_dies_exactly_that_is_sent_once(
-    tools: Toolbox, outside: Outside, name: str, point: str
-) -> None:
+async def test_amended_call_is_sent_once_after_deaths(tools: Toolbox, outside: Outside, name: str, point: str) -> None:
     pay = changeable(tools, name)
     story = Story(paying(pay))
     await story.drive()
@@ -119,9 +115,7 @@ async def test_a_change_that_waits_for_somebody_else_sends_nothing(tools: Toolbo
     assert outside.requests == []
 
 
-async def test_it_is_changed_again_and_the_node_learns_the_way_from_first_to_last(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_second_amendment_shows_first_and_last(tools: Toolbox, outside: Outside) -> None:
     pay = changeable(tools)
     story = Story(paying(pay))
     await story.drive()
@@ -144,9 +138,7 @@ class Even(Item):
         return amount
 
 
-async def test_what_does_not_fit_the_tool_comes_back_as_a_new_question_and_never_leaves(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_invalid_amendment_is_asked_again(tools: Toolbox, outside: Outside) -> None:
     """The web process had no code of the agent's, and the schema can't say it."""
     pay = replace(changeable(tools), input=Even)
     story = Story(paying(pay))
@@ -161,9 +153,7 @@ async def test_what_does_not_fit_the_tool_comes_back_as_a_new_question_and_never
     assert await story.settle() == "completed" and bodies(outside) == [{"name": "po", "amount": 4000}]
 
 
-async def test_a_change_that_did_not_fit_is_taken_back_and_what_was_asked_can_be_approved(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_invalid_amendment_can_be_taken_back(tools: Toolbox, outside: Outside) -> None:
     pay = replace(changeable(tools), input=Even)
     story = Story(paying(pay))
     await story.drive()
@@ -174,9 +164,7 @@ async def test_a_change_that_did_not_fit_is_taken_back_and_what_was_asked_can_be
     assert story.output[2] is None
 
 
-async def test_a_yes_given_without_knowing_the_amount_is_asked_for_again_with_it(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_approval_without_the_amount_is_asked_again(tools: Toolbox, outside: Outside) -> None:
     pay = changeable(tools, amount="amount USD")
     story = Story(paying(pay))
     await story.drive()
@@ -227,9 +215,7 @@ async def test_grant_does_not_cover_arguments_that_a_person_changed_since(tools:
     assert await story.settle() == "completed" and bodies(outside) == [{"name": "po", "amount": 500}]
 
 
-async def test_grant_taken_from_a_changed_call_does_not_cover_what_was_asked_first(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_grant_of_an_amended_call_excludes_the_original(tools: Toolbox, outside: Outside) -> None:
     """Finance approved 4000 in place of 84000, and that call was denied. A forged grant names its slot."""
     pay = changeable(tools)
 

@@ -219,9 +219,7 @@ async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Out
 # --- trying a failed run again ---
 
 
-async def test_a_retry_reopens_the_last_failure_of_each_branch_and_nothing_before(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_retry_reopens_the_last_failure_of_each_branch(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("hooked", BusinessFailure("no", code="gone on from"))
     outside.trouble("order", BusinessFailure("no", code="one"))
     outside.trouble("look", BusinessFailure("no", code="two"))
@@ -262,9 +260,7 @@ async def test_a_failure_before_a_gather_with_an_effect_is_past(tools: Toolbox, 
     assert story.events(e.RunRetried)[-1].reopened == []
 
 
-async def test_what_a_branch_read_is_kept_when_another_branch_is_refused_its_write(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_branch_keeps_its_reads_when_another_is_refused(tools: Toolbox, outside: Outside) -> None:
     """A write carries the values that every branch has read so far. A refused one gives them back: a call made of one
     is in flight."""
     in_flight, refused = asyncio.Event(), asyncio.Event()

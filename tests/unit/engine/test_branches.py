@@ -86,9 +86,7 @@ async def test_places_are_fixed_whoever_is_faster(tools: Toolbox, outside: Outsi
     ]
 
 
-async def test_results_come_in_the_branches_order_and_a_replay_gives_them_again(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_results_keep_the_order_of_branches_on_replay(tools: Toolbox, outside: Outside) -> None:
     async def body(ctx: Context) -> Any:
         got = await ctx.gather(*(ctx.call(tools.order, Item(name=str(i))) for i in range(5)), ctx.random())
         await ctx.sleep(5)
@@ -216,9 +214,7 @@ async def test_a_call_belongs_to_the_branch_that_awaits_it(tools: Toolbox) -> No
 # --- waiting ---
 
 
-async def test_a_run_parks_on_all_that_its_branches_wait_for_and_any_of_it_wakes_it(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_any_wait_of_its_branches_wakes_a_run(tools: Toolbox, outside: Outside) -> None:
     async def paying(ctx: Context) -> str:
         paid = await ctx.call(tools.pay, Item(name="p", amount=5000))
         return str(paid.ref)
@@ -267,9 +263,7 @@ async def test_a_branch_that_swallows_its_unwinding_still_waits(tools: Toolbox) 
     assert len(story.events(e.RunParked)) == 1
 
 
-async def test_what_was_resolved_while_another_branch_worked_is_seen_before_parking(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_wait_resolved_by_then_prevents_parking(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", lambda call: ring(story), when="after")
 
     async def body(ctx: Context) -> Any:
@@ -299,9 +293,7 @@ async def test_a_denied_gate_in_one_branch_waits_for_the_others(tools: Toolbox) 
 
 
 @pytest.mark.parametrize(("then", "now"), [(2, 3), (3, 2), (2, 0)])
-async def test_another_number_of_branches_is_another_node(
-    tools: Toolbox, outside: Outside, then: int, now: int
-) -> None:
+async def test_changed_branch_count_is_found(tools: Toolbox, outside: Outside, then: int, now: int) -> None:
     size = {"of": then}
 
     async def body(ctx: Context) -> Any:

@@ -74,9 +74,7 @@ def ordering(name: str) -> ToolCallPart:
 
 @pytest.mark.parametrize("name", ["look", "order", "mail", "hooked", "fax"])
 @pytest.mark.parametrize("resource", ["tool_calls", "steps"])
-async def test_what_would_break_a_cap_is_not_sent_until_somebody_raises_it(
-    tools: Toolbox, outside: Outside, name: str, resource: str
-) -> None:
+async def test_call_beyond_a_cap_waits_for_a_raise(tools: Toolbox, outside: Outside, name: str, resource: str) -> None:
     story = Story(calling(tools, name, name, name), caps=Caps(**{resource: 2}))
     assert await story.drive() == "paused" and story.run.state == "paused"
     assert len(outside.requests) == 2
@@ -198,9 +196,7 @@ async def test_a_request_whose_answer_was_lost_stands_on_record_with_its_estimat
 
 @pytest.mark.parametrize("nth", range(1, 16))
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_wherever_a_worker_dies_nothing_is_debited_twice_or_forgotten(
-    tools: Toolbox, outside: Outside, nth: int, when: Any
-) -> None:
+async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, nth: int, when: Any) -> None:
     class Dies(MortalJournal):
         schedule = [Death(nth, when)]
 

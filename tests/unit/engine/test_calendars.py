@@ -171,9 +171,7 @@ def test_what_is_counted_forth_is_counted_back(calendar: Calendar, start: dateti
 
 @settings(max_examples=many(100, 40))
 @given(calendars, moments, spans, spans)
-def test_two_spans_one_after_the_other_are_one(
-    calendar: Calendar, start: datetime, one: timedelta, two: timedelta
-) -> None:
+def test_spans_add_up(calendar: Calendar, start: datetime, one: timedelta, two: timedelta) -> None:
     assert calendar.after(calendar.after(start, one), two) == calendar.after(start, one + two)
     later = start + two
     assert calendar.after(start, one) <= calendar.after(later, one), "who asks later is not answered before"
@@ -239,9 +237,7 @@ odd = st.sampled_from(ODD).flatmap(lambda zone: st.tuples(st.just(zone), st.samp
 
 @settings(max_examples=many(60, 30))
 @given(odd, st.sampled_from([ALWAYS, NIGHTS]) | weeks, st.booleans())
-def test_time_around_a_change_of_the_clocks_is_what_a_clock_shows(
-    of: tuple[str, datetime], week: Week, is_free: bool
-) -> None:
+def test_clock_changes_keep_wall_time(of: tuple[str, datetime], week: Week, is_free: bool) -> None:
     zone, turn = of
     begins, minutes = turn - timedelta(hours=30), 60 * 60
     free = frozenset({turn.astimezone(ZoneInfo(zone)).date()} if is_free else ())

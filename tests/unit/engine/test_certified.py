@@ -60,9 +60,7 @@ def one_call(tools: Toolbox, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("standing", [*OPEN, *BAD])
-async def test_where_it_is_refused_nothing_is_sent_and_an_operator_reads_why(
-    tools: Toolbox, outside: Outside, standing: Standing
-) -> None:
+async def test_uncertified_tool_stops_for_an_operator(tools: Toolbox, outside: Outside, standing: Standing) -> None:
     story = Certified(one_call(tools, "order"), known=Known("refuse", standing))
     assert await story.settle() == "operator"
     (stop,) = story.events(e.OperatorNeeded)
@@ -208,9 +206,7 @@ async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
     assert "seen to say" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
 
 
-async def test_an_unsafe_call_whose_answer_is_lost_is_not_sent_again_on_its_word(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_distrusted_denial_sends_no_unsafe_call_again(tools: Toolbox, outside: Outside) -> None:
     outside.hook = lambda args, call: DidNotHappen()
     outside.trouble("hooked_mail", TransportError("cut"), when="after")
     story = Certified(one_call(tools, "hooked_mail"), retry=IN_PLACE, known=Known("allow", DENIERS[2]))
@@ -218,9 +214,7 @@ async def test_an_unsafe_call_whose_answer_is_lost_is_not_sent_again_on_its_word
 
 
 @pytest.mark.parametrize(("standing", "how"), [(NOT_PROBED, "cancelled"), (DENIERS[0], "parked")])
-async def test_a_cancelled_run_does_not_end_on_its_word(
-    tools: Toolbox, outside: Outside, standing: Standing, how: str
-) -> None:
+async def test_distrusted_denial_ends_no_run(tools: Toolbox, outside: Outside, standing: Standing, how: str) -> None:
     outside.hook = lambda args, call: DidNotHappen()
     story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=Known("allow", standing))
     assert await story.drive() == "killed"

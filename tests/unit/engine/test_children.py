@@ -144,9 +144,7 @@ async def test_many_children_give_their_results_in_order(helper: Agent) -> None:
 
 
 @pytest.mark.parametrize(("asked", "own", "given"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (90, None, 90)])
-async def test_a_child_takes_its_agents_own_time(
-    asked: int | None, own: int | None, given: int, tools: Toolbox
-) -> None:
+async def test_child_has_its_agents_time_limit(asked: int | None, own: int | None, given: int, tools: Toolbox) -> None:
     slow = agent_of(ends_with({"ref": "x"}), name="slow", output=Done, budget=Budget(wall_seconds=own))
     story = Story(parent_of((slow, {}), budget=Budget(wall_seconds=asked) if asked else None))
     assert await story.drive() == "parked"

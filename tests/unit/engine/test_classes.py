@@ -81,9 +81,7 @@ async def test_a_death_around_a_call_is_answered_by_its_class(
 
 
 @pytest.mark.parametrize("deaths", [1, 2, 5])
-async def test_a_keyed_call_that_kills_worker_after_worker_is_one_effect(
-    tools: Toolbox, outside: Outside, deaths: int
-) -> None:
+async def test_many_deaths_leave_one_keyed_effect(tools: Toolbox, outside: Outside, deaths: int) -> None:
     outside.trouble("order", *[Killed() for _ in range(deaths)], when="after")
     story = Story(one_call(tools, "order"))
     assert await story.settle() == "completed"
@@ -130,9 +128,7 @@ NO_ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", NO_ANSWERS)
-async def test_a_hook_that_gives_no_usable_answer_leaves_it_to_the_class(
-    tools: Toolbox, outside: Outside, answer: str
-) -> None:
+async def test_unusable_hook_answer_falls_back_on_the_class(tools: Toolbox, outside: Outside, answer: str) -> None:
     outside.hook = NO_ANSWERS[answer]
     keyed = Story(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")])
     assert await keyed.settle() == "completed"
@@ -174,9 +170,7 @@ async def test_a_lost_answer_that_nobody_knows_of_is_a_persons(tools: Toolbox, o
     assert "cut" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
 
 
-async def test_while_it_may_still_be_on_its_way_nobody_can_say_that_it_did_not_happen(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_denial_is_refused_while_a_call_may_be_under_way(tools: Toolbox, outside: Outside) -> None:
     """A function that blocks is left behind in its thread when its time is up, and may send yet."""
     asked = []
 

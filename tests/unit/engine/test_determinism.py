@@ -41,9 +41,7 @@ async def test_a_replay_sends_nothing_twice_and_sees_the_same(tools: Toolbox, ou
     assert story.facts() == ["pending", "committed"] * 2
 
 
-async def test_what_operators_do_in_between_changes_nothing_that_a_replay_sees(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_operators_acts_change_no_replay(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         first = await ctx.call(tools.order, Item(name="a"))
         drawn = await ctx.random()
@@ -103,9 +101,7 @@ BESIDE = [pair for pair in itertools.permutations(KINDS, 2) if abs(KINDS.index(p
 
 
 @pytest.mark.parametrize(("recorded", "now"), mostly_long(itertools.permutations(KINDS, 2), BESIDE))
-async def test_another_call_in_a_recorded_place_sends_nothing_and_shows_both(
-    tools: Toolbox, outside: Outside, recorded: str, now: str
-) -> None:
+async def test_changed_call_is_shown_and_not_sent(tools: Toolbox, outside: Outside, recorded: str, now: str) -> None:
     does = {"first": recorded}
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -168,9 +164,7 @@ async def test_both_calls_are_shown_with_their_arguments(tools: Toolbox, outside
     assert found["now"]["arguments"] == {"name": "now", "amount": 5000}
 
 
-async def test_a_recorded_call_in_doubt_that_the_replay_leaves_out_is_not_forgotten(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_replay_does_not_skip_a_call_in_doubt(tools: Toolbox, outside: Outside) -> None:
     does = {"mail": True}
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -207,9 +207,7 @@ def not_a_list(args: Any) -> Any:
 
 
 @pytest.mark.parametrize(("made", "told"), [(failing, "no template"), (not_a_list, "give a list of Document")])
-async def test_a_gate_that_can_not_make_its_documents_asks_nobody(
-    tools: Toolbox, outside: Outside, made: Any, told: str
-) -> None:
+async def test_broken_document_maker_asks_nobody(tools: Toolbox, outside: Outside, made: Any, told: str) -> None:
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, documents=made))
 

@@ -53,9 +53,7 @@ def calling(tools: Toolbox, name: str) -> Callable[..., object]:
 
 
 @pytest.mark.parametrize("name", ["mail", "order", "look", "fax"])
-async def test_between_intent_and_call_nothing_leaves_and_the_journal_says_so(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_fenced_worker_sends_nothing_after_its_intent(tools: Toolbox, outside: Outside, name: str) -> None:
     story = Fenced(agent_of(calling(tools, name), tools=tools.all()), retry=IN_PLACE, lost_at=("CP2", name))
     before = 0 if name == "look" else 1
     story.on_fenced = lambda: None if len(outside.seen()) == before else pytest.fail("it was sent")
@@ -87,9 +85,7 @@ async def test_a_fenced_worker_still_hears_a_stop(tools: Toolbox) -> None:
     assert story.events(e.ToolInvoked) == []
 
 
-async def test_a_place_that_is_lost_while_an_intent_waits_for_its_turn_to_write_holds_it_up(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_fence_holds_up_an_intent_waiting_to_be_written(tools: Toolbox, outside: Outside) -> None:
     writing = asyncio.Event()
 
     class Slow(MemoryJournal):

@@ -240,9 +240,7 @@ DECLARED = {
 
 
 @each_case("declared", DECLARED)
-def test_whatever_declares_something_counts_alike_whether_its_module_is_loaded_yet_or_not(
-    load: Load, declared: str
-) -> None:
+def test_declarations_count_alike_before_and_after_their_module_is_loaded(load: Load, declared: str) -> None:
     parts = (
         "from durableagents import Agent\n\nfrom .shapes import Order\n\n"
         "other = Agent('other', '1.0.0', input=Order, state=Order)\n\n\n"

@@ -100,9 +100,7 @@ def sent(outside: Outside) -> list[str]:
     return [json.loads(r.body)["name"] for r in outside.seen("order")]
 
 
-async def test_it_begins_at_the_visit_with_its_state_and_asks_before_the_first_effect(
-    done: Story, outside: Outside
-) -> None:
+async def test_fork_begins_at_its_visit_and_asks_before_an_effect(done: Story, outside: Outside) -> None:
     fork = fork_of(done, 2)
     assert await fork.drive() == "parked"
     assert sent(outside) == ["a", "b"] and len(outside.seen("look")) == 1, "the visit before is not done again"
@@ -149,9 +147,7 @@ async def test_no_is_a_refusal_to_the_node(done: Story, outside: Outside) -> Non
     assert await fork.drive() == "failed" and sent(outside) == ["a", "b"], "a retry doesn't turn a no into a yes"
 
 
-async def test_another_amount_is_still_a_second_order_and_no_record_stands_for_it(
-    done: Story, outside: Outside
-) -> None:
+async def test_record_does_not_stand_for_another_amount(done: Story, outside: Outside) -> None:
     fork = fork_of(done, 2, state={"seen": ["x", "y", "z"], "asked": {"text": "", "amount": 0}})
     await fork.drive()
     detail = fork.one_waiting("input")[1].spec.detail
@@ -267,9 +263,7 @@ def found(verdict: str, by: str = "hook") -> e.Event:
     ],
     ids=["never left", "again", "found by a hook", "found by a person", "nobody can tell", "given up", "asked", "not"],
 )
-def test_a_try_that_did_not_leave_says_nothing_of_the_next_one(
-    tools: Toolbox, since: list[e.Event], outcomes: list[str]
-) -> None:
+def test_unsent_try_says_nothing_of_the_next(tools: Toolbox, since: list[e.Event], outcomes: list[str]) -> None:
     intent = e.ToolInvoked(
         slot="0.1/1",
         attempt=0,
@@ -450,9 +444,7 @@ async def test_a_run_that_was_started_is_an_effect(tools: Toolbox) -> None:
     assert len(fork.run.children) == 1 and fork.run.children.keys() != {child}
 
 
-async def test_the_last_room_under_a_cap_goes_to_one_of_those_that_were_allowed_at_once(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_last_room_under_a_cap_goes_to_one_allowed_call(tools: Toolbox, outside: Outside) -> None:
     """The first of them has its room, and still waits to put its call on record while the other is looked at."""
 
     async def read(state: Notes, ctx: Context) -> str:

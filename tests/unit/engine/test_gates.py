@@ -34,9 +34,7 @@ def asked(story: Story) -> Any:
 
 
 @pytest.mark.parametrize("name", ["pay", "wire", "read_file"])
-async def test_nothing_is_sent_before_the_yes_and_exactly_that_after_it(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_gated_call_is_sent_after_its_approval_only(tools: Toolbox, outside: Outside, name: str) -> None:
     story = Story(paying(tools, name), {"amount": DEAR})
     assert await story.drive() == "parked"
     assert outside.requests == [] and story.run.entries == [] and story.run.state == "waiting_human"
@@ -93,9 +91,7 @@ async def test_approve_x_execute_y_is_refused_when_the_node_changes_its_mind(too
     assert outside.requests == [] and story.run.entries == []
 
 
-async def test_approve_x_execute_y_is_refused_when_the_recorded_plan_was_changed(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_altered_plan_is_not_executed(tools: Toolbox, outside: Outside) -> None:
     story = Story(paying(tools), {"amount": DEAR})
     await story.drive()
     story.decide()

@@ -35,9 +35,7 @@ async def rejected(tools: Toolbox, outside: Outside, name: str = "order", **more
     return story
 
 
-async def test_it_is_unknown_and_a_person_is_told_that_a_duplicate_is_suspected(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_rejected_key_asks_about_a_suspected_duplicate(tools: Toolbox, outside: Outside) -> None:
     story = await rejected(tools, outside)
     (unknown,) = story.events(e.ToolOutcomeUnknown)
     assert unknown.is_sender_done
@@ -54,9 +52,7 @@ async def test_it_is_unknown_and_a_person_is_told_that_a_duplicate_is_suspected(
 
 
 @pytest.mark.parametrize("point", ["CP2", "CP4", "CP8"])
-async def test_whoever_dies_meanwhile_nothing_is_sent_under_another_key_before_a_person_says_so(
-    tools: Toolbox, outside: Outside, point: str
-) -> None:
+async def test_new_key_needs_a_persons_word_after_any_death(tools: Toolbox, outside: Outside, point: str) -> None:
     outside.trouble("order", REJECTED, *[REJECTED] * 3)
     story = Story(one_call(tools, "order"), retry=AT_ONCE, kill_at=[(point, "" if point == "CP8" else "order")])
     assert await story.settle() == "parked"

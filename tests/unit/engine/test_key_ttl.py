@@ -140,9 +140,7 @@ class SlowToLookUp(MemoryJournal):
 
 
 @pytest.mark.parametrize("journal", [SlowToAnnounce, SlowToLookUp])
-async def test_an_outage_between_the_check_and_the_repeat_does_not_send_under_a_dead_key(
-    outside: Outside, journal: type[MemoryJournal]
-) -> None:
+async def test_key_that_expires_during_an_outage_is_not_used(outside: Outside, journal: type[MemoryJournal]) -> None:
     story = story_of(forgetful(outside), retry=RetryPolicy(first=0.0, longest=0.0, in_place=60.0), journal=journal)
     outside.trouble("order", *[TransportError("no answer")] * 2, when="after")
     assert await story.drive() == "parked"

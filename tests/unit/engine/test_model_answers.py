@@ -186,9 +186,7 @@ async def test_what_watchers_hear_is_the_answer_and_a_text_is_asked_for_without_
         assert bool(asked.get("stream")) is is_watched and not {"tools", "tool_choice"} & set(asked)
 
 
-async def test_a_provider_that_was_never_reached_costs_nothing(
-    monkeypatch: pytest.MonkeyPatch, provider: Provider
-) -> None:
+async def test_unreached_provider_costs_nothing(monkeypatch: pytest.MonkeyPatch, provider: Provider) -> None:
     provider.close()
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://no-such-host.invalid")
     for model, is_watched in product((OPENAI, ANTHROPIC), (False, True)):
@@ -291,7 +289,7 @@ async def test_a_text_with_half_a_pair_is_an_answer_with_a_replacement(provider:
         assert end_of(await settled(thinking(kind, [model]), is_watched)) == "a \ufffd b"
 
 
-async def test_a_model_that_never_gives_a_valid_answer_fails_the_run_and_a_retry_asks_it_again(
+async def test_invalid_answers_fail_the_run_and_a_retry_asks_again(
     provider: Provider,
 ) -> None:
     """The calls that were made before stay made."""

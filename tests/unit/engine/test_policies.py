@@ -57,9 +57,7 @@ async def test_without_policies_nothing_is_written_of_them(tools: Toolbox, name:
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "look"])
-async def test_what_is_let_pass_is_on_record_with_rule_and_version_and_costs_no_commit(
-    tools: Toolbox, name: str
-) -> None:
+async def test_allowed_call_records_its_rule_without_a_commit(tools: Toolbox, name: str) -> None:
     plain = Story(ordering(tools, name))
     await plain.settle()
     story = Story(ordering(tools, name))
@@ -78,9 +76,7 @@ async def test_a_policy_that_matches_nothing_is_on_record_too(tools: Toolbox) ->
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "look"])
-async def test_a_policy_that_requires_a_yes_puts_the_call_to_its_queue(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_policy_puts_the_call_to_its_queue(tools: Toolbox, outside: Outside, name: str) -> None:
     story = Story(ordering(tools, name))
     with_policies(story, [rule(queue="legal")])
     assert await story.drive() == "parked" and outside.requests == []
@@ -97,9 +93,7 @@ async def test_a_policy_that_requires_a_yes_puts_the_call_to_its_queue(
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "look", "pay"])
-async def test_a_denied_call_never_leaves_and_the_node_gets_a_definite_no_at_each_replay(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_denied_call_never_leaves_on_any_replay(tools: Toolbox, outside: Outside, name: str) -> None:
     story = Story(ordering(tools, name), kill_at=[("CP8", "")])
     known = with_policies(story, [rule("deny", name="never", version=2)])
     assert await story.settle() == "completed"
@@ -163,9 +157,7 @@ async def test_a_gate_in_code_and_a_policy_are_both_asked_one_after_the_other(to
     ], "each is asked in view of the answers before"
 
 
-async def test_of_several_answers_only_that_which_lay_too_long_is_said_to_have_expired(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_only_the_expired_answer_is_named_as_expired(tools: Toolbox, outside: Outside) -> None:
     story = Story(paying(tools), {"amount": DEAR}, kill_at=[("CP1", "pay")])
     with_policies(story, [rule(queue="legal")])
     for _ in range(2):
@@ -184,9 +176,7 @@ async def test_of_several_answers_only_that_which_lay_too_long_is_said_to_have_e
     assert await story.settle() == "completed" and len(outside.executed()) == 1
 
 
-async def test_a_policy_that_wants_more_shown_says_so_of_the_yes_that_there_is(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_stricter_proof_names_the_approval_that_lacks_it(tools: Toolbox, outside: Outside) -> None:
     story, known = await said_yes(tools)
     known.put(rule(proof=Proof(60, factor=True), version=2), is_known=False)
     assert await story.settle() == "parked" and outside.requests == []
@@ -223,9 +213,7 @@ async def test_one_yes_lets_one_call_through_whatever_dies(tools: Toolbox, outsi
 
 
 @pytest.mark.parametrize("name", ["order", "mail"])
-async def test_a_worker_that_does_not_know_the_policies_of_now_sends_nothing_by_those_of_before(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_outdated_policies_send_nothing(tools: Toolbox, outside: Outside, name: str) -> None:
     story = Story(ordering(tools, name))
     known = with_policies(story, [])
     known.put(rule("deny"), is_known=False)
@@ -241,9 +229,7 @@ async def test_a_looser_policy_counts_at_once_as_well(tools: Toolbox, outside: O
     assert applied(story) == []
 
 
-async def test_a_policy_made_stricter_after_the_yes_asks_again_before_the_call_leaves(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_stricter_policy_asks_again_after_an_approval(tools: Toolbox, outside: Outside) -> None:
     story, known = await said_yes(tools)
     known.put(rule(queue="legal", version=2), is_known=False)
     assert await story.settle() == "parked" and asked(story).queue == "legal" and outside.requests == []
@@ -256,18 +242,14 @@ async def test_a_policy_made_stricter_after_the_yes_asks_again_before_the_call_l
     assert await story.settle() == "completed" and story.output[0] == "denied"
 
 
-async def test_a_new_version_that_asks_the_same_people_does_not_ask_them_twice(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_new_policy_version_asks_the_same_people_once(tools: Toolbox, outside: Outside) -> None:
     story, known = await said_yes(tools)
     known.put(rule(rule="in other words", version=2), is_known=False)
     assert await story.settle() == "completed" and len(story.events(e.ApprovalRequested)) == 1
 
 
 @pytest.mark.parametrize("stricter", [rule("deny"), rule(queue="legal")])
-async def test_a_call_that_may_have_happened_is_not_repeated_under_a_stricter_policy(
-    tools: Toolbox, outside: Outside, stricter: Any
-) -> None:
+async def test_stricter_policy_prevents_a_repeat(tools: Toolbox, outside: Outside, stricter: Any) -> None:
     story = Story(ordering(tools), kill_at=[("CP4", "order")])
     known = with_policies(story, [rule("allow")])
     assert await story.drive() == "killed" and len(outside.requests) == 1
@@ -321,9 +303,7 @@ async def test_a_try_in_place_under_other_policies_is_told_anew_and_goes_out(too
     assert len(story.events(e.ToolRedispatched)) == 2
 
 
-async def test_a_read_that_is_tried_again_asks_whoever_has_to_be_asked_by_then(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_repeated_read_asks_by_policies_of_then(tools: Toolbox, outside: Outside) -> None:
     story = Story(ordering(tools, "look"), retry=IN_PLACE)
     known = with_policies(story, [rule("allow")])
 
@@ -338,9 +318,7 @@ async def test_a_read_that_is_tried_again_asks_whoever_has_to_be_asked_by_then(
     assert await story.settle() == "completed" and len(outside.requests) == 1
 
 
-async def test_a_grant_that_the_node_brings_counts_for_its_queue_and_for_no_other(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_brought_grant_counts_for_its_queue_only(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         item = Item(name="po", amount=5)
         yes = await ctx.approve("finance_po", title="Order?", tool=tools.order, body=item)
@@ -360,9 +338,7 @@ async def test_a_grant_that_the_node_brings_counts_for_its_queue_and_for_no_othe
         assert granted.is_consumed, "the yes that the node brought is used up, whoever else was asked"
 
 
-async def test_of_a_grant_that_the_node_brings_along_and_one_that_stands_the_one_that_expired_is_named(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_expired_one_of_two_grants_is_named(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         item = Item(name="po", amount=5)
         yes = await ctx.approve("finance_po", title="Order?", tool=tools.order, body=item)

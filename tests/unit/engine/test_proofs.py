@@ -201,9 +201,7 @@ def wants(**more: Any) -> Any:
     return rule(proof=Proof(60, factor=True), **more)
 
 
-async def test_a_policy_wants_more_than_the_gate_of_the_same_queue_and_asks_once(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_policy_and_gate_of_one_queue_ask_once(tools: Toolbox, outside: Outside) -> None:
     story = Story(paying(tools), queues=queues(finance_po=Threshold(Proof(600, amount=True))))
     with_policies(story, [wants()])
     await story.drive()
@@ -237,9 +235,7 @@ async def test_a_policy_that_comes_after_the_yes_asks_for_one_that_shows_it(tool
 @pytest.mark.parametrize(
     "gate", [Gate("finance_po", "large sums", quorum=2), Gate("legal", "large sums", then=[Stage("finance_po", 2)])]
 )
-async def test_a_policy_that_comes_after_the_votes_asks_all_of_them_again(
-    tools: Toolbox, outside: Outside, gate: Gate
-) -> None:
+async def test_later_policy_asks_all_voters_again(tools: Toolbox, outside: Outside, gate: Gate) -> None:
     story = Story(paying(tools, gate), queues=queues())
     known = with_policies(story, [])
     how, person, asked = await story.drive(), 0, []
@@ -259,9 +255,7 @@ async def test_a_policy_that_comes_after_the_votes_asks_all_of_them_again(
     assert asked == [*once, ("finance_po", False), *once, ("finance_po", True)]
 
 
-async def test_a_grant_that_showed_too_little_for_a_policy_asks_at_the_calls_own_place(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_grant_that_showed_too_little_asks_at_the_call(tools: Toolbox, outside: Outside) -> None:
     pay = replace(tools.pay, gate=None)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -282,9 +276,7 @@ async def test_a_grant_that_showed_too_little_for_a_policy_asks_at_the_calls_own
     assert len(outside.executed()) == 2
 
 
-async def test_what_went_out_goes_out_again_only_under_a_yes_that_shows_what_is_wanted_by_now(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_repeat_needs_an_approval_by_the_present_proof(tools: Toolbox, outside: Outside) -> None:
     story = Story(paying(tools), queues=queues(), kill_at=[("CP4", "pay")])
     known = with_policies(story, [rule()])
     await story.drive()

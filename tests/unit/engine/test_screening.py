@@ -209,9 +209,7 @@ async def test_refused_arguments_reach_no_tool_and_the_record_says_so(tools: Too
     assert {p.source for p in seen} == {"node"}
 
 
-async def test_a_refused_call_and_those_beside_it_share_what_is_left_under_a_cap(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_refused_and_parallel_calls_share_a_cap(tools: Toolbox, outside: Outside) -> None:
     """Also while the refusal waits to be put on record: room is set aside for it, as for those that go out."""
     guard, _ = hook(no_poison, to="tool")
 
@@ -265,9 +263,7 @@ async def test_what_a_model_wants_a_tool_to_get_is_told_apart(tools: Toolbox, ou
 
 
 @pytest.mark.parametrize("name", ["look", "order", "mail", "pay", "ask"])
-async def test_replaced_arguments_are_what_is_approved_recorded_and_sent(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_replaced_arguments_are_approved_and_sent(tools: Toolbox, outside: Outside, name: str) -> None:
     guard, seen = hook(
         lambda piece: (
             Redact(piece.content | {"name": "clean"}, "cleaned") if piece.content["name"] != "clean" else None

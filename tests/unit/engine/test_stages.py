@@ -99,9 +99,7 @@ async def test_an_abstention_counts_as_neither(tools: Toolbox, outside: Outside)
 
 
 @pytest.mark.parametrize("before", [[], LEGAL, [*LEGAL, FINANCE[0]]])
-async def test_one_no_ends_it_at_whichever_stage(
-    tools: Toolbox, outside: Outside, before: list[tuple[str, str]]
-) -> None:
+async def test_one_rejection_ends_any_stage(tools: Toolbox, outside: Outside, before: list[tuple[str, str]]) -> None:
     story = Story(paying(tools))
     assert await said(story, *before, ("nora", "rejected")) == "failed" and outside.requests == []
     assert "nora" in story.events(e.RunFailed)[0].payload["message"]
@@ -116,9 +114,7 @@ async def test_a_revised_call_is_asked_from_the_first_stage_on(tools: Toolbox, o
 
 
 @pytest.mark.parametrize("gate", [TWO_STAGES, Gate("finance_po", "large sums")])
-async def test_who_lets_it_fail_fails_the_run_and_its_node_is_not_asked(
-    tools: Toolbox, outside: Outside, gate: Gate
-) -> None:
+async def test_failing_verdict_bypasses_the_node(tools: Toolbox, outside: Outside, gate: Gate) -> None:
     story = Story(paying(tools, gate, tries=2))
     assert await said(story, ("nora", "fail")) == "failed" and outside.requests == []
     (failed,) = story.events(e.RunFailed)
@@ -127,9 +123,7 @@ async def test_who_lets_it_fail_fails_the_run_and_its_node_is_not_asked(
 
 
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6", "CP8"])
-async def test_whatever_dies_each_stage_is_asked_once_and_the_call_is_made_once(
-    tools: Toolbox, outside: Outside, point: str
-) -> None:
+async def test_deaths_ask_each_stage_and_make_the_call_once(tools: Toolbox, outside: Outside, point: str) -> None:
     story = Story(paying(tools), kill_at=[(point, "" if point == "CP8" else "pay")] * 2)
     await story.settle()
     assert await said(story, *LEGAL, *FINANCE) in ("completed", "killed")
@@ -157,9 +151,7 @@ async def test_a_grant_asks_all_whom_its_tool_asks(tools: Toolbox, outside: Outs
 
 
 @pytest.mark.parametrize("how", [{"quorum": 1}, {"then": []}, {"then": [Stage("finance_po", 1)]}, {"quorum": 2}])
-async def test_a_grant_of_fewer_people_than_its_tool_asks_lets_nothing_through(
-    tools: Toolbox, outside: Outside, how: dict[str, Any]
-) -> None:
+async def test_grant_of_too_few_people_is_refused(tools: Toolbox, outside: Outside, how: dict[str, Any]) -> None:
     story = Story(granted(tools, **how))
     await said(story, *LEGAL)
     while story.waiting("approval"):
@@ -242,9 +234,7 @@ def _who_decided_before(story: Story) -> None:
     "forge",
     [_decided_without_votes, _deputy_and_principal, _other_plan, _abstained, _of_another_question, _who_decided_before],
 )
-async def test_what_too_few_people_have_said_is_used_for_nothing(
-    tools: Toolbox, outside: Outside, forge: Forge
-) -> None:
+async def test_too_few_votes_let_nothing_through(tools: Toolbox, outside: Outside, forge: Forge) -> None:
     story = Story(paying(tools))
     assert await said(story, *LEGAL) == "parked"
     forge(story)
@@ -340,9 +330,7 @@ async def test_a_policy_beside_a_staged_gate_is_asked_after_all_of_its_stages(to
 
 
 @pytest.mark.parametrize("queue", ["legal", "finance_po"])
-async def test_a_stage_of_a_case_that_is_complete_is_a_policys_yes_and_one_of_an_open_case_is_none(
-    tools: Toolbox, outside: Outside, queue: str
-) -> None:
+async def test_only_a_complete_case_satisfies_a_policy(tools: Toolbox, outside: Outside, queue: str) -> None:
     story = Story(paying(tools))
     with_policies(story, [rule(queue=queue)])
     assert await said(story, *LEGAL, FINANCE[0]) == "parked" and outside.requests == []
@@ -360,9 +348,7 @@ async def test_a_policy_that_comes_between_two_stages_takes_none_of_them_away(to
     assert in_order(story) == ["legal", "finance_po"]
 
 
-async def test_one_yes_by_a_policy_is_not_the_two_that_a_gate_of_the_same_queue_wants(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_policys_approval_does_not_fill_a_gates_quorum(tools: Toolbox, outside: Outside) -> None:
     gate = Gate("finance_po", "large sums", quorum=2, when=lambda item: outside.hook is not None)
     story = Story(paying(tools, gate))
     with_policies(story, [rule(queue="finance_po")])

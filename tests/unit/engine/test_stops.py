@@ -64,9 +64,7 @@ def at(story: Story, where: tuple[str, str, int], act: Any) -> None:
 
 @pytest.mark.parametrize("where", POINTS, ids=lambda p: f"{p[0]}-{p[1]}{p[2]}")
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_pause_stops_at_the_boundary_and_resuming_loses_and_repeats_nothing(
-    tools: Toolbox, outside: Outside, where: Any, way: str
-) -> None:
+async def test_pause_and_resume_repeat_nothing(tools: Toolbox, outside: Outside, where: Any, way: str) -> None:
     story = Story(three_calls(tools))
 
     def ask() -> None:
@@ -144,9 +142,7 @@ async def test_a_wish_ends_the_rest_between_two_tries(tools: Toolbox, outside: O
     assert await asyncio.wait_for(story.drive(), 10) == expected
 
 
-async def test_a_pause_that_was_taken_back_before_the_boundary_changes_nothing(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_withdrawn_pause_changes_nothing(tools: Toolbox, outside: Outside) -> None:
     story = Story(three_calls(tools))
     at(story, ("CP2", "order", 1), lambda: story.control.ask("pause"))  # the head says: no pause any more
     assert await story.drive() == "completed"
@@ -178,9 +174,7 @@ async def in_doubt(tools: Toolbox, outside: Outside, name: str) -> Story:
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "hooked", "hooked_mail"])
-async def test_what_may_have_happened_is_settled_by_a_person_before_the_run_ends(
-    tools: Toolbox, outside: Outside, name: str
-) -> None:
+async def test_cancelled_run_waits_for_a_verdict(tools: Toolbox, outside: Outside, name: str) -> None:
     story = await in_doubt(tools, outside, name)
     assert await story.drive() == "parked" and story.run.state == "waiting_human"
     assert await story.drive() == "parked", "driving it again asks nobody twice"
@@ -191,9 +185,7 @@ async def test_what_may_have_happened_is_settled_by_a_person_before_the_run_ends
 
 
 @pytest.mark.parametrize("verdict", ["did_not", "fail"])
-async def test_whatever_the_person_says_a_cancelled_run_sends_nothing_and_ends(
-    tools: Toolbox, outside: Outside, verdict: str
-) -> None:
+async def test_cancelled_run_ends_on_any_verdict(tools: Toolbox, outside: Outside, verdict: str) -> None:
     story = await in_doubt(tools, outside, "mail")
     assert await story.drive() == "parked"
     story.reconcile(verdict)
@@ -263,9 +255,7 @@ def swallowing(tools: Toolbox, what: type[BaseException], then: Any) -> Agent:
 
 @pytest.mark.parametrize("what", [Exception, BaseException])
 @pytest.mark.parametrize("then", [lambda: End("swallowed"), lambda: "nowhere", lambda: 1 / 0])
-async def test_a_node_that_swallows_everything_is_still_parked(
-    tools: Toolbox, outside: Outside, what: Any, then: Any
-) -> None:
+async def test_swallowing_node_is_parked(tools: Toolbox, outside: Outside, what: Any, then: Any) -> None:
     story = Story(swallowing(tools, what, then))
     assert await story.drive() == "parked"
     assert outside.requests == [] and len(story.waiting("timer")) == 1
@@ -306,9 +296,7 @@ async def test_a_node_that_swallows_an_unknown_outcome_can_not_go_past_it(tools:
     assert outside.seen("order") == []
 
 
-async def test_a_worker_that_lost_its_lease_in_a_node_that_catches_all_stops_anyway(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_lost_lease_stops_a_node_that_catches_everything(tools: Toolbox, outside: Outside) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         for name in ("a", "b"):
             with suppress(Exception):

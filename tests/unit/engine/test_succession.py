@@ -64,9 +64,7 @@ async def test_a_renewed_run_goes_on_with_its_state_and_an_empty_journal(tools: 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 9))
-async def test_wherever_its_worker_dies_it_goes_on_as_one(
-    tools: Toolbox, outside: Outside, nth: int, when: Any
-) -> None:
+async def test_renewal_survives_every_death(tools: Toolbox, outside: Outside, nth: int, when: Any) -> None:
     class Mortal(MortalJournal):
         schedule = [Death(nth, when), Death(2, when)]
 

@@ -128,9 +128,7 @@ async def test_a_refusal_comes_back_as_text_and_is_not_asked_again(tools: Toolbo
     assert answer.content == {"failed": "banned", "message": "we don't sell to you"}
 
 
-async def test_a_gate_in_the_loop_waits_for_people_and_tells_the_model_their_no(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_gate_in_the_loop_tells_the_model_a_rejection(tools: Toolbox, outside: Outside) -> None:
     mind = Mind([call("pay", name="po", amount=84_000)], [call("pay", name="po", amount=9)], [final()])
     story = Story(thinking(tools, mind))
     assert await story.drive() == "parked" and outside.requests == []
@@ -151,9 +149,7 @@ async def test_an_unsafe_call_in_the_loop_is_unknown_like_any_other(tools: Toolb
     assert len(mind.shown) == 2
 
 
-async def test_the_calls_of_one_turn_are_made_at_once_and_answered_in_its_order(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_calls_of_one_turn_are_concurrent_and_answered_in_order(tools: Toolbox, outside: Outside) -> None:
     order_is_done = asyncio.Event()
 
     async def wait(call: Any) -> None:
@@ -205,9 +201,7 @@ async def test_two_gates_of_one_turn_are_open_at_once(tools: Toolbox, outside: O
     assert [getattr(p, "content", {}).get("rejected_by") for p in mind.answers()] == [None, "finance_po"]
 
 
-async def test_calls_before_a_final_result_are_made_and_those_after_it_are_not(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_only_calls_before_a_final_result_are_made(tools: Toolbox, outside: Outside) -> None:
     mind = Mind([call("order", name="a"), final("early"), call("mail", name="b")])
     story = Story(thinking(tools, mind))
     assert await story.drive() == "completed" and story.output == "early"
@@ -220,9 +214,7 @@ async def test_two_calls_of_one_tool_in_one_turn_are_two_calls(tools: Toolbox, o
     assert len(outside.executed("order")) == 2 and len({r.key for r in outside.requests}) == 2
 
 
-async def test_a_final_result_beside_other_calls_ends_the_loop_before_they_are_made(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_final_result_with_other_calls_ends_the_loop_first(tools: Toolbox, outside: Outside) -> None:
     story = Story(thinking(tools, Mind([final("first"), call("mail", name="after")])))
     assert await story.drive() == "completed" and story.output == "first"
     assert outside.requests == []

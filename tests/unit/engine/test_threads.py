@@ -43,9 +43,7 @@ def calling(used: Tool, threads: ToolThreads) -> Story:
 
 
 @pytest.mark.parametrize("replay_class", [ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.IDEMPOTENT_WITH_KEY])
-async def test_call_without_a_thread_in_time_is_known_not_to_have_left(
-    free: threading.Event, replay_class: ReplayClass
-) -> None:
+async def test_call_without_a_thread_has_not_left(free: threading.Event, replay_class: ReplayClass) -> None:
     threads, sent = ToolThreads(1), list[str]()
     threads.of("fax").submit(free.wait, 60)
     story = calling(blocking("fax", sent, replay_class), threads)

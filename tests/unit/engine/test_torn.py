@@ -72,9 +72,7 @@ async def test_what_was_read_before_a_call_that_the_node_cuts_short_is_written_o
     assert outside.requests == [] and len(story.events(e.ValueRead)) == is_written
 
 
-async def test_an_answer_that_a_branch_holds_when_another_ones_write_is_cut_off_is_handed_in(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_branch_hands_in_its_answer_when_a_write_is_cut_off(tools: Toolbox, outside: Outside) -> None:
     """It can't be written behind a write of which nobody knows; and nobody should have to be asked about it."""
     cut = asyncio.Event()
 

@@ -56,9 +56,7 @@ async def test_no_answer_is_asked_again_with_the_same_key_and_bytes(
 
 @pytest.mark.parametrize("error", [TransportError("no answer"), TimeoutError(), KeyError("a bug")])
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_an_unsafe_call_without_an_answer_is_unknown_at_once(
-    tools: Toolbox, outside: Outside, when: Any, error: Exception
-) -> None:
+async def test_lost_unsafe_answer_is_unknown(tools: Toolbox, outside: Outside, when: Any, error: Exception) -> None:
     outside.trouble("mail", error, when=when)
     story = Story(one_call(tools, "mail"), retry=IN_PLACE)
     assert await story.settle() == "parked"
@@ -94,9 +92,7 @@ async def test_a_refusal_is_the_same_on_every_replay(tools: Toolbox, outside: Ou
 
 
 @pytest.mark.parametrize("tool", ["look", "order"])
-async def test_a_bug_fails_the_run_with_its_traceback_and_a_retry_repeats_with_the_same_key(
-    tools: Toolbox, outside: Outside, tool: str
-) -> None:
+async def test_bug_fails_the_run_and_a_retry_keeps_the_key(tools: Toolbox, outside: Outside, tool: str) -> None:
     outside.trouble(tool, ZeroDivisionError("a bug"), when="after")
     story = Story(one_call(tools, tool))
     assert await story.settle() == "failed"
@@ -110,9 +106,7 @@ async def test_a_bug_fails_the_run_with_its_traceback_and_a_retry_repeats_with_t
 # --- in place, then as a timer ---
 
 
-async def test_trouble_that_lasts_frees_the_worker_and_comes_back_by_a_durable_timer(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_lasting_trouble_parks_on_a_timer(tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", *[TransportError("away")] * 3)
     policy = RetryPolicy(first=0, longest=0, in_place=-1, timer_first=5, timer_longest=12)
     story = Story(one_call(tools, "order"), retry=policy)
@@ -140,9 +134,7 @@ async def test_a_timer_survives_the_worker_that_set_it(tools: Toolbox, outside: 
 
 
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
-async def test_a_death_after_a_proof_is_in_doubt_again_once_the_call_may_have_left(
-    tools: Toolbox, outside: Outside, point: str
-) -> None:
+async def test_death_after_a_proof_is_in_doubt_again(tools: Toolbox, outside: Outside, point: str) -> None:
     story = Story(one_call(tools, "mail"), retry=IN_PLACE)
 
     def refuse_then_die(call: ToolCall) -> None:
@@ -259,9 +251,7 @@ UNSTORABLE = {
 
 @each_case("replay_class", list(ReplayClass))
 @each_case("what", UNSTORABLE)
-async def test_what_can_not_be_recorded_ends_the_call_and_no_node_can_pass_over_it(
-    what: str, replay_class: ReplayClass
-) -> None:
+async def test_unrecordable_result_ends_the_call(what: str, replay_class: ReplayClass) -> None:
     odd = odd_tool(replay_class, UNSTORABLE[what])
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -295,7 +285,7 @@ async def test_odd_but_plain_results_are_recorded_as_they_are(replay_class: Repl
 
 
 @each_case("replay_class", list(ReplayClass))
-async def test_trouble_with_half_a_surrogate_pair_in_its_message_is_told_all_the_same(
+async def test_error_message_with_half_a_surrogate_pair_is_recorded(
     replay_class: ReplayClass,
 ) -> None:
     errors: list[Exception] = [

@@ -70,9 +70,7 @@ async def test_a_call_says_itself_how_it_is_undone_or_that_it_stands(outside: Ou
     ]
 
 
-async def test_an_undo_that_the_agent_does_not_declare_is_refused_and_sends_nothing(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_undeclared_undo_is_refused(outside: Outside, tools: Reversible) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.order, {"name": "a"}, undo=Undo(tools.unbook, back))
 
@@ -102,9 +100,7 @@ async def test_nothing_happened_so_nothing_is_undone(outside: Outside, tools: Re
 
 
 @pytest.mark.parametrize("effects", ["undo", "leave"])
-async def test_whoever_cancels_says_what_becomes_of_the_effects(
-    outside: Outside, tools: Reversible, effects: str
-) -> None:
+async def test_cancel_says_what_becomes_of_effects(outside: Outside, tools: Reversible, effects: str) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.signal("never")
@@ -119,9 +115,7 @@ async def test_whoever_cancels_says_what_becomes_of_the_effects(
     assert not story.run.open_waits()
 
 
-async def test_a_doubt_is_settled_before_anybody_says_what_there_is_to_undo(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_call_in_doubt_is_settled_before_the_undo(outside: Outside, tools: Reversible) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.call(tools.post, {"name": "b"})
@@ -186,9 +180,7 @@ async def test_an_answer_that_never_came_is_put_to_a_person(outside: Outside, to
     assert names(outside) == ["book", "rent", "unbook"]
 
 
-async def test_an_undo_that_is_gated_asks_first_and_a_no_stops_for_an_operator(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_rejected_gated_undo_stops_for_an_operator(outside: Outside, tools: Reversible) -> None:
     story = Story(failing(tools, [["buy"]]))
     assert await story.settle() == "parked" and story.run.state == "waiting_human"
     story.decide("rejected")
@@ -291,9 +283,7 @@ async def test_messages_do_not_keep_it_from_waiting(outside: Outside, tools: Rev
     assert await story.settle() == "failed" and story.run.inbox == []
 
 
-async def test_where_the_checkpoint_can_not_be_read_the_event_holds_the_plan(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_lost_checkpoint_leaves_the_plan_in_its_event(outside: Outside, tools: Reversible) -> None:
     story = Story(failing(tools, [["book", "buy"]]))
     assert await story.settle() == "parked"
     assert story.run.snapshots.pop()[1].node == UNDO_NODE
@@ -315,9 +305,7 @@ def _tool(name: str, replay_class: ReplayClass, **more: Any) -> Any:
 KEYED, UNSAFE, PURE = ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.PURE
 
 
-async def test_undo_of_a_call_that_its_hook_told_of_gets_the_result_on_record(
-    tools: Reversible, outside: Outside
-) -> None:
+async def test_undo_gets_the_result_that_a_hook_reported(tools: Reversible, outside: Outside) -> None:
     tools.book = replace(tools.book, reconcile=tools._ask_hook)
     outside.hook = lambda args, call: Happened(Done(ref="told by the hook"))
     outside.trouble("book", *[TransportError("no answer")] * 99, when="after")

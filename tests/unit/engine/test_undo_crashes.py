@@ -87,9 +87,7 @@ def check(story: Story, outside: Outside) -> None:
 
 @settings(max_examples=many(200, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, is_cancelled=st.booleans())
-def test_effects_are_undone_once_whoever_dies(
-    program: list[list[str]], deaths: list[Death], is_cancelled: bool
-) -> None:
+def test_deaths_undo_effects_once(program: list[list[str]], deaths: list[Death], is_cancelled: bool) -> None:
     with only_for_now():
         story, outside = asyncio.run(tell(program, deaths, is_cancelled=is_cancelled))
     assert story.run.state in ("failed", "cancelled")

@@ -79,9 +79,7 @@ async def test_a_late_word_that_an_undo_happened_that_was_refused_is_told(outsid
     assert await story.settle() == "failed" and len(story.events(e.EffectLeft)) == 2
 
 
-async def test_a_late_word_that_an_undo_was_refused_that_stands_as_happened_is_told(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_late_refusal_of_a_recorded_undo_is_told(outside: Outside, tools: Reversible) -> None:
     story = Story(failing(tools, [["buy", "book"]]))
     assert await story.settle() == "parked" and names(outside)[-1] == "unbook"
     (undo,) = [x.of_slot and x.slot for x in story.events(e.EffectUndone)]
@@ -102,9 +100,7 @@ async def test_what_agrees_with_the_record_bothers_nobody(outside: Outside, tool
     assert await story.settle() == "failed" and not story.events(e.EffectLeft)
 
 
-async def test_two_pieces_of_news_are_asked_in_the_order_in_which_they_came(
-    outside: Outside, tools: Reversible
-) -> None:
+async def test_late_results_are_asked_in_their_order(outside: Outside, tools: Reversible) -> None:
     """The second one is about an earlier call, and comes while the first is asked about: the replay finds the first
     question where it was."""
     outside.trouble("post", BusinessFailure("no room", code="full"))

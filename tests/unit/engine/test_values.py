@@ -33,7 +33,7 @@ async def test_a_value_is_the_same_on_every_replay(tools: Toolbox, verb: str) ->
         assert len(set(seen[0])) == 3, "three reads are three values"
 
 
-async def test_values_cost_no_commit_of_their_own_and_are_durable_before_anything_depends_on_them(
+async def test_values_are_durable_without_a_commit_of_their_own(
     tools: Toolbox,
 ) -> None:
     async def node(state: Notes, ctx: Context) -> End:
@@ -169,9 +169,7 @@ async def test_without_caps_nothing_is_said_of_what_is_left() -> None:
     assert await story.drive() == "completed" and story.output is True
 
 
-async def test_what_is_left_is_the_same_on_every_replay_also_when_the_budget_was_raised(
-    tools: Toolbox, outside: Outside
-) -> None:
+async def test_budget_left_is_the_same_on_replay_after_a_raise(tools: Toolbox, outside: Outside) -> None:
     seen: list[Any] = []
 
     async def node(state: Notes, ctx: Context) -> End:
