@@ -24,7 +24,7 @@ from django.db import connection
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
 from runs.engine.gate.evidence import subject as subject
-from runs.models import Run, SearchTerm, State
+from runs.models import Run, State
 from runs.seen import is_of_seen
 
 ABOUT_LENGTH = 200  # characters that a list keeps of it
@@ -274,12 +274,3 @@ def _by_id(look: _Look, q: str) -> None:
 def _by_effect(look: _Look, q: str) -> None:
     asked = list(dict.fromkeys([q, q.upper(), q.lower()]))
     look.all_of(("SELECT run_id FROM ledger_ledgerentry WHERE external_id = ANY(%s) LIMIT %s", [asked, look.most]))
-
-
-def backfill(runs: Iterable[tuple[UUID, str, Any, Any]]) -> None:
-    """Terms of runs from before there were any: (id, created_by, tags, input)."""
-    rows = []
-    for run_id, by, tags, input in runs:
-        rows += [SearchTerm(term=term, run_id=run_id) for term in terms(run_id, by=by, tags=tags, input=input)]
-        Run.objects.filter(pk=run_id, about="").update(about=subject(input)[:ABOUT_LENGTH])
-    SearchTerm.objects.bulk_create(rows, batch_size=5000, ignore_conflicts=True)

@@ -73,10 +73,6 @@ class Came:
         return str(self.claims["sub"])
 
 
-def provider_of(name: str) -> OidcProvider | None:
-    return next((one for one in settings.DURABLEAGENTS.oidc if one.id == name), None)
-
-
 def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: int | None = None) -> HttpResponse:
     """Send the browser to the provider. Raises ProviderTrouble."""
     nonce = secrets.token_urlsafe(24)

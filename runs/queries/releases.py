@@ -295,8 +295,3 @@ def ramps(agent: str = "", *, limit: int, beyond: int | None = None) -> list[Ram
     rows = Ramp.objects.order_by("-id")
     rows = rows.filter(agent=agent) if agent else rows
     return list((rows if beyond is None else rows.filter(pk__lt=beyond))[:limit])
-
-
-def last_change(agent: str) -> datetime | None:
-    gate = VersionGate.objects.filter(agent=agent).order_by("-set_at").first()
-    return None if gate is None else gate.set_at

@@ -145,10 +145,6 @@ def standing(run: Run) -> Standing:
     return standings([run])[run.pk]
 
 
-def may(run: Run, held: Iterable[str], person: int | None) -> frozenset[str]:
-    return standing_for(run, held).allowed(held, person)
-
-
 def standing_for(run: Run, held: Iterable[str]) -> Standing:
     """Who may steer this run, as far as it counts for somebody with these roles."""
     held = frozenset(held)

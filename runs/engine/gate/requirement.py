@@ -70,10 +70,6 @@ class Requirement:
         return {} if self.is_plain else {"stages": [each.as_json() for each in self.stages], "stage": 1}
 
 
-# What a plan says besides, where there are stages.
-OF_STAGES = ("stages", "stage", "passed")
-
-
 def required_by(plan: Any, queue: str) -> Requirement:
     """What a plan demands; one yes of this queue where it has no stages. Raises DefinitionError for what can't be
     read."""

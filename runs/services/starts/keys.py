@@ -226,7 +226,6 @@ _RULES: dict[str, Rule] = {
     "replace": _replace,
     "debounce": _debounce,
 }
-RULES = tuple(_RULES)
 
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
