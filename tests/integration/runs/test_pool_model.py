@@ -24,6 +24,7 @@ from runs.engine.steps.spending import debit
 from runs.models import Pool, PoolPeriod, Wait
 from runs.services import lifecycle
 from runs.services.pools import acts
+from runs.verification.pools import every_pool
 from tests.integration.runs.sharing import begun_anew, forgotten, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, now
 from tests.tiers import of_a_machine
@@ -253,6 +254,10 @@ class Machine(RuleBasedStateMachine):
             assert [list(row) for row in past] == share.past
             line = Wait.objects.filter(kind="pool", resolved_at=None, detail__pool=share.row.pk).order_by("opened_at")
             assert [wait.slot for wait in line] == [call.slot for call in share.line]
+        pools = every_pool()
+        assert pools is not None and pools.problems == []
+
+    def teardown(self) -> None:
         assert [problem for each in verify_registers() for problem in each.problems] == []
 
 
