@@ -35,7 +35,7 @@ class Demo:
     """The companion of an installation (durableagents/dev/launcher.py)."""
 
     name = "sandbox"
-    drain_seconds = 1.0
+    drain_seconds = 3.0  # the sandbox itself waits a second for open requests
     environment = {"DURABLEAGENTS_DEMO": "1"}
 
     def __init__(self, environment: Environment) -> None:

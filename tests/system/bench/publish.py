@@ -40,7 +40,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
         return found
 
     def share(row: dict[str, Any]) -> str:
-        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of a bare function's rows)"
+        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of one bare SQL function call each)"
 
     lines = [
         ("durable 1 KB steps, one commit each, 1 run", share(of("W1 one commit a step (pure), 1 run"))),
@@ -51,7 +51,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
         ("`kill -9` of a worker → next step begins", f"{_p(of('W5 kill'), 'p50', 'p99')}; {of('W5 effects')['note']}"),
         ("resume with 5,000 steps behind", _p(of("W7 resume, 5,000 steps behind in visits"), "p50")),
         ("1,000 runs × one model call of 2 s, two worker processes", of("1,000 runs")["note"]),
-        ("event committed → on the screen's socket", _p(of("event committed"), "p50", "p95")),
+        ("event committed → sent to the open page", _p(of("event committed"), "p50", "p95")),
         (
             "a conversation of 200 messages of 4 KB, stored",
             of("stored for 200 messages of 4 KB, prose")["note"] + " (prose)",
