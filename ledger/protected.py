@@ -83,16 +83,15 @@ class Protected:
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """SQL for the proofs of rows that were deleted outside the application."""
+        """SQL for the proofs of all rows that had a code and are gone. Any SQL may add a code which says that a row was
+        deleted, so only the key tells whether the application did it."""
         return f"""
-            SELECT {self.absent_sql("c.key")} AS proof FROM (
-            SELECT DISTINCT ON (c.key) c.key, c.state FROM ledger_rowcode c
-            WHERE c.table_name = '{self.table}' ORDER BY c.key, c.n DESC) c
-            WHERE c.state <> '{ABSENT}' AND NOT EXISTS (
+            SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
+            WHERE c.table_name = '{self.table}' AND c.n = 1 AND NOT EXISTS (
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
-        """SQL for the proofs of all rows that count, and of those that were deleted outside the application."""
+        """SQL for the proofs of all rows that count or are gone."""
         there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
         return f"{there} UNION ALL {self.gone_sql()}"
 

@@ -189,7 +189,7 @@ class Permits(Limits):
             return
         proved = await (await link.execute(_PROVED)).fetchall()
         self.changed_outside = {key for key, _, proof in proved if not is_authentic(proof)}
-        self._given = {key: rule for key, rule, _ in proved if key not in self.changed_outside}
+        self._given = {key: rule for key, rule, _ in proved if rule is not None and key not in self.changed_outside}
         self._given_rows = None if self.changed_outside else rows
 
     def rule_of(self, key: str) -> dict[str, Any]:
@@ -214,7 +214,9 @@ class Permits(Limits):
         return self._known.get(key) or self._known.get(f"{key.partition(':')[0]}:*")
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
-        return any((known := self.of(key)) is not None and known.is_asked for key in keys)
+        """Return whether a call under these keys needs a permit, also because SQL took the limit away."""
+        is_limited = any((known := self.of(key)) is not None and known.is_asked for key in keys)
+        return is_limited or bool(self._untrusted(keys))
 
     # --- asking -------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@ and without the master key. Each is refused, and verification names it."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
@@ -35,7 +34,7 @@ from runs.services.schedules import firing
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.approvals.setup import WHY, asked
-from tests.integration.limits.team import KEY, Team, said
+from tests.integration.limits.team import Team, in_thread, permits_of, said
 from tests.integration.limits.team import asked as wanted
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
@@ -195,30 +194,46 @@ def test_changed_budget_default_starts_nothing(integrator: Api, change: str) -> 
     assert "default budget" in named()
 
 
+FORGED_END = """INSERT INTO ledger_rowcode (table_name, key, n, state, code)
+    SELECT table_name, key, 2, '', code FROM ledger_rowcode WHERE table_name = 'runs_limit' AND key = %s;"""
+CLEAR = "UPDATE runs_limit SET given = NULL, given_by = '', given_at = NULL WHERE key = %s"
+
+
 @pytest.mark.django_db(transaction=True)
-def test_raised_limit_of_a_tool_lets_nothing_out(stage: Stage) -> None:  # noqa: F811
-    said(at_once=1)
+@each_case(
+    ("key", "change"),
+    [
+        ("tool:raised", "UPDATE runs_limit SET given = '{\"at_once\": 1000}' WHERE key = %s"),
+        ("tool:cleared", CLEAR),
+        ("tool:deleted", "DELETE FROM runs_limit WHERE key = %s"),
+        ("tool:ended", FORGED_END + CLEAR),
+    ],
+)
+def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str, change: str) -> None:  # noqa: F811
+    said(key, at_once=1)
     team = Team(stage)
 
     async def story(one: Permits) -> None:
-        held = await one.take((KEY,), wanted())
+        held = await one.take((key,), wanted())
         assert isinstance(held, Permit)
-        await asyncio.to_thread(raise_by_sql)
+        await in_thread(change_by_sql)
         # The rule that the worker read itself counts, and the forged one for nothing once it is seen.
-        refused = await one.take((KEY,), wanted(patience=0.1))
+        refused = await one.take((key,), wanted(patience=0.1))
         assert isinstance(refused, Refused) and refused.why == "at_once"
+        team.all.append(permits_of(stage, worker=one.worker))  # as after a restart
         await team.look()
-        refused = await one.take((KEY,), wanted(patience=0.1))
-        assert isinstance(refused, Refused) and (refused.key, refused.why) == (KEY, "changed")
+        for each in team.all:
+            assert each.concerns((key,))
+            refused = await each.take((key,), wanted(patience=0.1))
+            assert isinstance(refused, Refused) and (refused.key, refused.why) == (key, "changed")
         one.give_back(held)
 
-    def raise_by_sql() -> None:
+    def change_by_sql() -> None:
         with intruder() as cursor:
-            cursor.execute("UPDATE runs_limit SET given = '{\"at_once\": 1000}'")
-        connection.close()
+            cursor.execute(change, [key] * change.count("%s"))
 
     team.play(story)
-    assert f"limit '{KEY}'" in named()
+    assert f"limit '{key}'" in named()
 
 
 @each_case(
