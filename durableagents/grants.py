@@ -199,6 +199,7 @@ READ_ONLY = frozenset(
         "runs_haltnow",  # likewise
         "ledger_accountrecord",
         "ledger_register",
+        "durableagents_endedsession",  # likewise
     }
 )
 # In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes

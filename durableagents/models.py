@@ -156,3 +156,10 @@ class SignedIn(models.Model):
 
     def __str__(self) -> str:
         return f"session {bytes(self.key).hex()[:8]}… of {self.user_id}"
+
+
+class EndedSession(models.Model):
+    """A session that was ended, for a day: longer than it could have lasted. A trigger writes it."""
+
+    session_key = models.TextField(primary_key=True)
+    ended_at = models.DateTimeField()

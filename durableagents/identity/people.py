@@ -31,7 +31,7 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
 from approvals.queues.along import ALONG, learnt
-from durableagents.identity.session_rows import row_key, session_salt
+from durableagents.identity.session_rows import ends_at, row_key, session_salt
 from ledger.accounts import ACCOUNT as ACCOUNT_ROW
 from ledger.accounts import PROOF
 from ledger.clock import MOMENT
@@ -87,6 +87,11 @@ class SessionStore(Sessions):
     @property
     def key_salt(self) -> str:
         return session_salt(self.row)
+
+    def decode(self, session_data: str) -> dict[str, Any]:
+        """Return what a session holds: nothing from its signed end on."""
+        data: dict[str, Any] = super().decode(session_data)
+        return data if ends_at(data) > timezone.now() else {}
 
     def exists(self, session_key: str) -> bool:
         return bool(super().exists(row_key(session_key)))

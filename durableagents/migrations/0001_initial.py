@@ -131,6 +131,13 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='EndedSession',
+            fields=[
+                ('session_key', models.TextField(primary_key=True, serialize=False)),
+                ('ended_at', models.DateTimeField()),
+            ],
+        ),
+        migrations.CreateModel(
             name='OwnTag',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),

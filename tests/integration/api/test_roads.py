@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from django.conf import settings
 from django.contrib.auth.hashers import make_password
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.models import Session
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test import Client
+from django.utils import timezone
 
 from approvals.models import Approval, Decision
 from approvals.notices.recipients import may_be_told
@@ -276,3 +278,32 @@ def test_session_table_opens_no_session() -> None:
         assert thief.get("/account").status_code == 302 and verdicts([key]) == {key: SIGNED_OUT}
     assert client.get("/account").status_code == 200
     assert named().count("session") >= 2 and row.pk not in named()
+
+
+def test_ended_session_stays_ended() -> None:
+    """Neither a later end in the table opens it again, nor a copy of its row that is put back or moved there."""
+    ada = person("ada", "operator")
+    late, out, live = Client(), Client(), Client()
+    for client in (late, out, live):
+        client.force_login(ada)
+    session = late.session
+    session.set_expiry(timezone.now() - timedelta(seconds=1))
+    session.save()
+    keys = {client: row_key(client.session.session_key) for client in (late, out, live)}
+    copy = Session.objects.get(pk=keys[out])
+    out.post("/logout")
+    with intruder() as cursor:
+        cursor.execute("UPDATE django_session SET expire_date = now() + interval '1 hour'")
+        cursor.execute(
+            "UPDATE django_session SET expire_date = expire_date - interval '50 minutes' WHERE session_key = %s",
+            [keys[live]],
+        )
+    for sql, values in (
+        ("INSERT INTO django_session VALUES (%s, %s, %s)", [copy.pk, copy.session_data, copy.expire_date]),
+        ("UPDATE django_session SET session_key = %s WHERE session_key = %s", [copy.pk, keys[late]]),
+        ("DELETE FROM durableagents_endedsession", []),
+    ):
+        with pytest.raises(DatabaseError), intruder() as cursor:
+            cursor.execute(sql, values)
+    assert [client.get("/account").status_code for client in (late, out, live)] == [302, 302, 200]
+    assert keys[late] in named() and keys[live] not in named()
