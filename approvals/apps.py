@@ -14,7 +14,6 @@ class ApprovalsConfig(AppConfig):
         from approvals.offered import plug_in as tell_why
         from approvals.policies.inforce import plug_in as plug_in_policies
         from approvals.policies.verification import plug_in as verify_policies
-        from approvals.queues.verification import plug_in as verify_what_is_set_up
         from approvals.services import register
         from approvals.verification import plug_in
 
@@ -24,6 +23,5 @@ class ApprovalsConfig(AppConfig):
         plug_in()
         plug_in_policies()
         verify_policies()
-        verify_what_is_set_up()
         tell_why()
         courier.plug_in()

@@ -28,7 +28,7 @@ from ledger.acting import end_unnamed_actor, sign_if_nobody_acts
 from ledger.codes import row_code
 from ledger.errors import DurableAgentsError
 from ledger.keys import code_key
-from ledger.models import RowCode
+from ledger.models import Coded, RowCode
 
 log = logging.getLogger("ledger.protected")
 ABSENT = ""  # the state of a row that is not there
@@ -107,7 +107,10 @@ registry: dict[str, Protected] = {}
 
 
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
-    """Give every row of a model a code. See `Protected` for `more`."""
+    """Give every row of a model a code; see `Protected` for `more`. Where rows have a column for a code of what they
+    say, this one says that they are there."""
+    if issubclass(model, Coded):
+        more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
     protected = registry[model._meta.db_table] = Protected(model, what, named_by, **more)
     belongs_to(model, protected, "pk", free=protected.free)
     return protected
@@ -177,7 +180,7 @@ def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
 
 
 def seal(protected: Protected, key: Any) -> None:
-    """Add the code of what a row says now. For rows that `begin` was called for, or by `ledger confirm`."""
+    """Add the code of what a row says now. For rows that `begin` was called for, or that were looked at."""
     end_unnamed_actor()
     _, _, state, newest = _read(protected, key)[0]
     n, before, _ = newest or (0, ABSENT, "")
@@ -188,7 +191,21 @@ def seal(protected: Protected, key: Any) -> None:
 
 def is_changed_outside(protected: Protected, key: Any) -> bool:
     """Return whether this very row is not as the application wrote it, whatever it rests on."""
-    return wrong_in(_read(protected, key)[:1]) is not None
+    return wrong_in(_read(protected, key)[:1]) is not None or bool(forged_rows(protected, pk=key))
+
+
+def forged_rows(protected: Protected, **which: Any) -> list[Coded]:
+    """Return rows whose own column has no code of what they say."""
+    rows = protected.model._base_manager.filter(**which).iterator() if issubclass(protected.model, Coded) else ()
+    return [row for row in rows if not row.is_genuine]
+
+
+def confirm(protected: Protected, key: Any) -> None:
+    """Let a row count as it is now, or that it is gone."""
+    for row in forged_rows(protected, pk=key):
+        row.seal()
+        row.save(update_fields=["code"])
+    seal(protected, key)
 
 
 def check(protected: Protected, key: Any) -> None:

@@ -1,9 +1,10 @@
-"""Schedules, prices, default budgets, limits and closed versions as protected rows: see ledger/protected.py."""
+"""Schedules, prices, default budgets, limits, acts on many runs and closed versions as protected rows: see
+ledger/protected.py."""
 
 from __future__ import annotations
 
 from ledger.protected import protect
-from runs.models import BudgetDefault, Limit, Price, Schedule, VersionGate
+from runs.models import Batch, BudgetDefault, Limit, Price, Schedule, VersionGate
 
 SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "next_at", "trouble"}))
 PRICE = protect(Price, "price of", named_by="model")
@@ -17,6 +18,7 @@ LIMIT = protect(
     free=frozenset(each.name for each in Limit._meta.concrete_fields) - _SET,
     counts="{row}.given IS NOT NULL",
 )
+protect(Batch, "act on many runs", named_by="id")
 VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from approvals.models import Approval
 from approvals.rules.rows import Policy, is_sealed
 from ledger import events as e
+from ledger.verification import registers
+from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK, Line, ReadJournal, register
 from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import proof_in
@@ -167,6 +169,19 @@ def _with_plan(question: Question) -> Question:
     return replace(question, payload=plan)
 
 
+def every_revision() -> Listed | None:
+    """Check all revisions of the policies. None where there are none."""
+    rows = list(PolicyRevision.objects.order_by("revision"))
+    found = [
+        f"revision {row.revision} of the policies was not written with this installation's key"
+        for row in rows
+        if not is_sealed(row)
+    ]
+    return Listed("policy revisions", len(rows), "", found) if rows else None
+
+
 def plug_in() -> None:
-    """Add to the verification of runs."""
+    """Add to the verification of runs, and of what belongs to no run."""
     register(Policed)
+    if every_revision not in registers.more:
+        registers.more.append(every_revision)

@@ -8,7 +8,7 @@ from itertools import groupby
 from django.db import connection
 
 from ledger.models import RowCode
-from ledger.protected import Protected, is_coded, name_of, registry, wrong_rows
+from ledger.protected import Protected, forged_rows, is_coded, name_of, registry, wrong_rows
 from ledger.verification.registers import Listed
 
 
@@ -26,7 +26,8 @@ def _rows(protected: Protected) -> Iterator[str]:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT p.proof::text FROM ({protected.proofs_sql()}) p")
         proofs = [proof for (proof,) in cursor.fetchall()]
-    for key, is_there in wrong_rows(proofs):
+    wrong = dict(wrong_rows(proofs)) | {str(row.pk): True for row in forged_rows(protected)}
+    for key, is_there in wrong.items():
         row = f"{name_of(protected, key)} ({protected.table} {key})"
         yield f"{row} was {'added or changed' if is_there else 'deleted'} outside the application"
 

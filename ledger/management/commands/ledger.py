@@ -11,14 +11,14 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
-from django.db import DataError, Error, connection, transaction
+from django.db import DatabaseError, DataError, Error, connection, transaction
 
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.codes import SQL_MADE
-from ledger.errors import JustificationRequired, NotFound
+from ledger.errors import JustificationRequired, NotFound, first_line
 from ledger.models import NO_RUN, Uncoded
-from ledger.protected import Protected, is_changed_outside, name_of, registry, seal
+from ledger.protected import Protected, confirm, is_changed_outside, name_of, registry
 from ledger.verification.registers import Listed, verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 
@@ -98,7 +98,10 @@ class Command(BaseCommand):
             raise self._refusal(f"{protected.table} {key} is as the application wrote it: there is nothing to confirm")
         with transaction.atomic():
             what = name_of(protected, key)
-            seal(protected, key)
+            try:
+                confirm(protected, key)
+            except DatabaseError as error:
+                raise self._refusal(f"{what} stays as it is ({first_line(error)}): set it again") from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
         self.stdout.write(f"The {what} counts as it is now.")
 

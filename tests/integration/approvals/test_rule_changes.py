@@ -30,6 +30,7 @@ from ledger.four_eyes.guards import GuardsBody
 from ledger.four_eyes.known import BESIDES, FAMILIES, Guarded, acts, beneath
 from ledger.four_eyes.verification import every_change
 from ledger.models import ActRecord, FourEyes, RuleChange
+from ledger.verification.protected import protected_rows
 from runs.engine.limits import Rule
 from runs.models import Limit as RuntimeLimit
 from runs.models import Pool, Price, Ramp
@@ -385,10 +386,11 @@ def test_a_row_that_was_written_past_us_loosens_nothing(guarded: None, anna: Act
     genuine = FourEyes.objects.get()
     FourEyes.objects.create(n=2, families=[], set_by="user:anna", at=genuine.at, code=genuine.code)
     proposed(lambda: policies.create(rule(), by=anna))
-    found = every_change()
-    assert (
-        found is not None and "row 2 of what two people change was not written by this installation" in found.problems
-    )
+    with beneath():
+        guards.require(GuardsBody(families=["policies", "roles"], justification=WHY), by=anna)
+    assert every_change().problems == []  # type: ignore[union-attr]
+    (problem,) = protected_rows().problems
+    assert problem.startswith("two-person rule '2' (ledger_foureyes 2) was added or changed")
 
 
 def test_a_change_that_was_forged_or_altered_does_nothing(guarded: None, anna: Actor, bert: Actor) -> None:

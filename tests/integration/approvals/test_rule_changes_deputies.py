@@ -17,11 +17,11 @@ from approvals.models import Absence, Approval
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
 from approvals.queues.acts import DeputyBody
-from approvals.queues.verification import every_row
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.four_eyes import changes
 from ledger.four_eyes.verification import every_change
+from ledger.verification.protected import protected_rows
 from tests.integration.approvals.setup import WHY, asked, say, somebody
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.runs.stage import Stage
@@ -77,7 +77,7 @@ def test_one_administrator_alone_gives_nobody_the_power_to_decide(
     assert row.is_genuine and (row.set_by, row.principal, row.deputy) == ("user:anna", fay.person, anna.person)
     if act is left:
         assert Absence.objects.get().deputy == row and Absence.objects.get().is_genuine
-    assert every_change().problems == [] and every_row().problems == []  # type: ignore[union-attr]
+    assert every_change().problems == [] and protected_rows().problems == []  # type: ignore[union-attr]
 
 
 @BOTH
