@@ -39,6 +39,7 @@ class LimitRow(Shape):
     """One key: what counts, and how it stands."""
 
     key: str
+    is_genuine: bool = Field(description="false: changed outside the application; nothing goes out under it.")
     rule: RuleRow
     source: str = Field(description="Who says so: a person, `installation`, `tool`; empty: nobody, or a pattern does.")
     set_at: datetime | None = Field(description="When a person last said anything of it.")

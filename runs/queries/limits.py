@@ -12,13 +12,17 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.protected import is_authentic
 from ledger.web.seeing.viewers import viewer
 from runs.engine.limits import Rule
 from runs.models import Limit
+from runs.protected import LIMIT
 
 # Of the runs that wait because of a limit so many are named.
 NAMED = 5
-_FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.given_by, l.given_at, l.breaker,
+_PROOF = LIMIT.proof_sql("l")
+_FIELDS = f"""{_PROOF}::text, l.key,
+    runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.given_by, l.given_at, l.breaker,
     l.is_by_hand, l.opened_at, l.rest_until, CASE WHEN l.held_until > clock_timestamp() THEN l.held_until END,
     l.last_error, l.last_error_at, l.ok + l.ok_before, l.failed + l.failed_before,
     (SELECT count(*) FROM runs_permit p LEFT JOIN runs_process w ON w.id = p.worker
@@ -37,12 +41,13 @@ _FIELDS = """l.key, runs_limit_rule(l.key), l.given, l.declared, l.of_tool, l.gi
              (SELECT count(*) FROM runs_run r WHERE r.owner IS NOT NULL AND r.lane <> '' AND (
                  'tag:' || r.lane = l.key
                  OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END"""
-# What a key was that nothing is said of any more, and that nothing has happened to, is nobody's business.
-# A tag's is told to those whose own it is.
+# A key that has no limit and that nothing has happened to is left out, unless SQL took its limit away. A tag's is told
+# to those whose own it is.
 _LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s
     AND (%s OR NOT starts_with(l.key, 'tag:') OR l.key = ANY(%s)) AND (
         l.breaker = 'open' OR l.last_error <> '' OR l.held_until > clock_timestamp()
-        OR runs_limit_rule(l.key) <> '{{}}'::jsonb OR EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key))
+        OR runs_limit_rule(l.key) <> '{{}}'::jsonb
+        OR {_PROOF} -> 0 -> 3 ->> 1 <> '' OR EXISTS (SELECT 1 FROM runs_permit p WHERE p.key = l.key))
     ORDER BY l.key LIMIT %s"""
 _ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
 
@@ -56,6 +61,7 @@ class Standing:
     agent or a tag, its runs that are driven now.
     """
 
+    is_genuine: bool  # false: changed outside the application
     key: str
     rule: Rule
     given: Any
@@ -116,8 +122,10 @@ def _read(statement: str, values: list[Any]) -> list[Standing]:
         cursor.execute(statement, values)
         rows = cursor.fetchall()
     found = [
-        Standing(key, Rule.of(_plain(rule)), _plain(given), _plain(declared), _plain(of_tool), *rest)
-        for key, rule, given, declared, of_tool, *rest in rows
+        Standing(
+            is_authentic(proof), key, Rule.of(_plain(rule)), _plain(given), _plain(declared), _plain(of_tool), *rest
+        )
+        for proof, key, rule, given, declared, of_tool, *rest in rows
     ]
     return found if viewer().sees_all else [_own(one) for one in found]
 

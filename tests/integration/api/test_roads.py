@@ -27,6 +27,7 @@ from ledger.verification.registers import verify_registers
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from runs.engine.limits import Permit, Refused
 from runs.models import BudgetDefault, Run, Schedule
+from runs.queries.limits import standing, standing_of
 from runs.services.bodies import ScheduleBody
 from runs.services.budgets import prices
 from runs.services.limits.permits import Permits
@@ -236,6 +237,8 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
 
     team.play(story)
     assert f"limit '{key}'" in named()
+    if row := standing_of(key):
+        assert not row.is_genuine and row in standing(limit=100)
 
 
 @each_case(

@@ -601,7 +601,7 @@ def test_a_forged_grant_answers_nothing(stage: Stage, tools: Toolbox, fiona: Act
     )
     swept()
     assert state(case.run) == "open" and StandingUse.objects.count() == 1
-    assert any("was not written with this installation's key" in problem for problem in named())
+    assert any("was added or changed outside the application" in problem for problem in named())
     assert any("no decision gives it" in problem for problem in verify(grant.run_id).problems)
     assert page(boss_of())
 
