@@ -88,7 +88,7 @@ class SessionStore(Sessions):
     def key_salt(self) -> str:
         return session_salt(self.row)
 
-    def decode(self, session_data: str) -> dict[str, Any]:
+    def decode(self, session_data: bytes | str) -> dict[str, Any]:
         """Return what a session holds: nothing from its signed end on."""
         data: dict[str, Any] = super().decode(session_data)
         return data if ends_at(data) > timezone.now() else {}

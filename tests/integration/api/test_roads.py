@@ -237,8 +237,8 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
 
     team.play(story)
     assert f"limit '{key}'" in named()
-    if row := standing_of(key):
-        assert not row.is_genuine and row in standing(limit=100)
+    if row := standing_of(key):  # only the key tells that an end is forged, so the list leaves it out
+        assert not row.is_genuine and (row in standing(limit=100)) is (key != "tool:ended")
 
 
 @each_case(
