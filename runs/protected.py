@@ -6,7 +6,7 @@ from __future__ import annotations
 from ledger.protected import protect
 from runs.models import Batch, BudgetDefault, Limit, Price, Schedule, VersionGate
 
-SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "next_at", "trouble"}))
+SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "trouble"}))
 PRICE = protect(Price, "price of", named_by="model")
 BUDGET_DEFAULT = protect(BudgetDefault, "default budget", named_by="id")
 # Most keys have a row that only counts calls. A code is for what a person has set.

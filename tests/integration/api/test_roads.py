@@ -41,6 +41,7 @@ from tests.integration.limits.team import Team, in_thread, permits_of, said
 from tests.integration.limits.team import asked as wanted
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
+from tests.rewriting import rewrite
 from tests.world import Toolbox, only_for_now
 
 pytestmark = pytest.mark.django_db
@@ -153,17 +154,21 @@ def test_deleted_factors_open_no_road_to_a_passkey() -> None:
     assert "account 'finance'" in named()
 
 
-def test_schedule_with_anothers_owner_starts_nothing() -> None:
+@each_case("column", ["owner", "next_at"])
+def test_schedule_changed_by_sql_starts_nothing(column: str) -> None:
+    """Neither as another, nor at a time that it was not planned for."""
     ada, bob = person("ada", "integrator"), person("bob", "integrator")
     body = ScheduleBody.model_validate({"name": "x", "agent": "order", "input": START["input"], "cron": "* * * * *"})
     own = schedules.create(body, by=Actor("user", "ada", role="integrator", auth="session", person=ada.pk))
-    due = "next_at = date_trunc('minute', now() - interval '1 minute')"
+    minute = timezone.now().replace(second=0, microsecond=0)
+    rewrite(Schedule.objects.all(), next_at=minute - timedelta(minutes=1))
+    forged, genuine = {"owner": (bob.pk, ada.pk), "next_at": (minute, minute - timedelta(minutes=1))}[column]
     with intruder() as cursor:
-        cursor.execute(f"UPDATE runs_schedule SET owner = %s, {due} WHERE id = %s", [bob.pk, own.pk])
+        cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [forged])
     assert not firing.fire(own.pk) and not Run.objects.exists()
     assert "outside the application" in Schedule.objects.get().trouble and "schedule 'x'" in named()
     with intruder() as cursor:  # put back: it fires again
-        cursor.execute(f"UPDATE runs_schedule SET owner = %s, {due} WHERE id = %s", [ada.pk, own.pk])
+        cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [genuine])
     assert firing.fire(own.pk) and Run.objects.get().created_by == "user:ada"
 
 

@@ -32,7 +32,7 @@ FITTING: dict[type[models.Model], dict[str, Any]] = {
     Channel: {"kinds": ["approval"], "ended_at": None},
     Device: {"ended_at": None},
     OwnTag: {"taken_for": "x"},
-    Schedule: {"next_at": None},
+    Schedule: {"is_paused": False, "stopped": "", "deleted_at": None},
 }
 # What the code in a row's own column leaves out: it grants nothing.
 UNCODED = {"approvals_device": {"told_at", "ended_at", "why"}, "runs_batch": {"forecast", "receipt"}}

@@ -67,7 +67,7 @@ def schedule(name: str, by: Actor, **more: Any) -> Schedule:
 def came(one: Schedule, ago: timedelta = timedelta(0)) -> datetime:
     """Its planned time came so long ago."""
     at = (now() - ago).replace(second=0, microsecond=0)
-    Schedule.objects.filter(pk=one.pk).update(next_at=at)
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=at)
     return at
 
 
@@ -99,7 +99,7 @@ def test_django_q2_rings_and_the_message_starts_it(name: str, olga: Actor) -> No
     one = schedule(name, olga)
     bell = Bell.objects.get(name=str(one.id))
     assert bell.next_run == one.next_at and bell.func == "runs.workers.worker_process.fire"
-    Schedule.objects.filter(pk=one.pk).update(next_at=now() - timedelta(seconds=1))
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=now() - timedelta(seconds=1))
     Bell.objects.update(next_run=now() - timedelta(seconds=1))
     starts.sweep()
     (message,) = OrmQ.objects.all()
@@ -173,7 +173,7 @@ def test_a_clock_that_went_back_starts_nothing_twice(name: str, olga: Actor) -> 
     one = schedule(name, olga)
     at = came(one)
     starts.fire([one.id])
-    Schedule.objects.filter(pk=one.pk).update(next_at=at)
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=at)
     assert starts.fire([one.id]) == 1 and Run.objects.count() == 1
     following = again(one).next_at
     assert following is not None and following > at
@@ -211,7 +211,7 @@ def test_what_happens_while_the_run_before_lives_its_rule_says(
 def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule: str, expected: dict[str, int]) -> None:
     last = (now() - timedelta(minutes=30)).replace(second=0, microsecond=0)
     one = schedule(name, olga, cron=f"{last.minute} * * * *", missed=rule, overlap="allow")
-    Schedule.objects.filter(pk=one.pk).update(next_at=last - timedelta(hours=2))
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=last - timedelta(hours=2))
     while starts.fire([one.id]):
         pass
     found = outcomes(one)
@@ -219,7 +219,7 @@ def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule:
     following = again(one).next_at
     assert following is not None and following > now() and Run.objects.count() == expected.get("started", 0)
     # What was dealt with comes once more, as from a row that was restored: it is noted once.
-    Schedule.objects.filter(pk=one.pk).update(next_at=last - timedelta(hours=2))
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=last - timedelta(hours=2))
     while starts.fire([one.id]):
         pass
     assert sorted(outcomes(one)) == sorted(found) and (again(one).trouble, again(one).next_at) == ("", following)
@@ -248,7 +248,7 @@ def test_schedules_stop_once_their_owner_may_start_nothing(name: str, olga: Acto
     acts.change(one.id, body(name), by=boss)
     changed = again(one)
     assert changed.owner == boss.person and changed.stopped == "" and changed.next_at is not None
-    Schedule.objects.filter(pk=one.pk).update(next_at=now())
+    rewrite(Schedule.objects.filter(pk=one.pk), next_at=now())
     assert starts.fire([one.id]) == 1 and Run.objects.get().creator == boss.person
 
 

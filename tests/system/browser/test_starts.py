@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-import psycopg
 from playwright.sync_api import expect
-from psycopg.conninfo import make_conninfo
 
-from durableagents.databases import CONNECTION_FILE
 from tests.system.browser.conftest import Complaints, Person
 from tests.system.browser.looks import LONG_NAME, checked
 from tests.system.browser.site import Site
@@ -17,16 +13,6 @@ from tests.system.browser.steps import ACME
 from tests.waiting import eventually
 
 WHY = {"justification": "to see who is next"}
-
-
-def _is_due(site: Site, schedule: str) -> None:
-    """Its first time was the beginning of this minute: nobody has to wait for the next."""
-    known = json.loads((site.data / CONNECTION_FILE).read_text())
-    address = make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["owner"])
-    with psycopg.connect(address) as link:
-        link.execute(
-            "UPDATE runs_schedule SET next_at = date_trunc('minute', clock_timestamp()) WHERE id = %s", [schedule]
-        )
 
 
 def keyed(site: Site, **more: Any) -> Any:
@@ -53,7 +39,7 @@ def test_a_schedule_starts_its_runs_and_its_page_holds_up(person: Person, site: 
     body = {"name": LONG_NAME, "agent": "vendor-onboard", "input": ACME, "cron": "* * * * *"}
     one = site.api("/schedules", "integrator", body | {"zone": "America/Argentina/ComodRivadavia"})
 
-    _is_due(site, one["id"])
+    site.make_due(one["id"])
 
     def came() -> Any:
         return site.api(f"/schedules/{one['id']}")["last"] or None

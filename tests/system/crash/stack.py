@@ -111,24 +111,11 @@ class Stack(Installation):
 
     def _key_of_another(self, role: str) -> str:
         """A second person with a role, for what takes two: somebody's key."""
-        return self._shell(_ANOTHER.format(role=role)).split()[-1]
+        return self.shell(_ANOTHER.format(role=role)).split()[-1]
 
     def _put_price(self) -> None:
         """So that what the model is asked costs money."""
-        self._shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
-
-    def _shell(self, code: str) -> str:
-        """Run code of the application, which has the key, and return what it printed."""
-        made = subprocess.run(
-            [sys.executable, "manage.py", "shell", "--no-imports", "-c", code],
-            cwd=CHECKOUT,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-        return made.stdout
+        self.shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
 
     def kill_up_and_start_again(self) -> None:
         """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""
@@ -232,11 +219,7 @@ class Stack(Installation):
     def schedule(self, *steps: str) -> str:
         """Set a schedule of the crash-test agent, whose time has come."""
         schedule_id = self.api.schedule(AGENT, {"steps": list(steps), "sleep_seconds": 0.3})
-        query = "UPDATE runs_schedule SET next_at = date_trunc('second', clock_timestamp()) WHERE id = %s"
-        bell = "UPDATE django_q_schedule SET next_run = clock_timestamp() WHERE name = %s"
-        with self.database() as connection:
-            connection.execute(query, [schedule_id])
-            connection.execute(bell, [schedule_id])
+        self.make_due(schedule_id)
         return schedule_id
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:

@@ -25,6 +25,15 @@ PARTS = {
     "supervisor": "worker",
     "postgres": "postgres",
 }
+_DUE = """
+from django.utils import timezone
+from runs.models import Schedule
+from runs.services.schedules.firing import hang
+schedule = Schedule.objects.get(pk="{id}")
+schedule.next_at = timezone.now().replace(second=0, microsecond=0)
+schedule.save()
+hang(schedule)
+"""
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
@@ -72,6 +81,23 @@ class Installation:
             start_new_session=True,
         )
         return self.process
+
+    def shell(self, code: str) -> str:
+        """Run code of the application, which has the key, and return what it printed."""
+        made = subprocess.run(
+            [sys.executable, "manage.py", "shell", "--no-imports", "-c", code],
+            cwd=CHECKOUT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return made.stdout
+
+    def make_due(self, schedule_id: str) -> None:
+        """Let the planned time of a schedule be the beginning of this minute."""
+        self.shell(_DUE.format(id=schedule_id))
 
     def up_and_ready(self, **extra: str) -> Self:
         self.up(**extra)
