@@ -63,23 +63,6 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user
     FOR EACH ROW EXECUTE FUNCTION accounts_on_user();
 
--- Trigger: the roles of an account. A membership changed in place is one taken and one given.
-CREATE OR REPLACE FUNCTION accounts_on_membership() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
-BEGIN
-    IF TG_OP <> 'INSERT' THEN
-        PERFORM accounts_record('role_taken', accounts_name(OLD.user_id), OLD.user_id,
-                                jsonb_build_object('role', (SELECT name FROM public.auth_group WHERE id = OLD.group_id)), '{}');
-    END IF;
-    IF TG_OP <> 'DELETE' THEN
-        PERFORM accounts_record('role_given', accounts_name(NEW.user_id), NEW.user_id, '{}',
-                                jsonb_build_object('role', (SELECT name FROM public.auth_group WHERE id = NEW.group_id)));
-    END IF;
-    RETURN NULL;
-END $$;
-CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user_groups
-    FOR EACH ROW EXECUTE FUNCTION accounts_on_membership();
-
 -- Trigger: the roles themselves, because renaming one changes its members' rights.
 CREATE OR REPLACE FUNCTION accounts_on_role() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
@@ -90,40 +73,44 @@ BEGIN
     IF was IS DISTINCT FROM is_now THEN
         PERFORM accounts_record(CASE TG_OP WHEN 'INSERT' THEN 'role_added' WHEN 'DELETE' THEN 'role_removed' ELSE 'role_renamed' END,
                                 'role:' || coalesce(is_now, was), NULL,
-                                CASE WHEN was IS NULL THEN '{}' ELSE jsonb_build_object('name', was) END,
-                                CASE WHEN is_now IS NULL THEN '{}' ELSE jsonb_build_object('name', is_now) END);
+                                jsonb_strip_nulls(jsonb_build_object('name', was)), jsonb_strip_nulls(jsonb_build_object('name', is_now)));
     END IF;
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group
     FOR EACH ROW EXECUTE FUNCTION accounts_on_role();
 
--- Trigger: Django's permissions of accounts and roles, which open the pages under /admin/.
-CREATE OR REPLACE FUNCTION accounts_on_permission() RETURNS trigger
+-- Trigger: roles of an account, and Django's permissions of accounts and roles, which open the pages under /admin/. A row changed in place is one
+-- taken and one given.
+CREATE OR REPLACE FUNCTION accounts_on_grant() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     old_row jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
     new_row jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
+    what text := CASE WHEN TG_TABLE_NAME = 'auth_user_groups' THEN 'role' ELSE 'permission' END;
     one jsonb;
     subject text;
-    told jsonb;
+    named jsonb;
 BEGIN
     FOREACH one IN ARRAY array_remove(ARRAY[old_row, new_row], NULL) LOOP
         subject := CASE WHEN one ? 'user_id' THEN accounts_name((one ->> 'user_id')::bigint)
                    ELSE 'role:' || coalesce((SELECT name FROM public.auth_group WHERE id = (one ->> 'group_id')::bigint), '#' || (one ->> 'group_id')) END;
-        told := jsonb_build_object('permission', (SELECT codename FROM public.auth_permission WHERE id = (one ->> 'permission_id')::bigint));
+        named := jsonb_build_object(what, CASE what WHEN 'role' THEN (SELECT name FROM public.auth_group WHERE id = (one ->> 'group_id')::bigint)
+                                          ELSE (SELECT codename FROM public.auth_permission WHERE id = (one ->> 'permission_id')::bigint) END);
         IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND one = old_row) THEN
-            PERFORM accounts_record('permission_taken', subject, (one ->> 'user_id')::bigint, told, '{}');
+            PERFORM accounts_record(what || '_taken', subject, (one ->> 'user_id')::bigint, named, '{}');
         ELSE
-            PERFORM accounts_record('permission_given', subject, (one ->> 'user_id')::bigint, '{}', told);
+            PERFORM accounts_record(what || '_given', subject, (one ->> 'user_id')::bigint, '{}', named);
         END IF;
     END LOOP;
     RETURN NULL;
 END $$;
+CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user_groups
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_grant();
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_user_user_permissions
-    FOR EACH ROW EXECUTE FUNCTION accounts_on_permission();
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_grant();
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON auth_group_permissions
-    FOR EACH ROW EXECUTE FUNCTION accounts_on_permission();
+    FOR EACH ROW EXECUTE FUNCTION accounts_on_grant();
 
 -- Trigger: API keys. The budget that a key may give to a run is recorded too. The digest of a key is not, only that it changed.
 CREATE OR REPLACE FUNCTION accounts_on_key() RETURNS trigger

@@ -222,8 +222,7 @@ FORGED = "('role_given', 'user:eve', NULL, 'user:boss', NULL, '', '', '{}', '{}'
         "ALTER TABLE auth_user_groups DISABLE TRIGGER ALL",
         "DROP TRIGGER accounts_are_recorded ON auth_user_groups",
         "TRUNCATE auth_user_groups",
-        "CREATE OR REPLACE FUNCTION accounts_on_membership() RETURNS trigger LANGUAGE plpgsql "
-        "AS 'BEGIN RETURN NULL; END'",
+        "CREATE OR REPLACE FUNCTION accounts_on_grant() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
         "SET session_replication_role = replica",
     ],
 )
