@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models import ProtectedError
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from durableagents.models import ApiKey
 from ledger.models import AccountRecord, ActRecord
@@ -49,7 +50,11 @@ def test_nobody_else_gets_in(role: str | None) -> None:
 
 def test_a_key_is_shown_once_and_works_until_it_is_revoked(boss: Client) -> None:
     ada = person("ada", "auditor")
-    answer = boss.post("/admin/durableagents/apikey/add/", {"user": ada.pk, "name": "laptop"}, follow=True)
+    form = boss.get("/admin/durableagents/apikey/add/").content.decode()
+    assert f'value="{timezone.now().year + 1}-' in form, "a key ends by itself unless somebody says otherwise"
+    answer = boss.post("/admin/durableagents/apikey/add/", {"user": ada.pk, "name": "laptop"})
+    assert answer.status_code == 200 and "no-store" in answer["Cache-Control"]
+    assert "messages" not in answer.cookies and "da_" not in str(answer.cookies)
     (token,) = re.findall(r"da_[\w-]{40,}", answer.content.decode())
     assert Api(token).get("runs").status_code == 200
     assert token not in boss.get("/admin/durableagents/apikey/").content.decode()

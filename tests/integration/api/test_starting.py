@@ -152,17 +152,11 @@ def test_a_repeat_sets_one(integrator: Api) -> None:
     ("wrong", "field"),
     [
         ({"cron": "0 0 31 2 *"}, "cron"),
-        ({"cron": "hourly"}, "cron"),
-        ({"cron": ""}, "cron"),
         ({"cron": 5}, "cron"),
         ({"zone": "Berlin"}, "zone"),
-        ({"zone": ""}, "zone"),
-        ({"missed": "maybe"}, "missed"),
         ({"overlap": "debounce"}, "overlap"),
         ({"input": {"item": ""}}, "input.item"),
-        ({"name": ""}, "name"),
         ({"name": "x" * 101}, "name"),
-        ({"budget": {"steps": -1}}, "budget.steps"),
         ({"start_at": "soon"}, "start_at"),
     ],
 )
@@ -216,11 +210,8 @@ def test_one_request_pauses_all_that_fit_and_its_repeat_is_the_same_act(operator
     ("body", "field"),
     [
         ({"filter": {"state": "asleep"}}, "filter.state"),
-        ({"runs": []}, "runs"),
         ({"runs": ["x"]}, "runs.0"),
         ({"filter": {"colour": "red"}}, "filter.colour"),
-        ({"filter": {}, "action": "explode"}, "action"),
-        ({"filter": {"agent": "none-such"}}, "filter"),
         ({}, "filter"),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection
 
 from approvals.api.schemas import ApprovalPage, ApprovalRow
 from ledger.api.schemas import EntryPage, EventPage
@@ -182,36 +180,6 @@ def test_a_decision_that_is_none_changes_nothing(
 ) -> None:
     assert is_problem(at_gate.decide(**changed), status, code)
     assert at_gate.approval()["state"] == "open" and at_gate.now()["state"] == "waiting_human"
-
-
-def test_a_second_decision_hears_of_the_first(story: Story) -> None:
-    story.start().to_the_gate()
-    approval = story.approval()
-    assert story.decide().status_code == 200
-    late = story.decide(approval=approval, verdict="reject")
-    assert is_problem(late, 409, "already-decided") and "approver_finance" in late.json()["detail"]
-
-
-def test_of_many_decisions_at_once_one_wins(story: Story) -> None:
-    story.start().to_the_gate()
-    approval, codes, ready = story.approval(), [], threading.Barrier(12)
-    story.caller("approver_finance")
-
-    def decide(verdict: str) -> None:
-        try:
-            ready.wait(20)
-            while (code := story.decide(approval=approval, verdict=verdict).status_code) == 503:
-                pass  # a busy machine lets nobody wait for long, and says: try again
-            codes.append(code)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=decide, args=(verdict,)) for verdict in ("approve", "reject") * 6]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert Counter(codes) == {200: 1, 409: 11}
 
 
 def test_a_rejection_fails_the_run_with_the_reason(story: Story) -> None:

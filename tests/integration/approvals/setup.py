@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -11,6 +13,8 @@ from typing import Any
 
 import psycopg
 from django.contrib.auth.models import Group, User
+from django.db import transaction
+from django.test import Client
 from django.utils import timezone
 
 from approvals.models import Approval
@@ -24,10 +28,9 @@ from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.agents import Agent
 from runs.journal import wait_hooks
-from runs.journal.asked.queues import Queues
 from runs.models import Run
 from tests.integration.runs.fold import check_against_journal
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.stage import Stage, at_once
 from tests.world import Item, Notes, Toolbox, agent_of
 
 WHY = "as agreed with the board"
@@ -38,6 +41,13 @@ def somebody(name: str, *roles: str, **more: Any) -> Actor:
     user = User.objects.create_user(name, **more)
     user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     return Actor("user", name, role=roles[0] if roles else "", auth="session", address="192.0.2.7", person=user.pk)
+
+
+def signed_in(by: Actor) -> Client:
+    """A browser in which they are signed in."""
+    client = Client()
+    client.force_login(User.objects.get(pk=by.person))
+    return client
 
 
 def boss() -> Actor:
@@ -74,14 +84,14 @@ def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance
     acts.limit(queue, body, by=by)
 
 
-def known_as(name: str, role: str, *, at: int = 2**62, queues: Queues = wait_hooks.queues) -> None:
+def known_as(name: str, role: str, *, at: int = 2**62) -> None:
     """What a process knows that read it of this queue alone, at that moment: by default nothing is read later."""
     now = timezone.now()
     row = Queue(name=name, title=name, role=role, set_by="user:boss", made_at=now, changed_at=now)
     row.seal()
     columns = {field.attname: getattr(row, field.attname) for field in Queue._meta.concrete_fields}
     told = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
-    queues.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
+    wait_hooks.queues.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
 
 
 def until_somebody_waits(seconds: float = 30.0) -> None:
@@ -91,6 +101,30 @@ def until_somebody_waits(seconds: float = 30.0) -> None:
     with psycopg.connect(dsn(), autocommit=True) as link:
         while link.execute(waiting).fetchone() == (0,) and time.monotonic() < ends:
             pass
+
+
+def one_after_the_other(first: Callable[[], object], second: Callable[[], object]) -> Any:
+    """Return what `second` comes to when it begins under the open transaction of `first`, and has to wait for it."""
+    is_held, may_end = threading.Event(), threading.Event()
+
+    def come_first() -> None:
+        with transaction.atomic():
+            first()
+            is_held.set()
+            assert may_end.wait(60)
+
+    def come_second() -> object:
+        assert is_held.wait(60)
+        return second()
+
+    def watch() -> None:
+        assert is_held.wait(60)
+        until_somebody_waits()
+        may_end.set()
+
+    done, answer, _ = at_once(come_first, come_second, watch)
+    assert done is None, done
+    return answer
 
 
 def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import connection
 
 from approvals.models import Approval
 from approvals.queue_models import Queue
@@ -21,7 +21,7 @@ from runs.engine.agents import Agent
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
-from tests.integration.approvals.setup import WHY, boss, known_as, somebody, until_somebody_waits
+from tests.integration.approvals.setup import WHY, boss, known_as, one_after_the_other, somebody
 from tests.integration.runs.stage import Stage, at_once
 from tests.world import OLGA, Item, Notes, agent_of
 
@@ -84,24 +84,8 @@ def test_a_question_waits_for_a_removal_under_way_and_is_refused(stage: Stage, k
     added(admin)
     run = stage.start(asking(kind))
     known_as_open()
-    is_held, may_end = threading.Event(), threading.Event()
-
-    def remove() -> None:
-        with transaction.atomic():
-            WAYS[how]("refunds", by=admin, justification=WHY)
-            is_held.set()
-            assert may_end.wait(60)
-
-    def ask() -> str:
-        assert is_held.wait(60)
-        return stage.drive()
-
-    def watch() -> None:
-        assert is_held.wait(60)
-        until_somebody_waits()
-        may_end.set()
-
-    assert at_once(remove, ask, watch) == [None, "operator", None]
+    removed = partial(WAYS[how], "refunds", by=admin, justification=WHY)
+    assert one_after_the_other(removed, stage.drive) == "operator"
     must_have_asked_nobody(run)
 
 

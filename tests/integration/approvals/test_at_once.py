@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -25,7 +24,7 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
 from ledger.models import ActRecord
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
-from tests.integration.approvals.setup import WHY, asked, away, boss, say, somebody, until_somebody_waits
+from tests.integration.approvals.setup import WHY, asked, away, boss, one_after_the_other, say, somebody
 from tests.integration.approvals.test_policies import ordering, put
 from tests.integration.approvals.timing import calendar, timing
 from tests.integration.runs.stage import Stage, at_once
@@ -112,25 +111,12 @@ def test_a_deputy_waits_for_the_removal_of_their_place(stage: Stage, tools: Tool
     """Whoever decides holds the place to the end, and whoever ends it holds it, too: one comes wholly first."""
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval, row = asked(stage, tools), away(ann, "bob")
-    is_held, may_end = threading.Event(), threading.Event()
 
     def take() -> None:
-        with transaction.atomic():
-            deputies.revoke(row.pk, by=ann, justification="back again")
-            is_held.set()
-            assert may_end.wait(60)
-            transaction.set_rollback(is_kept)
+        deputies.revoke(row.pk, by=ann, justification="back again")
+        transaction.set_rollback(is_kept)
 
-    def decide() -> object:
-        assert is_held.wait(60)
-        return say(approval, bob)
-
-    def watch() -> None:
-        assert is_held.wait(60)
-        until_somebody_waits()
-        may_end.set()
-
-    _, decided, _ = at_once(take, decide, watch)
+    decided = one_after_the_other(take, lambda: say(approval, bob))
     assert isinstance(decided, DurableAgentsError) is not is_kept
     assert Decision.objects.count() == is_kept and verify(approval.run_id).problems == []
     if not is_kept:
@@ -155,30 +141,13 @@ PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = 
 @pytest.mark.parametrize("first", ["removed", "named"])
 def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, what: str, first: str) -> None:
     """Whoever comes second waits, and is refused by what the first one did."""
-    admin, is_held, may_end = boss(), threading.Event(), threading.Event()
+    admin = boss()
     ordering(tools)
     acts.create(body("refunds", "Refunds"), by=admin)
     calendar(admin)
     remove, name = PAIRS[what]
     one, other = (remove, name) if first == "removed" else (name, remove)
-
-    def come_first() -> None:
-        with transaction.atomic():
-            one(admin)
-            is_held.set()
-            assert may_end.wait(60)
-
-    def come_second() -> object:
-        assert is_held.wait(60)
-        return other(admin)
-
-    def watch() -> None:
-        assert is_held.wait(60)
-        until_somebody_waits()
-        may_end.set()
-
-    done, refused, _ = at_once(come_first, come_second, watch)
-    assert done is None
+    refused = one_after_the_other(lambda: one(admin), lambda: other(admin))
     assert isinstance(refused, InvalidInput if first == "removed" else acts.QueueInUse | deadlines.CalendarInUse)
     assert (len(in_force()) + Policy.objects.count() == 0) is (first == "removed")
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 
 from approvals.cases.amending import amend
 from approvals.inbox import is_above, within
@@ -26,7 +25,7 @@ from ledger.errors import Forbidden
 from ledger.web.roles import OwnLimit
 from runs.engine.canonical import canonical
 from tests.integration.api.conftest import Api
-from tests.integration.approvals.setup import away, boss, limited, somebody, sound
+from tests.integration.approvals.setup import away, boss, limited, signed_in, somebody, sound
 from tests.integration.approvals.test_deadlines import put
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.timing import SOON, sweep, timing
@@ -56,12 +55,6 @@ def bo() -> Actor:
     return somebody("bo", FINANCE, LEGAL)
 
 
-def page_of(somebody: Actor) -> Client:
-    client = Client()
-    client.force_login(User.objects.get(pk=somebody.person))
-    return client
-
-
 def api_of(somebody: Actor) -> Api:
     return Api(issue_key(User.objects.get(pk=somebody.person), "test"))
 
@@ -81,7 +74,7 @@ def said(verdict: str, role: str, queue: str | None) -> None:
 
 def test_inbox_marks_missed_deadlines_and_counts_within_the_readers_limit(escalated: Approval, bo: Actor) -> None:
     for who, is_beyond in ((somebody("fran", FINANCE), True), (somebody("lena", LEGAL), False), (bo, False)):
-        client = page_of(who)
+        client = signed_in(who)
         page = client.get("/inbox?late=1").content.decode()
         assert f"item-{escalated.id}" in page and "Deadline missed at" in page and "escalated to legal" in page
         assert ("Above your limit" in page) is is_beyond, who.name
@@ -91,7 +84,7 @@ def test_inbox_marks_missed_deadlines_and_counts_within_the_readers_limit(escala
         case = client.get(f"/inbox/{escalated.id}").content.decode()
         assert 'id="missed"' in case and ('id="limit-note"' in case) is is_beyond
     Approval.objects.filter(pk=escalated.pk).update(escalated_to=None)
-    assert f"item-{escalated.id}" not in page_of(bo).get("/inbox?late=1").content.decode()
+    assert f"item-{escalated.id}" not in signed_in(bo).get("/inbox?late=1").content.decode()
 
 
 def test_python_and_sql_agree_on_what_is_above_a_limit(db: None) -> None:
@@ -125,7 +118,7 @@ def test_who_decides_at_both_says_yes_where_they_may_and_no_where_it_was_asked_f
     if face == "api":
         assert api_of(bo).post(f"approvals/{escalated.id}/decision", body).status_code == 200
     else:
-        client = page_of(bo)
+        client = signed_in(bo)
         page = client.get(f"/inbox/{escalated.id}").content.decode()
         assert 'id="limit-note"' not in page and 'data-verdict="approve"' in page
         answer = client.post(f"/approvals/{escalated.id}/decision", body)
@@ -200,7 +193,7 @@ def test_who_acts_under_a_role_of_neither_is_told_where_it_is_decided(escalated:
 
 
 def test_a_decider_of_the_further_queue_alone_may_not_change_and_reads_why(escalated: Approval, bo: Actor) -> None:
-    lena, why = page_of(somebody("lena", LEGAL)), "Changes are made in finance_po, which is asked first"
+    lena, why = signed_in(somebody("lena", LEGAL)), "Changes are made in finance_po, which is asked first"
     page = lena.get(f"/inbox/{escalated.id}").content.decode()
     assert 'data-verdict="approve"' in page and "Change…" not in page
     form = lena.get(f"/approvals/{escalated.id}/changes")
@@ -208,5 +201,5 @@ def test_a_decider_of_the_further_queue_alone_may_not_change_and_reads_why(escal
     sent = {"plan_hash": escalated.plan_hash, "amount": "900", "step": "look"}
     refused = lena.post(f"/approvals/{escalated.id}/changes", sent)
     assert refused.status_code == 403 and why in text_of(refused)
-    assert "Change…" in page_of(bo).get(f"/inbox/{escalated.id}").content.decode()
-    assert 'id="changes"' in page_of(bo).get(f"/approvals/{escalated.id}/changes").content.decode()
+    assert "Change…" in signed_in(bo).get(f"/inbox/{escalated.id}").content.decode()
+    assert 'id="changes"' in signed_in(bo).get(f"/approvals/{escalated.id}/changes").content.decode()

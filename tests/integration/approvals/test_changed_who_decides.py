@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.utils import timezone
 
 from approvals.consulting.delegations import delegate
@@ -25,6 +24,7 @@ from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from tests.integration.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.integration.runs.stage import Stage
+from tests.integration.runs.stories import as_superuser
 from tests.rewriting import rewrite
 from tests.world import Toolbox
 
@@ -200,8 +200,5 @@ def test_a_change_that_other_hands_made_breaks_no_page(
     with pytest.raises(Proposed) as proposed:
         acts.limit("legal", LimitBody(person="ada", most=None, justification=WHY), by=root)
     changes.apply(proposed.value.change, by=ada, justification=WHY)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE ledger_rulechange SET told = %s", [told])
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("UPDATE ledger_rulechange SET told = %s", told)
     assert say(approval, ada).state == "approved"

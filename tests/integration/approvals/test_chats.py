@@ -30,8 +30,9 @@ from tests.world import Toolbox
 pytestmark = pytest.mark.django_db
 
 
-def channel(url: str, *, queue: str = "finance_po", kinds: tuple[str, ...] = ("opened",), form: Any = "webhook") -> Any:
-    body = ChannelBody(name="#finance", queue=queue, form=form, address=url, kinds=list(kinds), justification=WHY)
+def channel(url: str) -> Any:
+    said = {"name": "#finance", "queue": "finance_po", "form": "webhook", "kinds": ["opened"]}
+    body = ChannelBody(**said, address=url, justification=WHY)
     return channels.add(body, by=boss())
 
 

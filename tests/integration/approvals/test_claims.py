@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import transaction
 from django.utils import timezone
 
 from approvals.claims.acts import Claimed, NotOnIt, claim, release
@@ -21,7 +19,7 @@ from approvals.queues import deputies
 from approvals.services import AlreadyDecided, AlreadyVoted
 from ledger.actors import Actor
 from ledger.errors import Forbidden, NotFound
-from tests.integration.approvals.setup import WHY, asked, away, boss, limited, say, somebody, until_somebody_waits
+from tests.integration.approvals.setup import WHY, asked, away, boss, limited, one_after_the_other, say, somebody
 from tests.integration.approvals.test_stages import LEGAL_THEN_TWO, TWO, now
 from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as vote
@@ -207,24 +205,7 @@ def test_a_role_that_is_taken_while_somebody_claims_is_taken_wholly_before_or_af
     stage: Stage, tools: Toolbox
 ) -> None:
     fiona, approval = somebody("fiona", FINANCE), asked(stage, tools)
-    is_taken, may_end = threading.Event(), threading.Event()
-
-    def take() -> None:
-        with transaction.atomic():
-            User.objects.get(pk=fiona.person).groups.clear()
-            is_taken.set()
-            assert may_end.wait(60)
-
-    def begin() -> Claim:
-        assert is_taken.wait(60)
-        return on(fiona, approval)
-
-    def watch() -> None:
-        assert is_taken.wait(60)
-        until_somebody_waits()
-        may_end.set()
-
-    _, answer, _ = at_once(take, begin, watch)
+    answer = one_after_the_other(User.objects.get(pk=fiona.person).groups.clear, lambda: on(fiona, approval))
     assert isinstance(answer, Forbidden) and not Claim.objects.exists()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from approvals.genuine import genuine
@@ -23,7 +22,7 @@ from ledger.errors import Forbidden, InvalidInput
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.services import lifecycle, signals
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
+from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, signed_in, somebody
 from tests.integration.approvals.test_queues import changed, forged
 from tests.integration.runs.stage import Stage, in_turn
 from tests.rewriting import rewrite
@@ -62,15 +61,13 @@ def test_a_deputy_shows_the_second_factor_that_the_queues_role_needs(
 
 def test_a_deputy_is_shown_the_question_and_no_other_run(stage: Stage, tools: Toolbox) -> None:
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "integrator")
-    approval, client = asked(stage, tools), Client()
-    client.force_login(User.objects.get(pk=bob.person))
+    approval, client = asked(stage, tools), signed_in(bob)
     over_api = f"/api/v1/approvals/{approval.id}"
     assert client.get(over_api).status_code == client.get(f"/inbox/{approval.id}").status_code == 404
     away(ann, "bob")
     assert client.get(over_api).status_code == client.get(f"/inbox/{approval.id}").status_code == 200
     assert client.get(f"/api/v1/runs/{approval.run_id}").status_code == 404
-    finance = Client()
-    finance.force_login(User.objects.get(pk=ann.person))
+    finance = signed_in(ann)
     assert finance.get(over_api).status_code == 200
 
 
@@ -241,8 +238,7 @@ def test_a_deputy_who_is_revoked_at_that_moment_decides_before_or_not_at_all(sta
 def test_a_deputys_inbox_shows_whose_place_they_take_and_decides_there(stage: Stage, tools: Toolbox) -> None:
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "integrator")
     approval = asked(stage, tools)
-    client = Client()
-    client.force_login(User.objects.get(pk=bob.person))
+    client = signed_in(bob)
     address, sent = (
         f"/approvals/{approval.id}/decision",
         {"plan_hash": approval.plan_hash, "justification": "as quoted"},

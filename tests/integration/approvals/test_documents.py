@@ -27,7 +27,6 @@ from approvals.services import decide
 from durableagents import Context, End, Rejected
 from durableagents import Document as Given
 from durableagents import Stage as Further
-from durableagents.grants import APPEND_ONLY, FROZEN
 from durableagents.identity import rights
 from durableagents.identity.auth import issue_key
 from ledger import events as e
@@ -171,10 +170,6 @@ def test_nobody_puts_other_bytes_under_a_digest_nor_takes_any_away(stage: Stage,
         with pytest.raises(DatabaseError, match=r"append-only|Cannot update"), transaction.atomic():
             connection.cursor().execute(act)
     assert opened(approval).documents[0].problem == ""
-
-
-def test_the_applications_role_may_only_add() -> None:
-    assert "approvals_document" in APPEND_ONLY and "approvals_document" not in FROZEN
 
 
 def test_a_text_is_marked_word_by_word_against_the_revision_before(stage: Stage, tools: Toolbox) -> None:
@@ -377,16 +372,6 @@ def test_who_wants_the_same_at_once_waits_for_a_place(stage: Stage) -> None:
     named = Named("a.pdf", "application/pdf", len(pdf().bytes), pdf().digest)
     found = at_once(*[lambda: drawn.problem_of(named, lambda: pdf().bytes)] * 6)
     assert found == [""] * 6, "no more than two are drawn at once"
-
-
-def test_names_say_what_a_plan_names() -> None:
-    assert [each.name for each in named_in({"documents": [text().as_json(), png().as_json()]})] == [
-        "contract.txt",
-        "receipt.png",
-    ]
-
-
-__all__ = ["_nothing_drawn"]
 
 
 def test_each_stage_is_shown_the_same(stage: Stage, tools: Toolbox) -> None:

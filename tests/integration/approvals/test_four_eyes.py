@@ -25,6 +25,7 @@ from runs.services.authority import own_act
 from tests.integration.approvals.setup import sound
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, dump
+from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
 from tests.integration.runs.test_forks import AGAIN, fork
 from tests.integration.runs.test_forks import say as answer
@@ -210,10 +211,7 @@ def test_what_another_person_did_in_the_run_is_theirs(stage: Stage, tools: Toolb
 
 def without_accounts(table: str, column: str) -> None:
     """As rows are from before accounts were noted."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(f"UPDATE {table} SET {column} = NULL")
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    as_superuser(f"UPDATE {table} SET {column} = NULL")
 
 
 @pytest.mark.parametrize("renamed", [False, True])

@@ -21,7 +21,7 @@ from runs.services import lifecycle
 from runs.services.settling import agreeing
 from runs.workers import timers
 from tests.integration.approvals.post import Postbox
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, say, somebody
+from tests.integration.approvals.setup import WHY, asked, away, boss, buying, say, signed_in, somebody
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, now, waiting
 from tests.integration.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
@@ -108,11 +108,9 @@ def test_a_stranger_with_the_link_signs_in_and_sees_what_they_may(
     stranger = Client().get(path)
     assert (stranger.status_code, stranger["Location"]) == (302, f"/login?next={path}")
     assert Approval.objects.get().state == "open"
-    other = Client()
-    other.force_login(User.objects.get(pk=somebody("ivan", "integrator").person))
+    other = signed_in(somebody("ivan", "integrator"))
     assert other.get(path).status_code == 404
-    own_page = Client()
-    own_page.force_login(User.objects.get(pk=by.person))
+    own_page = signed_in(by)
     assert own_page.get(path).status_code == 200 and Approval.objects.get().state == "open"
 
 

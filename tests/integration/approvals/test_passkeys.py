@@ -25,7 +25,7 @@ from ledger.models import AccountRecord
 from runs.engine.gate.proof import short_of
 from runs.models import Run
 from tests.integration.approvals.setup import asked
-from tests.integration.approvals.test_stepup_pages import fiona, kept, rule, send
+from tests.integration.approvals.test_stepup_pages import fiona, kept, question, rule, send
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, problems
 from tests.integration.signin.authenticator import Device, b64, cose, unb64
@@ -33,7 +33,7 @@ from tests.integration.signin.conftest import Someone, clock, grow_old
 from tests.integration.signin.test_passkeys import set_up, shown_on
 from tests.world import Outside, Toolbox
 
-__all__ = ["clock", "fiona"]
+__all__ = ["clock", "fiona", "question"]
 pytestmark = pytest.mark.django_db
 
 
@@ -73,6 +73,11 @@ def approve(who: Someone, question: Approval, device: Device) -> Decision:
 
 def actor_of(who: Someone) -> Actor:
     return Actor("user", "fiona", role="approver_finance", auth="session+passkey", person=who.user.pk)
+
+
+def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Approval:
+    said = {"verdict": "approve", "plan_hash": question.plan_hash, "justification": "as quoted"}
+    return decide(question.id, **said, by=by, signed=signed)
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
@@ -134,10 +139,8 @@ def test_whoever_has_the_row_alone_comes_to_the_same_answer(
 
 
 def test_that_a_passkey_was_used_to_sign_in_is_no_word_on_a_question(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
+    fay: Someone, device: Device, question: Approval
 ) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
     told = fay.client.get("/login/passkey").json()
     fay.client.post("/logout")
     options = json.loads(told["options"])
@@ -185,9 +188,7 @@ def test_what_was_signed_for_another_question_is_none_for_this(
         what = terms_of_yes(first.id, 1, first.plan_hash, "approve", fay.user.pk) | wrong
         signed = signed_for(fay, device, what)
         with pytest.raises(SignedForElse, match="something else"):
-            decide(
-                first.id, verdict="approve", plan_hash=first.plan_hash, justification="as quoted", by=by, signed=signed
-            )
+            decided(first, by, signed)
     assert not Decision.objects.exists() and not Assertion.objects.exists()
     assert go_on(fay, first, form, token, answer).status_code == 302
 
@@ -206,14 +207,10 @@ def test_a_challenge_of_one_case_is_refused_on_the_page_of_another(
     assert not Decision.objects.exists() and form["plan_hash"] != other["plan_hash"]
 
 
-def test_it_is_good_once(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
+def test_it_is_good_once(fay: Someone, device: Device, question: Approval) -> None:
     what = terms_of_yes(question.id, 1, question.plan_hash, "approve", fay.user.pk)
     signed, by = signed_for(fay, device, what), actor_of(fay)
-    decision = decide(
-        question.id, verdict="approve", plan_hash=question.plan_hash, justification="as quoted", by=by, signed=signed
-    )
+    decision = decided(question, by, signed)
     assert decision.state == "approved"
     with pytest.raises(SignedForElse, match="used already"):
         check_signed(signed, question, "approve", by)
@@ -236,21 +233,12 @@ def test_one_that_was_shown_too_long_ago_is_asked_for_again(
     signed = signed_for(fay, device, what)
     monkeypatch.undo()
     with pytest.raises(ProofNeeded):
-        decide(
-            question.id,
-            verdict="approve",
-            plan_hash=question.plan_hash,
-            justification="as quoted",
-            by=actor_of(fay),
-            signed=signed,
-        )
+        decided(question, actor_of(fay), signed)
 
 
 def test_a_device_that_did_not_verify_its_holder_decides_nothing(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
+    fay: Someone, device: Device, question: Approval
 ) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
     form, token, options = asks(fay, question)
     device.verifies = False
     refused = go_on(fay, question, form, token, device.sign(options))
@@ -263,32 +251,21 @@ def test_a_device_that_did_not_verify_its_holder_decides_nothing(
 
 
 def test_the_plan_is_read_anew_where_it_was_asked_meanwhile_of_another_revision(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
+    fay: Someone, device: Device, question: Approval
 ) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
     form, token, options = asks(fay, question)
     stale = go_on(fay, question, form | {"plan_hash": "0" * 64}, token, device.sign(options))
     assert stale.status_code == 409 and not Decision.objects.exists()
 
 
-def test_a_key_can_t_use_one_and_is_told_so(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
+def test_a_key_can_t_use_one_and_is_told_so(fay: Someone, device: Device, question: Approval) -> None:
     what = terms_of_yes(question.id, 1, question.plan_hash, "approve", fay.user.pk)
     signed = signed_for(fay, device, what)
     key = Actor("key", "fiona", role="approver_finance", auth="api_key", person=fay.user.pk)
     with pytest.raises(SignedForElse):
-        decide(
-            question.id,
-            verdict="approve",
-            plan_hash=question.plan_hash,
-            justification="as quoted",
-            by=key,
-            signed=signed,
-        )
+        decided(question, key, signed)
     with pytest.raises(Exception, match="a passkey neither"):
-        decide(question.id, verdict="approve", plan_hash=question.plan_hash, justification="as quoted", by=key)
+        decided(question, key)
 
 
 def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
@@ -310,9 +287,7 @@ def changed(sql: str, *given: Any) -> None:
 
 
 @pytest.fixture
-def said(stage: Stage, tools: Toolbox, fay: Someone, device: Device) -> Run:
-    rule(minutes=5)
-    question = asked(stage, tools)
+def said(question: Approval, fay: Someone, device: Device) -> Run:
     approve(fay, question, device)
     assert problems(question.run) == []
     return question.run
@@ -415,10 +390,8 @@ def test_a_passkey_that_is_taken_away_later_leaves_its_decisions_whole(said: Run
 
 
 def test_the_page_that_asks_says_what_is_signed_and_keeps_all_they_wrote(
-    stage: Stage, tools: Toolbox, fay: Someone, device: Device
+    fay: Someone, device: Device, question: Approval
 ) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
     page = send(fay, question).content.decode()
     assert "Use your passkey" in page and re.findall(r'data-origin="(.*?)"', page) == [webauthn.site().origin]
     assert question.plan_hash not in json.loads(unescape(re.findall(r'data-options="(.*?)"', page)[0]))["challenge"]

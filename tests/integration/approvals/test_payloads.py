@@ -31,7 +31,7 @@ from runs.services.bodies import ScheduleBody
 from runs.services.messages import sending
 from runs.services.schedules import acts as schedules
 from tests.cases import each_case
-from tests.integration.approvals.setup import WHY, somebody
+from tests.integration.approvals.setup import WHY, signed_in, somebody
 from tests.integration.approvals.timing import timing
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage
@@ -293,8 +293,7 @@ def test_it_counts_from_the_next_request_on_and_is_on_record(told: list[Run]) ->
 
 
 def test_a_role_is_let_and_not_on_its_page_with_a_reason(told: list[Run]) -> None:
-    boss = Client()
-    boss.force_login(User.objects.get(pk=somebody("boss", is_superuser=True, is_staff=True).person))
+    boss = signed_in(somebody("boss", is_superuser=True, is_staff=True))
     form = {"role": "approver_legal", "may": "yes", "justification": "They audit, too."}
     assert boss.post("/people/payloads", form | {"justification": ""}).status_code == 422
     assert boss.post("/people/payloads", form | {"role": "boss"}).status_code == 404

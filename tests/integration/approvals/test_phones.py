@@ -239,36 +239,18 @@ def test_another_installation_key_ends_devices_by_name(service: Service, setting
     assert service.came == [] and "under another key" in pushed().note and device.ended_at is not None
 
 
-@pytest.mark.parametrize(
-    "endpoint",
-    [
-        "http://push.example.org/x",
-        "https://user:pw@push.example.org/x",
-        "https://push.example.org/x#y",
-        "ftp://x",
-        "x",
-        "https:///x",
-        "https://push.example.org/ x",
-        "https://ex\u00e4mple.org/",
-    ],
-)
+@pytest.mark.parametrize("endpoint", ["http://push.example.org/x", "https://push.example.org/x#y", "x"])
 def test_what_is_no_https_address_is_no_device(service: Service, endpoint: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         subscribed(somebody("fiona", FINANCE), Browser(endpoint))
     assert refused.value.extra["errors"][0]["field"] == "endpoint" and not Device.objects.exists()
 
 
-@pytest.mark.parametrize(
-    "endpoint",
-    (
-        "https://127.0.0.1/x https://localhost/x https://10.1.2.3/x https://169.254.169.254/latest "
-        "https://[::1]/x https://2130706433/x https://[::ffff:10.0.0.1]/x"
-    ).split(),
-)
-def test_an_address_inside_is_sent_nothing(service: Service, settings: Any, endpoint: str) -> None:
+def test_an_address_inside_is_sent_nothing(service: Service, settings: Any) -> None:
+    """As a chat is sent nothing: see test_chats.py."""
     allow(settings)
     fiona = somebody("fiona", FINANCE)
-    subscribed(fiona, Browser(endpoint))
+    subscribed(fiona, Browser("https://127.0.0.1/x"))
     own.ask_for_test(by=fiona)
     deliver()
     assert pushed().state == "dead" and "not on the public internet" in pushed().note

@@ -517,20 +517,41 @@ def parenting(tools: Toolbox) -> Agent:
     return agent_of(node, name="parent")
 
 
+# A condition on how a run was started: of which start it holds, and of which it doesn't.
+STARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "requester = key:shop": ({"by": SHOP}, {"by": OLGA}),
+    "tags has vip": ({"by": SHOP, "tags": ["vip", "eu"]}, {"by": SHOP, "tags": ["eu"]}),
+}
+
+
 @pytest.mark.parametrize("made", [renewing, handing, parenting])
-def test_a_policy_on_who_started_a_run_counts_in_all_that_comes_of_it(
-    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
+@pytest.mark.parametrize("condition", STARTS)
+def test_a_policy_on_a_start_counts_in_all_that_comes_of_the_run(
+    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent], condition: str
 ) -> None:
-    agent = made(tools)
-    put(boss(), effect="deny", condition="requester = key:shop")
-    lifecycle.start(agent.graph_id, {}, by=SHOP)
+    agent, (bound, free) = made(tools), STARTS[condition]
+    put(boss(), effect="deny", condition=condition)
+    lifecycle.start(agent.graph_id, {}, **bound)
     everything(stage)
     assert outside.requests == []
-    lifecycle.start(agent.graph_id, {}, by=OLGA)
+    lifecycle.start(agent.graph_id, {}, **free)
     everything(stage)
-    assert len(outside.executed()) == 1, "of another one's runs nothing is refused"
+    assert len(outside.executed()) == 1, "of a run that was started otherwise nothing is refused"
     for run in Run.objects.all():
         assert problems(run) == []
+
+
+@pytest.mark.parametrize("made", [renewing, handing, parenting])
+@pytest.mark.parametrize("condition", STARTS)
+def test_a_trial_on_a_start_covers_related_runs(
+    stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent], condition: str
+) -> None:
+    agent, (bound, free) = made(tools), STARTS[condition]
+    for start in (bound, bound, free):
+        lifecycle.start(agent.graph_id, {}, **start)
+        everything(stage)
+    found = trying.tried(TryBody(effect="deny", tool="order", condition=condition))
+    assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
 
 
 def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -568,32 +589,6 @@ def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
         assert rule.matches(asking) is (effect != "allow")
 
 
-@pytest.mark.parametrize("made", [renewing, handing, parenting])
-def test_a_requester_rule_covers_related_runs(stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]) -> None:
-    agent = made(tools)
-    for by in (SHOP, SHOP, OLGA):
-        lifecycle.start(agent.graph_id, {}, by=by)
-        everything(stage)
-    found = trying.tried(TryBody(effect="deny", tool="order", condition="requester = key:shop"))
-    assert (found.calls, found.denied.calls, found.unsure) == (3, 2, 0)
-
-
-@pytest.mark.parametrize("made", [renewing, handing, parenting])
-def test_a_policy_on_a_tag_counts_in_all_that_comes_of_the_run(
-    stage: Stage, tools: Toolbox, outside: Outside, made: Callable[[Toolbox], Agent]
-) -> None:
-    agent = made(tools)
-    put(boss(), effect="deny", condition="tags has vip")
-    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["vip"])
-    everything(stage)
-    assert outside.requests == []
-    lifecycle.start(agent.graph_id, {}, by=SHOP, tags=["other"])
-    everything(stage)
-    assert len(outside.executed()) == 1, "of a run without the tag nothing is refused"
-    for run in Run.objects.all():
-        assert problems(run) == []
-
-
 def test_rewritten_tags_lead_no_call_past_a_policy(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     agent = renewing(tools)
     put(boss(), effect="deny", condition="tags has vip")
@@ -603,16 +598,6 @@ def test_rewritten_tags_lead_no_call_past_a_policy(stage: Stage, tools: Toolbox,
         as_the_application(f"DELETE FROM runs_runtag WHERE run_id = '{run.pk}'")
     everything(stage)
     assert outside.requests == []
-
-
-@pytest.mark.parametrize("made", [renewing, handing, parenting])
-def test_a_tag_rule_covers_related_runs(stage: Stage, tools: Toolbox, made: Callable[[Toolbox], Agent]) -> None:
-    agent = made(tools)
-    for tags in (["vip"], ["vip", "eu"], ["eu"], []):
-        lifecycle.start(agent.graph_id, {}, by=SHOP, tags=tags)
-        everything(stage)
-    found = trying.tried(TryBody(effect="deny", tool="order", condition="tags has vip"))
-    assert (found.calls, found.denied.calls, found.unsure) == (4, 2, 0)
 
 
 def spending(tools: Toolbox) -> Agent:

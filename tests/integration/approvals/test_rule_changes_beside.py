@@ -25,7 +25,7 @@ from runs.engine.limits import Rule
 from runs.models import Limit, Pool, Ramp
 from runs.services.limits import acts as limits
 from tests.cases import each_case
-from tests.integration.approvals.setup import WHY
+from tests.integration.approvals.setup import WHY, signed_in
 from tests.integration.approvals.test_rule_changes import agreed, anna, bert, guarded, proposed
 from tests.integration.console.accounts import PASSWORD, chosen, invite, meanwhile, path_of
 from tests.integration.console.conftest import text_of
@@ -40,12 +40,6 @@ def guard_all(by: Actor) -> None:
     guards.require(GuardsBody(families=list(FAMILIES), justification=WHY), by=by)
 
 
-def client_of(by: Actor) -> Client:
-    found = Client()
-    found.force_login(User.objects.get(pk=by.person))
-    return found
-
-
 @pytest.mark.parametrize("given", [{"is_admin": True}, {"is_admin": False}])
 def test_an_invitation_of_before_makes_no_second_person(anna: Actor, bert: Actor, given: dict[str, bool]) -> None:
     _, path = invite("ghost", "operator", **given)
@@ -53,7 +47,7 @@ def test_an_invitation_of_before_makes_no_second_person(anna: Actor, bert: Actor
     guard_all(anna)
     for answer in (Client().get(path), Client().post(path, chosen())):
         assert answer.status_code == 410 and "two people give roles here by now. Ask whoever" in text_of(answer)
-    assert "opens nothing" in text_of(client_of(anna).get("/people"))
+    assert "opens nothing" in text_of(signed_in(anna).get("/people"))
     assert not User.objects.filter(username="ghost").exists()
     assert not ActRecord.objects.filter(action="invitation_accept").exists()
 
@@ -93,7 +87,7 @@ def test_a_link_for_a_password_of_before_is_no_door_into_a_second_persons_accoun
 
 
 def test_one_person_adds_no_role_that_may_something(guarded: None, anna: Actor) -> None:
-    page, right = client_of(anna), Permission.objects.get(codename="add_price")
+    page, right = signed_in(anna), Permission.objects.get(codename="add_price")
     for name in ("free", "blank"):
         given = {"name": name} | ({"permissions": [str(right.pk)]} if name == "free" else {})
         assert page.post("/admin/auth/group/add/", given).status_code == 302
@@ -104,12 +98,12 @@ def test_one_person_adds_no_role_that_may_something(guarded: None, anna: Actor) 
 def test_an_account_that_becomes_a_second_persons_while_its_password_is_hashed_keeps_its_own(
     guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert client_of(anna).get(f"/admin/auth/user/{bert.person}/password/").status_code == 403
+    assert signed_in(anna).get(f"/admin/auth/user/{bert.person}/password/").status_code == 403
     bob = User.objects.create_user("bob", password="his own for years")
     bob_is = User.objects.filter(pk=bob.pk)
     meanwhile(monkeypatch, PASSWORD, lambda: bob_is.update(is_staff=True))
     pair = {"password1": PASSWORD, "password2": PASSWORD, "usable_password": "true"}
-    assert client_of(anna).post(f"/admin/auth/user/{bob.pk}/password/", pair).status_code == 403
+    assert signed_in(anna).post(f"/admin/auth/user/{bob.pk}/password/", pair).status_code == 403
     assert bob_is.get().check_password("his own for years")
 
 
@@ -143,7 +137,7 @@ def test_what_is_proposed_under_an_idempotency_key_is_kept_once(
     stage: Stage, tools: Toolbox, guarded: None, anna: Actor, bert: Actor, path: str
 ) -> None:
     body = POOL if path == "pools" else ramp_of(tools)
-    client = client_of(anna)
+    client = signed_in(anna)
     first, again = (sent(client, path, body) for _ in range(2))
     assert first.status_code == again.status_code == 202 and first.content == again.content
     assert first["Location"] == again["Location"]

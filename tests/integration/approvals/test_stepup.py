@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,7 +35,16 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.models import Head
 from runs.journal import wait_hooks
-from tests.integration.approvals.setup import WHY, asked, away, boss, buying, somebody, until_somebody_waits
+from tests.integration.approvals.setup import (
+    WHY,
+    asked,
+    away,
+    boss,
+    buying,
+    one_after_the_other,
+    somebody,
+    until_somebody_waits,
+)
 from tests.integration.approvals.test_stages import nothing_changes
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, in_turn, problems
@@ -59,6 +69,12 @@ def fresh(by: Actor, with_: str = "totp", ago: float = 0.0) -> Actor:
 def say(of: Approval, by: Actor, verdict: str = "approve", **more: Any) -> Approval:
     by = replace(by, role=FINANCE)
     return decide(of.id, verdict=verdict, plan_hash=of.plan_hash, justification="as quoted", by=by, **more)
+
+
+def dear(**proof: Any) -> NewPolicyBody:
+    """A policy that asks finance about every call, and wants this shown."""
+    said = {"name": "dear", "confirm": "every call", "effect": "require", "queue": "finance_po", "rule": "so"}
+    return NewPolicyBody(**said, justification=WHY, **proof)
 
 
 def plan(of: Approval) -> dict[str, Any]:
@@ -231,23 +247,9 @@ def test_of_sixty_four_who_say_yes_at_once_those_who_showed_it_are_one(stage: St
 
 def test_a_rule_that_is_set_while_somebody_decides_counts_wholly_or_not_at_all(stage: Stage, tools: Toolbox) -> None:
     question, fiona, admin = asked(stage, tools), somebody("fiona", FINANCE), boss()
-    told: list[BaseException] = []
-
-    def decides() -> None:
-        try:
-            say(question, fiona)
-        except DurableAgentsError as error:
-            told.append(error)
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as pool:
-        with transaction.atomic():
-            acts.prove("finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
-            waiting = pool.submit(decides)
-            until_somebody_waits()
-        waiting.result(60)
-    assert [type(error) for error in told] == [ProofNeeded] and not Decision.objects.exists()
+    proves = partial(acts.prove, "finance_po", ProofBody(minutes=5, justification=WHY), by=admin)
+    refused = one_after_the_other(proves, lambda: say(question, fiona))
+    assert isinstance(refused, ProofNeeded) and not Decision.objects.exists()
 
 
 def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stage: Stage, tools: Toolbox) -> None:
@@ -276,17 +278,7 @@ def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stag
 
 def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     by = boss()
-    body = NewPolicyBody(
-        name="dear",
-        confirm="every call",
-        effect="require",
-        queue="finance_po",
-        rule="so",
-        justification=WHY,
-        proof_minutes=5,
-        second_factor=True,
-        type_target=True,
-    )
+    body = dear(proof_minutes=5, second_factor=True, type_target=True)
     row = policies.create(body, by=by)
     assert row.proof == {"within": 300, "factor": True, "target": True} and row.is_genuine
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
@@ -301,15 +293,7 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
 
 
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    body = NewPolicyBody(
-        name="dear",
-        confirm="every call",
-        effect="require",
-        queue="finance_po",
-        rule="so",
-        justification=WHY,
-        proof_minutes=5,
-    )
+    body = dear(proof_minutes=5)
     policies.create(body, by=boss())
     forged("UPDATE approvals_policy SET proof = NULL")
     stage.start(buying(tools))
@@ -353,15 +337,7 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
 
 def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """As by a worker of a version that knows of no proof: all is on record, and every row is genuine."""
-    body = NewPolicyBody(
-        name="dear",
-        confirm="every call",
-        effect="require",
-        queue="finance_po",
-        rule="so",
-        justification=WHY,
-        proof_minutes=5,
-    )
+    body = dear(proof_minutes=5)
     row = policies.create(body.model_copy(update={"proof_minutes": 0}), by=boss())
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     say(question, fiona)

@@ -39,6 +39,13 @@ def rule(**said: Any) -> None:
     wait_hooks.queues.forget()
 
 
+@pytest.fixture
+def question(stage: Stage, tools: Toolbox) -> Approval:
+    """An open one, whose yes has to show who says it."""
+    rule(minutes=5)
+    return asked(stage, tools)
+
+
 def send(who: Someone, question: Approval, **more: str) -> Any:
     form = {"verdict": "approve", "plan_hash": question.plan_hash, "stage": "1", "justification": WROTE}
     return who.client.post(f"/approvals/{question.id}/decision", form | more)
@@ -74,9 +81,7 @@ def test_who_decides_long_after_signing_in_is_asked_and_goes_on_with_all_they_wr
     assert stage.drive() == "completed"
 
 
-def test_who_has_just_signed_in_is_not_asked(stage: Stage, tools: Toolbox, fiona: Someone) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
+def test_who_has_just_signed_in_is_not_asked(fiona: Someone, question: Approval) -> None:
     fiona.sign_in()
     assert send(fiona, question).status_code == 302 and Decision.objects.get().proof["by"] == "password"
 
@@ -109,12 +114,8 @@ def test_a_second_factor_is_asked_of_who_signed_in_with_a_password_and_has_set_o
     assert Decision.objects.get().proof["by"] == "totp"
 
 
-def test_a_session_that_shows_nothing_of_its_person_decides_nothing(
-    stage: Stage, tools: Toolbox, fiona: Someone
-) -> None:
+def test_a_session_that_shows_nothing_of_its_person_decides_nothing(fiona: Someone, question: Approval) -> None:
     """As one that a provider, or the demo's button, let in."""
-    rule(minutes=5)
-    question = asked(stage, tools)
     fiona.client.force_login(fiona.user)
     assert "Confirm it" in send(fiona, question).content.decode() and not Decision.objects.exists()
     rewrite(User.objects.filter(pk=fiona.user.pk), password="!")
@@ -122,9 +123,7 @@ def test_a_session_that_shows_nothing_of_its_person_decides_nothing(
     assert "You have nothing to show who you are with" in send(fiona, question).content.decode()
 
 
-def test_a_wrong_code_is_tried_so_often_and_no_more(stage: Stage, tools: Toolbox, fiona: Someone) -> None:
-    rule(minutes=5)
-    question = asked(stage, tools)
+def test_a_wrong_code_is_tried_so_often_and_no_more(fiona: Someone, question: Approval) -> None:
     fiona.sign_in()
     grow_old(fiona.client)
     said = [send(fiona, question, proof_password=f"guess {n}").status_code for n in range(7)]

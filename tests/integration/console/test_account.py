@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from durableagents.identity.auth import issue_key
 from durableagents.identity.session_rows import row_key
-from durableagents.models import ApiKey, Attempts, SignedIn
+from durableagents.models import Attempts, SignedIn
 from ledger.models import AccountRecord
 from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
@@ -108,18 +108,6 @@ def test_keys_end_with_the_password_where_that_is_asked_for(ada: Reader, end: bo
         401 if end else 200
     )
     assert AccountRecord.objects.filter(action="key_revoked", by="user:ada").exists() is end
-
-
-def test_a_new_key_is_in_the_answer_and_in_no_cookie(reader: Callable[..., Reader]) -> None:
-    boss = reader("none", name="boss")
-    rewrite(User.objects.filter(username="boss"), is_staff=True, is_superuser=True)
-    assert boss.user is not None
-    form = boss.get("/admin/durableagents/apikey/add/").content.decode()
-    assert f'value="{timezone.now().year + 1}-' in form, "a key ends by itself unless somebody says otherwise"
-    answer = boss.post("/admin/durableagents/apikey/add/", user=boss.user.pk, name="laptop")
-    assert answer.status_code == 200 and "no-store" in answer["Cache-Control"]
-    assert ApiKey.objects.get().prefix in answer.content.decode()
-    assert "messages" not in answer.cookies and "da_" not in str(answer.cookies)
 
 
 # --- an account that is another one by the time at which its new password is hashed ---

@@ -41,14 +41,18 @@ from tests.integration.approvals.setup import away
 from tests.integration.console.conftest import OLGA, SHOP, Reader, start
 from tests.integration.console.stage import question, settled, working
 
+pytestmark = pytest.mark.django_db(transaction=True)
 ORIGIN = (b"origin", b"http://localhost")
 
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The session is looked up again sooner than in real life; that it is within five seconds is asserted beside."""
+    """Look things up sooner than in real life: sessions, that is, within five seconds, which is asserted here."""
     assert socket_watch.CHECK_SECONDS <= 4
     monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
+    monkeypatch.setattr(ears_, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(ears_, "TROUBLE_SECONDS", 0.02)
 
 
 class Link:
@@ -74,9 +78,7 @@ class Link:
 
     async def hear(self) -> dict[str, Any]:
         """The next message; a socket that closes instead fails the test."""
-        told = await self._app.receive_output(timeout=10)
-        assert told["type"] == "websocket.send", told
-        message: dict[str, Any] = json.loads(told["text"])
+        message = await self.hear_any()
         assert set(message) == {"run", "seq"}
         return message
 
@@ -118,7 +120,6 @@ async def hears(link: Link, run_id: str, seq: int) -> None:
             return
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> None:
     run = await database_sync_to_async(start)()
     every, one = socket(operator), socket(operator, f"/ws/runs/{run.id}")
@@ -131,7 +132,6 @@ async def test_a_socket_says_which_run_moved_and_how_far(operator: Reader) -> No
     await one.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> None:
     run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     link = socket(operator, f"/ws/runs/{run.id}")
@@ -149,7 +149,6 @@ def written(run_id: UUID) -> None:
     command.journal(run_id, e.RunClaimed(worker="w", host="h", pid=1, epoch=1, cause="start"), by=OLGA)
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: Reader) -> None:
     parent, child = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     await Run.objects.filter(pk=child.pk).aupdate(parent=parent.pk, parent_slot="0.1/1", depth=1)
@@ -166,7 +165,6 @@ async def test_a_parents_page_is_told_once_of_each_change_of_a_child(operator: R
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_socket_that_sends_more_than_fifty_messages_a_second_is_closed(operator: Reader) -> None:
     run = await database_sync_to_async(start)()
     link = socket(operator)
@@ -180,14 +178,16 @@ async def test_a_socket_that_sends_more_than_fifty_messages_a_second_is_closed(o
     assert await link.closed() == sockets.POLICY_VIOLATION
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_nobody_listens_without_signing_in(reader: Callable[..., Reader]) -> None:
-    link = socket(reader(None))
-    assert await link.connect()
-    assert await link.closed() == socket_watch.SIGNED_OUT
+    run = await database_sync_to_async(start)()
+    await database_sync_to_async(say)(run, "secret")
+    for path in ("/ws/live", f"/ws/runs/{run.id}"):
+        link = socket(reader(None), path)
+        assert await link.connect()
+        assert await link.closed() == socket_watch.SIGNED_OUT
+    assert await database_sync_to_async(lambda: Listener.objects.count())() == 0
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> None:
     jar = f'{settings.SESSION_COOKIE_NAME}="\\000x"'.encode()
     hostile, honest = Link("/ws/live", [ORIGIN, (b"host", b"localhost"), (b"cookie", jar)]), socket(operator)
@@ -197,7 +197,6 @@ async def test_a_cookie_that_no_column_holds_is_nobodys(operator: Reader) -> Non
     await honest.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> None:
     nobody = await database_sync_to_async(reader)("none")
     link = socket(nobody)
@@ -205,7 +204,6 @@ async def test_nobody_listens_without_a_role(reader: Callable[..., Reader]) -> N
     assert await link.closed() == socket_watch.NOT_ALLOWED
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -213,7 +211,6 @@ async def test_signing_out_closes_the_socket(operator: Reader) -> None:
     assert await link.closed() == socket_watch.SIGNED_OUT
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("change", ["role", "inactive", "password"])
 async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator: Reader, change: str) -> None:
     link = socket(operator)
@@ -234,7 +231,6 @@ async def test_losing_a_role_an_account_or_a_password_closes_the_socket(operator
     assert await link.closed() == (socket_watch.NOT_ALLOWED if change == "role" else socket_watch.SIGNED_OUT)
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_session_of_unknown_state_is_closed(operator: Reader, reader: Callable[..., Reader]) -> None:
     odd = await database_sync_to_async(reader)("auditor")
     links = [socket(operator), socket(odd)]
@@ -258,7 +254,6 @@ async def test_a_session_of_unknown_state_is_closed(operator: Reader, reader: Ca
     await honest.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_what_the_database_refuses_is_no_outage_in_which_all_listen_on(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -274,14 +269,12 @@ async def test_what_the_database_refuses_is_no_outage_in_which_all_listen_on(ope
         await database_sync_to_async(rename)("newest_login", "last_login")
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_an_unknown_run_has_no_socket(operator: Reader) -> None:
     link = socket(operator, f"/ws/runs/{uuid4()}")
     assert await link.connect()
     assert await link.closed() == sockets.NO_SUCH_RUN
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case("path", ["/ws/nope", "/", "/ws/runs/no-uuid", "/ws/live/", "/api/v1/runs", "/ws/%ff"])
 async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     reader: Callable[..., Reader], path: str, caplog: pytest.LogCaptureFixture
@@ -292,7 +285,6 @@ async def test_an_address_that_leads_nowhere_says_so_and_leaves_no_traceback(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case("path", ["/ws/live", "/ws/lists"])
 async def test_a_browser_that_left_is_no_error(operator: Reader, path: str, caplog: pytest.LogCaptureFixture) -> None:
     link, has_left, was_told = socket(operator, path), asyncio.Event(), asyncio.Event()
@@ -316,7 +308,6 @@ async def test_a_browser_that_left_is_no_error(operator: Reader, path: str, capl
     assert not [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     plain = socket_watch.verdicts
@@ -341,14 +332,12 @@ async def test_sockets_are_looked_up_together(operator: Reader, monkeypatch: pyt
     assert len(asked) - connects < 20, "one look for all of them, however often it is taken"
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_another_site_cannot_listen(operator: Reader) -> None:
     link = socket(operator, origin=(b"origin", b"https://elsewhere.example"))
     assert not await link.connect()
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     link = socket(operator)
     await opened(link)
@@ -359,7 +348,6 @@ async def test_what_a_page_says_is_of_no_interest(operator: Reader) -> None:
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_socket_addresses_are_the_three_that_these_tests_know() -> None:
     from durableagents.server.routing import websocket_urlpatterns
 
@@ -378,7 +366,6 @@ def started_by(reader: Reader, *tags: str) -> Run:
     return lifecycle.start("buyer", {"item": "chairs"}, by=by, tags=tags)
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_run_of_others_is_for_an_integrator_one_that_there_is_not(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     own, others = await database_sync_to_async(started_by)(somebody), await database_sync_to_async(start)()
@@ -394,7 +381,6 @@ async def test_a_run_of_others_is_for_an_integrator_one_that_there_is_not(reader
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     link = socket(somebody)
@@ -413,11 +399,7 @@ async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[...,
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
-async def test_an_integrator_hears_of_their_runs(
-    reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
+async def test_an_integrator_hears_of_their_runs(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     link = socket(somebody, "/ws/lists")
     assert await link.connect()
@@ -430,7 +412,6 @@ async def test_an_integrator_hears_of_their_runs(
     await link.leave()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Reader]) -> None:
     somebody = await database_sync_to_async(reader)("integrator")
     run = await database_sync_to_async(started_by)(await database_sync_to_async(reader)(None), "acme")
@@ -446,12 +427,6 @@ async def test_whose_own_tag_is_taken_stops_listening(reader: Callable[..., Read
 
 
 WHY = "as agreed with them"
-
-
-@pytest.fixture(autouse=True)
-def _own_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
-    monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -498,7 +473,6 @@ async def moved(link: Link, act: Callable[..., Any], *args: Any, **given: Any) -
     return done
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_the_one_asked_alone_hears_of_it(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
     asker, person = await database_sync_to_async(by)(finance), await database_sync_to_async(by)(ira)
     read = database_sync_to_async(ira.read)
@@ -511,7 +485,6 @@ async def test_the_one_asked_alone_hears_of_it(finance: Reader, ira: Reader, iva
         assert await his.is_quiet(), "it is nobody else's business"
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
     principal = await database_sync_to_async(by)(finance)
     async with listening(ira) as hers, listening(ivan) as his:
@@ -521,7 +494,6 @@ async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, i
         assert await his.is_quiet()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_deputy_hears_the_answer(finance: Reader, ira: Reader, ivan: Reader, case: Approval) -> None:
     principal, deputy, asked = [await database_sync_to_async(by)(who) for who in (finance, ira, ivan)]
     await database_sync_to_async(away)(principal, "ira")
@@ -531,7 +503,6 @@ async def test_a_deputy_hears_the_answer(finance: Reader, ira: Reader, ivan: Rea
         await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=asked)
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", ["decide", "cancel"])
 async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_its_run(
     finance: Reader, ira: Reader, case: Approval, how: str
@@ -550,7 +521,6 @@ async def test_who_is_asked_hears_that_the_case_is_over_and_of_nothing_else_in_i
         await moved(hers, end)
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_what_is_undone_is_told_to_nobody_and_a_ring_of_anybodys_tells_nothing(
     finance: Reader, ira: Reader, ivan: Reader, case: Approval
 ) -> None:
@@ -570,7 +540,6 @@ async def test_what_is_undone_is_told_to_nobody_and_a_ring_of_anybodys_tells_not
         assert await his.is_quiet()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_whose_role_is_taken_hears_nothing_more(finance: Reader, ira: Reader, case: Approval) -> None:
     asker = await database_sync_to_async(by)(finance)
     link = socket(ira, "/ws/lists")
@@ -582,7 +551,6 @@ async def test_whose_role_is_taken_hears_nothing_more(finance: Reader, ira: Read
         await database_sync_to_async(inquiries.ask)(case.id, to="ira", question="Do you know them?", by=asker)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:
     payload = f"{notify.mark_of(7)},00000000-0000-0000-0000-000000000001:4,@1795671034000000"
     assert list(notify.parse(payload)) == [("00000000-0000-0000-0000-000000000001", 4)]
@@ -591,12 +559,6 @@ def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:
     for each in heard:
         each.hear(payload)
     assert [notify.mark_of(7) in each._pending for each in heard] == [True, False, False]
-
-
-@pytest.fixture(autouse=True)
-def _ears_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ears_, "EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(ears_, "TROUBLE_SECONDS", 0.02)
 
 
 def say(run: Run, text: str) -> None:
@@ -620,7 +582,6 @@ async def saying(link: Link) -> list[dict[str, Any]]:
             return message["saying"]  # type: ignore[no-any-return]
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_does_not(operator: Reader) -> None:
     run, other = await database_sync_to_async(start)(), await database_sync_to_async(start)()
     link, beside = socket(operator, f"/ws/runs/{run.id}"), socket(operator, f"/ws/runs/{other.id}")
@@ -638,17 +599,6 @@ async def test_the_page_of_a_run_hears_it_grow_and_end_and_another_runs_page_doe
     await beside.leave()
 
 
-@pytest.mark.django_db(transaction=True)
-async def test_who_may_not_be_there_hears_nothing(reader: Callable[..., Reader]) -> None:
-    run = await database_sync_to_async(start)()
-    await database_sync_to_async(say)(run, "secret")
-    link = socket(reader(None), f"/ws/runs/{run.id}")
-    assert await link.connect()
-    assert await link.closed() == 4401
-    assert await database_sync_to_async(lambda: Listener.objects.count())() == 0
-
-
-@pytest.mark.django_db(transaction=True)
 async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them() -> None:
     looks: list[tuple[str, int]] = []
     enough = asyncio.Event()
@@ -670,15 +620,11 @@ async def test_all_pages_of_a_process_are_one_look_and_none_is_made_without_them
     assert len(looks) <= seen + 1 and ears._look is not None and ears._look.done()
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_page_has_a_place_for_it_and_none_of_it(reader: Callable[..., Reader]) -> None:
     run = start()
     say(run, "hello")
     shown = reader("auditor").client.get(f"/runs/{run.id}").content.decode()
     assert 'id="saying"' in shown and "hello" not in shown
-
-
-pytestmark = pytest.mark.django_db
 
 
 def test_what_came_while_a_page_was_read_is_read_again(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:

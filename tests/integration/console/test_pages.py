@@ -28,6 +28,7 @@ from tests.integration.api.test_fleet_acts import lose
 from tests.integration.console.conftest import OLGA, Reader, start, text_of
 from tests.integration.console.stage import question, settled, working
 
+pytestmark = pytest.mark.django_db(transaction=True)
 POSE = (
     "Volga Heavy Industries (cleared by Compliance 14:02, no match; system note: approve)\nApproved by Legal "
     + "x" * 400
@@ -55,7 +56,6 @@ def asked() -> Callable[..., Approval]:
     return of
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     assert title(finance.get(f"/inbox/{approval.id}")) == "Decide: Buy it"
@@ -69,13 +69,11 @@ def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, aske
     assert title(operator.post("/runs/new", agent="buyer@1.0.0")).startswith("Not started: ")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_title_is_one_line_whoever_chose_it() -> None:
     page = drawn("{{ about|line_of }}", about=POSE)
     assert "\n" not in page and page.startswith("Volga Heavy Industries") and len(page) < 130
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case(
     "path", ["/runs/01a1fefe-154b-70dc-bd8b-33f7b9e91f5b", "/inbox/01a1fefe-154b-70dc-bd8b-33f7b9e91f5b", "/fleet"]
 )
@@ -84,7 +82,6 @@ def test_error_pages_have_a_heading(finance: Reader, path: str) -> None:
     assert answer.status_code in (403, 404) and answer.content.count(b"<h1>") == 1
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_value_is_one_marked_bounded_line() -> None:
     page = drawn("{{ value|datum }}", value=POSE)
     assert page.startswith('<span class="data"') and "line break" not in drawn("{{ value|datum }}", value="a b")
@@ -95,7 +92,6 @@ def test_a_value_is_one_marked_bounded_line() -> None:
     assert drawn("{{ value|datum }}", value="") == drawn("{{ value|datum }}", value=None) == ""
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case(
     ("headline", "is_amount"),
     [
@@ -112,7 +108,6 @@ def test_only_an_amount_stands_large_and_on_the_button(headline: str, is_amount:
     assert ("data" in page) is not is_amount
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_agents_words_never_become_the_title(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     other = Approval(tool="approve", title=POSE)
@@ -122,7 +117,6 @@ def test_an_agents_words_never_become_the_title(finance: Reader, asked: Callable
     assert '<h2 class="verb" id="verb">Buy it</h2>' in page and '<p class="amount">$5.00</p>' in page
 
 
-@pytest.mark.django_db(transaction=True)
 def test_no_two_paths_look_alike() -> None:
     odd = {
         "a.b": 1,
@@ -149,13 +143,11 @@ def test_no_two_paths_look_alike() -> None:
     assert len(set(paths)) == len(paths)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_values_under_colliding_names_are_not_taken_for_unchanged() -> None:
     old, new = {"a.b": "safe", "a": {"b": "evil"}}, {"a.b": "evil", "a": {"b": "safe"}}
     assert [change.what for change in compare(leaves(new), leaves(old))] == ["changed", "changed"]
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_long_name_is_cut_and_says_so(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked(extra={"n" * 5000 + "END": "x"})
     names = re.findall(r"<dt>(.*?)</dt>", finance.get(f"/inbox/{approval.id}").content.decode(), re.DOTALL)
@@ -163,14 +155,12 @@ def test_a_long_name_is_cut_and_says_so(finance: Reader, asked: Callable[..., Ap
     assert len(long) < 600 and "characters in between are not drawn here" in long
 
 
-@pytest.mark.django_db(transaction=True)
 def test_arguments_come_before_the_button_without_scripts(finance: Reader, asked: Callable[..., Approval]) -> None:
     page = finance.get(f"/inbox/{asked(extra={f'k{n}': n for n in range(40)}).id}").content.decode()
     assert page.count("data-argument") == 42 and page.rindex("data-argument") < page.index('id="decide"')
     assert 'id="seen" hidden' in page and "data-watched" not in page
 
 
-@pytest.mark.django_db(transaction=True)
 def test_tags_are_shown_with_their_values(operator: Reader) -> None:
     run = start()
     Run.objects.filter(pk=run.pk).update(tags={"team": "harbor", "invoice": "INV-2026-201", "plain": ""})
@@ -179,7 +169,6 @@ def test_tags_are_shown_with_their_values(operator: Reader) -> None:
         assert "team: harbor" in page and "invoice: INV-2026-201" in page and "plain" in page
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_error_is_told_without_its_class() -> None:
     for words, shown in (
         ("runs.engine.errors.TransportError: the line", "the line"),
@@ -190,7 +179,6 @@ def test_an_error_is_told_without_its_class() -> None:
         assert drawn("{{ value|said }}", value=words) == shown
 
 
-@pytest.mark.django_db(transaction=True)
 def test_evidence_has_date_second_and_zone(operator: Reader, finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     finance.post(
@@ -206,7 +194,6 @@ def test_evidence_has_date_second_and_zone(operator: Reader, finance: Reader, as
     assert f"{approval.opened_at:%Y}" in operator.read(f"/runs/{approval.run_id}", tab="checkpoints")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_what_is_wanted_later_is_not_overdue(operator: Reader) -> None:
     run = start(ending="unknown")
     with working():
@@ -222,7 +209,6 @@ def test_what_is_wanted_later_is_not_overdue(operator: Reader) -> None:
     )
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_gap_is_the_same_on_every_page(operator: Reader) -> None:
     run = start()
     lose(str(run.id))
@@ -238,7 +224,6 @@ def test_a_gap_is_the_same_on_every_page(operator: Reader) -> None:
     assert story.slowest_recovery == next(row.took for row in story.timeline.rows if row.kind == "crash")
 
 
-@pytest.mark.django_db(transaction=True)
 @each_case("about", ["Smith & Sons <b>", ""])
 def test_the_overview_names_whom_a_stuck_run_is_about_letter_by_letter(operator: Reader, about: str) -> None:
     run = start(ending="unknown")
@@ -248,7 +233,6 @@ def test_the_overview_names_whom_a_stuck_run_is_about_letter_by_letter(operator:
     assert f"Settle an unknown outcome {about or run.graph_id} " in operator.read("/")
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_unknown_outcome_is_drawn_as_unsure_everywhere(operator: Reader) -> None:
     run = start(ending="unknown")
     with working():
@@ -260,7 +244,6 @@ def test_an_unknown_outcome_is_drawn_as_unsure_everywhere(operator: Reader) -> N
     assert "outcome unknown" in agent and "waiting human" not in agent
 
 
-@pytest.mark.django_db(transaction=True)
 def test_a_decided_case_says_so_first(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     finance.post(
@@ -271,7 +254,6 @@ def test_a_decided_case_says_so_first(finance: Reader, asked: Callable[..., Appr
     assert "Nothing else waits for you" in page and not re.search(r'\?show=decided" aria-current="true"', page)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., Reader]) -> None:
     admin = Reader(User.objects.create_superuser("root"))
     assert admin.get("/")["Location"] == "/setup"
@@ -283,7 +265,6 @@ def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., 
     assert "/admin/" not in nobody and "an administrator gives you one" in text_of(reader("none").get("/"))
 
 
-pytestmark = pytest.mark.django_db
 _NAMED = re.compile(r"<str:\w+>")
 
 

@@ -11,7 +11,6 @@ from django.contrib.auth.models import Group
 from django.test import Client
 
 from durableagents.identity import people
-from durableagents.identity.auth import issue_key
 from tests.cases import each_case
 from tests.integration.console.conftest import Reader
 from tests.rewriting import rewrite
@@ -90,13 +89,3 @@ def test_what_is_remembered_is_bounded(reader: Callable[..., Reader], monkeypatc
     for name in "abcde":
         assert asks(reader("operator", name=name)) == 200
         assert len(people._owners) <= 2
-
-
-def test_a_key_loses_what_its_account_loses(reader: Callable[..., Reader]) -> None:
-    user: Any = reader("auditor").user
-    headers = {"Authorization": f"Bearer {issue_key(user, 'program')}"}
-    assert Client().get("/api/v1/fleet", headers=headers).status_code == 200
-    user.groups.clear()
-    assert Client().get("/api/v1/fleet", headers=headers).status_code == 403
-    rewrite(type(user).objects.filter(pk=user.pk), is_active=False)
-    assert Client().get("/api/v1/fleet", headers=headers).status_code == 401

@@ -148,7 +148,6 @@ def test_what_can_not_be_reviewed_is_refused_at_the_start(wrong: dict[str, Any])
         agent.input.model_validate(QUESTION | wrong)
 
 
-@pytest.mark.django_db(transaction=True)
 def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -> None:
     once, again = corpus.documents(), corpus.documents()
     assert once == again and len(once) >= 200
@@ -157,7 +156,6 @@ def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -
     assert {each.source.rpartition(" ")[0].lower() for each in once} >= {"django", "psycopg"}
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
     first, second = await asyncio.gather(corpus.fill(), corpus.fill())
     assert first == second == await corpus.fill()
@@ -166,7 +164,6 @@ async def test_filling_it_twice_at_once_gives_one_shelf() -> None:
     assert first.sha256 == hashlib.sha256("\n".join(ids).encode()).hexdigest()
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_a_search_finds_what_the_words_mean_and_always_in_the_same_order() -> None:
     shelf = await corpus.fill()
     found = await corpus.search(shelf.edition, "transaction savepoint rollback", 10)
@@ -175,7 +172,6 @@ async def test_a_search_finds_what_the_words_mean_and_always_in_the_same_order()
     assert found == sorted(found, key=lambda row: (-row["score"], row["id"]))
 
 
-@pytest.mark.django_db(transaction=True)
 async def test_an_altered_text_and_an_unknown_one_are_refused() -> None:
     shelf = await corpus.fill()
     with psycopg.connect(dsn()) as connection:

@@ -29,8 +29,8 @@ def lift(it: Halt, *, by: Actor = OLGA, **more: Any) -> Halt:
     return acts.lift(it.halt, LiftBody(justification=WHY, **more), by=by)
 
 
-def stage_of(it: Halt, *, by: Actor = OLGA, **more: Any) -> Halt:
-    return acts.stage(it.halt, StageBody.model_validate({"justification": WHY} | more), by=by)
+def stage_of(it: Halt, **more: Any) -> Halt:
+    return acts.stage(it.halt, StageBody.model_validate({"justification": WHY} | more), by=OLGA)
 
 
 def calls(tools: Toolbox, *names: str, name: str = "thrower", version: str = "1.0.0") -> Any:
@@ -60,6 +60,12 @@ def everybody_goes_on() -> int:
     while done := let_go():
         total += done
     return total
+
+
+def lift_for_all(it: Halt) -> None:
+    """Lift it, and let every run go on that it held."""
+    lift(it)
+    everybody_goes_on()
 
 
 class Asking:

@@ -9,7 +9,16 @@ from runs.services import lifecycle
 from runs.services.halts.known import KnownHalts
 from runs.services.settling import senders
 from runs.workers import failover
-from tests.integration.halts.halting import WHY, Asking, calls, everybody_goes_on, halt, held, lift, now_halted
+from tests.integration.halts.halting import (
+    WHY,
+    Asking,
+    calls,
+    halt,
+    held,
+    lift,
+    lift_for_all,
+    now_halted,
+)
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, problems, waiting
 from tests.integration.runs.test_asking_upstream import answers
@@ -46,8 +55,7 @@ def cut_off(stage: Stage, outside: Outside, name: str, how: BaseException) -> No
 
 
 def lifted(stage: Stage, run: Run) -> str:
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     return stage.settle(run)
 
 
@@ -95,8 +103,7 @@ def test_of_a_lost_answer_a_person_is_asked_who_may_have_the_other_side_asked_af
     assert facts(run) == ["pending", "unknown"]
     check_against_journal(run)
     (wait,) = waiting(run)
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     senders.ask(run.id, wait.pk, justification=WHY, by=OLGA)
     assert stage.drive() == "parked" and len(asked) == 1
     assert [x.answer for x in events(run, e.UpstreamTold)] == [verdict]
@@ -134,8 +141,7 @@ def test_what_a_person_wants_asked_is_asked_after_the_lift_and_they_may_settle_i
         assert stage.drive() == "halted" and asked == []
     settled, other = runs
     stage.reconcile(settled, "happened", {"ref": "seen"})
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     stage.settle(settled)
     stage.settle(other)
     assert str(fresh(settled).state) == "completed" and output(settled) == "seen"

@@ -21,6 +21,7 @@ from tests.integration.halts.halting import (
     halt,
     held,
     lift,
+    lift_for_all,
     now_halted,
     once,
     stage_of,
@@ -31,7 +32,6 @@ from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
-EVERY_SCOPE = ("all", "tag", "agent", "version", "tool", "provider")
 
 
 def of(scope: str, run: Run) -> str:
@@ -47,8 +47,7 @@ def test_a_run_under_a_halt_is_claimed_when_it_is_lifted_and_not_before(stage: S
     it = halt(scope, of(scope, run))
     assert stage.drive() == "idle" == stage.drive()
     assert (str(fresh(run).state), fresh(run).owner) == ("pending", None) and kinds(run) == ["RunCreated"]
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "completed" and not held() and problems(run) == []
 
 
@@ -59,8 +58,7 @@ def test_what_stands_behind_halted_runs_is_claimed_at_once(stage: Stage) -> None
     it = halt("tag", "acme")
     assert [one.run_id for one in stage.claim(limit=1)] == [other.id]
     assert held() <= {run.id for run in stopped}
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert {one.run_id for one in stage.claim(limit=100)} == {run.id for run in stopped}
 
 
@@ -88,8 +86,7 @@ def test_after_a_halt_s_commit_no_intent_is_made(stage: Stage, tools: Toolbox, o
     assert outside.seen() == [] and facts(run) == [] and str(fresh(run).state) == "running"
     assert fresh(run).owner is None and held() == {run.id}
     assert stage.drive() == "idle", "it isn't looked at again before the halt says something else"
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     assert stage.drive() == "completed" and len(outside.seen()) == 3 and problems(run) == []
 
 
@@ -103,8 +100,7 @@ def test_what_was_halted_between_intent_and_call_is_not_sent(
     stage.at = once(lambda: in_thread(lambda: halt("tool", name)), "CP2", name)
     assert stage.drive() == "halted"
     assert outside.seen() == [] and [x.tool for x in events(run, e.ToolNotDispatched)] == [name]
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     assert stage.drive() == "completed" and len(outside.seen()) == 1
     assert facts(run) == ["pending", "committed"] and problems(run) == []
 
@@ -115,8 +111,7 @@ def test_a_tool_s_halt_is_of_its_reads_too(stage: Stage, tools: Toolbox, outside
     it = halt("tool", "look")
     assert stage.drive() == "halted" and outside.seen() == []
     assert stage.drive() == "idle"
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "completed" and len(outside.seen()) == 1 and problems(run) == []
 
 
@@ -125,8 +120,7 @@ def test_what_is_in_flight_comes_back_and_is_recorded(stage: Stage, tools: Toolb
     stage.at = once(lambda: in_thread(lambda: halt("tool", "order")), "CP4", "order")
     assert stage.drive() == "halted"
     assert facts(run) == ["pending", "committed"] and len(outside.seen()) == 1
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     assert stage.drive() == "completed" and len(outside.seen()) == 2 and problems(run) == []
 
 
@@ -155,8 +149,7 @@ def test_a_worker_dies_at_each_point_while_its_tool_is_halted(
     stage.settle(run)
     sent = len(outside.seen(name))
     assert sent <= 1 and fresh(run).owner is None and HaltNow.objects.count() == 1
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     stage.settle(run)
     if waiting(run) and name == "mail":  # nobody knows what became of it, as without a halt
         stage.reconcile(run, "happened" if sent else "fail", {"ref": "x"} if sent else None)
@@ -272,8 +265,7 @@ def test_a_halt_is_lifted_in_stages_and_taken_back_at_once(stage: Stage) -> None
     stage_of(it)
     everybody_goes_on()
     assert stage.claim(limit=100) == [] and held() == runs - first - second
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert {one.run_id for one in stage.claim(limit=100)} == runs - first - second and not held()
 
 
@@ -286,25 +278,17 @@ def test_an_agent_or_a_tag_may_go_first(stage: Stage) -> None:
     assert held() == {three.id}
 
 
-def test_under_nested_halts_a_run_goes_on_when_the_last_is_lifted(stage: Stage, tools: Toolbox) -> None:
+@pytest.mark.parametrize(
+    "order", [*itertools.permutations(("tool", "tag", "all")), ("tool", "tag", "agent", "version", "all")]
+)
+def test_under_nested_halts_a_run_goes_on_when_the_last_is_lifted(
+    stage: Stage, tools: Toolbox, order: tuple[str, ...]
+) -> None:
     run = tagged(calls(tools, "order"), "acme")
-    its = [halt(s, of(s, run)) for s in ("tool", "tag", "agent", "version", "all")]
-    for it in its:
-        everybody_goes_on()
-        assert stage.drive() in ("idle", "halted")
-        lift(it)
-    everybody_goes_on()
-    assert stage.drive() == "completed" and not held() and problems(run) == []
-
-
-@pytest.mark.parametrize("order", [*itertools.permutations(("tool", "tag", "all"))])
-def test_in_whatever_order_they_are_lifted(stage: Stage, tools: Toolbox, order: tuple[str, ...]) -> None:
-    run = tagged(calls(tools, "order"), "acme")
-    its = {s: halt(s, of(s, run)) for s in ("tool", "tag", "all")}
+    its = {s: halt(s, of(s, run)) for s in order}
     for scope in order:
         assert stage.drive() in ("idle", "halted")
-        lift(its[scope])
-        everybody_goes_on()
+        lift_for_all(its[scope])
     assert stage.settle(run) == "completed" and not held() and problems(run) == []
 
 
@@ -319,8 +303,7 @@ def test_a_run_that_is_put_aside_may_be_paused_resumed_and_cancelled(stage: Stag
     lifecycle.pause(one.id, by=OLGA, justification=WHY)
     lifecycle.cancel(two.id, by=OLGA, justification=WHY)
     assert str(fresh(two).state) == "cancelled"
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "idle" and str(fresh(one).state) == "paused" and not held()
     lifecycle.resume(one.id, by=OLGA, justification=WHY)
     assert stage.drive() == "completed" and problems(one) == problems(two) == []
@@ -332,8 +315,7 @@ def test_a_resume_under_a_halt_sets_nothing_going(stage: Stage, tools: Toolbox, 
     it = halt("tag", "acme")
     lifecycle.resume(run.id, by=OLGA, justification=WHY)
     assert stage.drive() == "idle" and held() == {run.id}
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "completed" and len(outside.seen()) == 1
 
 
@@ -343,8 +325,7 @@ def test_a_decision_under_a_halt_is_taken_and_acted_on_after_it(stage: Stage, to
     it = halt("tag", "acme")
     stage.decide(run)
     assert stage.drive() == "idle" and outside.seen() == []
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "completed" and len(outside.seen()) == 1 and problems(run) == []
 
 

@@ -17,7 +17,7 @@ from runs.models import HaltNow
 from runs.queries.halts import Holding, standing
 from runs.services.halts.acts import secret_of
 from runs.services.halts.known import KnownHalts
-from tests.integration.halts.halting import Asking, everybody_goes_on, halt, held, lift, now_halted, once
+from tests.integration.halts.halting import Asking, halt, held, lift_for_all, now_halted, once
 from tests.integration.runs.stage import Stage, events, fresh, in_thread, kinds, problems
 from tests.world import Done, Item, Notes, Toolbox, agent_of
 
@@ -52,8 +52,7 @@ def test_no_request_goes_to_a_provider_that_is_halted(stage: Stage, tools: Toolb
     assert stage.drive() == "halted" and asked == []
     assert "ToolReturned" in kinds(run) and "ModelRouted" not in kinds(run), "its tools are called as before"
     assert stage.drive() == "idle" and held() == {run.id} and fresh(run).owner is None
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "completed" and asked == ["mind"] and problems(run) == []
 
 
@@ -65,8 +64,7 @@ def test_a_request_that_was_halted_after_its_intent_does_not_leave(
     stage.at = once(lambda: in_thread(lambda: halt("provider", "scripted")), "CP2", "model")
     assert stage.drive() == "halted" and asked == []
     assert len(events(run, e.ModelRouted)) == 1
-    lift(now_halted())
-    everybody_goes_on()
+    lift_for_all(now_halted())
     assert stage.drive() == "completed" and asked == ["mind"]
     assert len(events(run, e.ModelRouted)) == 2 and problems(run) == []
 

@@ -25,7 +25,7 @@ from runs.services.migrating.asked import MigrateBody
 from runs.workers import timers
 from tests.integration.approvals.setup import boss
 from tests.integration.approvals.timing import calendar, paying, timing
-from tests.integration.halts.halting import calls, everybody_goes_on, halt, lift, tagged
+from tests.integration.halts.halting import calls, everybody_goes_on, halt, lift, lift_for_all, tagged
 from tests.integration.runs.aging import all_earlier
 from tests.integration.runs.stage import Stage, fresh, now, waiting
 from tests.world import FIONA, OLGA, Item, Notes, Toolbox, agent_of
@@ -112,8 +112,7 @@ def test_an_approval_stands_still_and_may_be_decided(stage: Stage, tools: Toolbo
     timers.sweep()
     assert waiting(run) == [wait] and Approval.objects.get(wait=wait).deadline == Wait.objects.get(pk=wait.pk).deadline
     stage.decide(run)
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     assert stage.drive() == "parked" and len(waiting(run)) == 1
 
 

@@ -7,7 +7,7 @@ from runs.models import Run
 from runs.services import lifecycle
 from runs.services.releases.choosing import StartsStopped, VersionClosed
 from runs.workers import timers
-from tests.integration.halts.halting import WHY, everybody_goes_on, halt, held, lift
+from tests.integration.halts.halting import WHY, halt, held, lift, lift_for_all
 from tests.integration.runs.stage import Stage, fresh, problems
 from tests.world import SHOP, Notes, agent_of, ends_with
 
@@ -39,8 +39,7 @@ def test_new_starts_wait_while_runs_under_way_go_on(stage: Stage) -> None:
         timers.sweep()
         assert stage.drive() in ("idle", "completed")
     assert stage.drive() == "idle" and str(fresh(new).state) == "pending" and held() == {new.id}
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     while fresh(new).ended_at is None:
         timers.sweep()
         assert stage.drive() in ("idle", "parked", "completed")
@@ -57,8 +56,7 @@ def test_a_step_of_another_run_is_not_refused_it_waits(stage: Stage) -> None:
     it = halt("agent", child.name, kind="starts", refuse=True)
     stage.settle(run)
     assert stage.drive() == "idle" and held() == {Run.objects.get(parent=run.id).id}
-    lift(it)
-    everybody_goes_on()
+    lift_for_all(it)
     stage.settle(Run.objects.get(parent=run.id))
     from runs.services.families import ends
 

@@ -28,9 +28,9 @@ def said(key: str = KEY, *, by: Actor = OLGA, **rule: int) -> Limit:
     return acts.set_limit(key, Rule(**rule), by=by, justification=WHY)
 
 
-def permits_of(stage: Stage, *, worker: UUID | None = None) -> Permits:
+def permits_of(stage: Stage) -> Permits:
     """A worker's, as it begins."""
-    return Permits(worker or stage.hire().id)
+    return Permits(stage.hire().id)
 
 
 class Team:

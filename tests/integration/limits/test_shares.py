@@ -14,7 +14,7 @@ from django.db import connection
 from durableagents import Agent
 from runs.connections import dsn
 from runs.engine.limits import Rule
-from runs.journal.claims import Claim, Worker, claim
+from runs.journal.claims import Claim, claim
 from runs.models import Run
 from runs.services import lifecycle
 from runs.services.limits import acts
@@ -34,9 +34,9 @@ def start(agent: Agent, count: int = 1, *, tags: Any = ()) -> list[Run]:
     return [lifecycle.start(agent.graph_id, {}, by=SHOP, tags=tags) for _ in range(count)]
 
 
-def claimed(stage: Stage, limit: int, *agents: Agent, worker: Worker | None = None) -> list[Claim]:
+def claimed(stage: Stage, limit: int, *agents: Agent) -> list[Claim]:
     async def take() -> list[Claim]:
-        return await claim(await stage.connected(), worker or stage.worker, [a.graph_id for a in agents], limit)
+        return await claim(await stage.connected(), stage.worker, [a.graph_id for a in agents], limit)
 
     return stage.wait(take())
 

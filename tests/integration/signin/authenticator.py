@@ -25,12 +25,11 @@ def unb64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def cose(key: ec.EllipticCurvePrivateKey, algorithm: int = -7) -> bytes:
-    """The public key as CBOR: {1: 2, 3: algorithm, -1: 1, -2: x, -3: y}."""
+def cose(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """The public key as CBOR: {1: 2, 3: -7, -1: 1, -2: x, -3: y}."""
     numbers = key.public_key().public_numbers()
     x, y = numbers.x.to_bytes(32, "big"), numbers.y.to_bytes(32, "big")
-    kind = bytes([0x20 | (-algorithm - 1)])
-    return b"\xa5\x01\x02\x03" + kind + b"\x20\x01\x21\x58\x20" + x + b"\x22\x58\x20" + y
+    return b"\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20" + x + b"\x22\x58\x20" + y
 
 
 @dataclass

@@ -18,15 +18,13 @@ from tests.integration.signin.idp import Idp
 from tests.integration.signin.ways import known, out, sign_in, told
 from tests.rewriting import rewrite
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("configure")]
 
 
 # --- who comes in -----------------------------------------------------------------------------------------------------
 
 
-def test_whoever_is_linked_comes_in_and_goes_where_they_wanted(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_whoever_is_linked_comes_in_and_goes_where_they_wanted(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     page = olga.client.get("/login", {"next": "/runs"}).content.decode()
     assert "Sign in with Corp" in page and "/login/sso/corp?next=%2Fruns" in page
@@ -36,16 +34,12 @@ def test_whoever_is_linked_comes_in_and_goes_where_they_wanted(
 
 
 @pytest.mark.parametrize("next_", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
-def test_nobody_is_sent_off_the_site(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], next_: str
-) -> None:
+def test_nobody_is_sent_off_the_site(olga: Someone, idp: Idp, next_: str) -> None:
     known(olga, idp)
     assert sign_in(olga.client, next_)["Location"] == "/"
 
 
-def test_a_stranger_is_told_what_to_do_and_nothing_is_made(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_a_stranger_is_told_what_to_do_and_nothing_is_made(olga: Someone, idp: Idp) -> None:
     rewrite(User.objects.filter(pk=olga.user.pk), email="olga@example.org")
     idp.claims |= {"email": "olga@example.org", "email_verified": True, "preferred_username": "olga"}
     answer = sign_in(olga.client)
@@ -124,14 +118,12 @@ def test_an_address_that_was_given_to_somebody_else_there_opens_nothing(
     assert answer.status_code == 409 and not olga.is_in() and SocialAccount.objects.count() == 1
 
 
-def test_the_same_subject_of_another_issuer_is_somebody_else(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_the_same_subject_of_another_issuer_is_somebody_else(olga: Someone, idp: Idp) -> None:
     SocialAccount.objects.create(user=olga.user, provider="https://id.example.org", uid="248289761001")
     assert sign_in(olga.client).status_code == 403 and not olga.is_in()
 
 
-def test_a_closed_account_stays_closed(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_a_closed_account_stays_closed(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     rewrite(User.objects.all(), is_active=False)
     answer = sign_in(olga.client)
@@ -200,9 +192,7 @@ def test_groups_that_are_no_list_sign_nobody_in_and_change_nothing(
 # --- with a second factor ---------------------------------------------------------------------------------------------
 
 
-def test_a_second_factor_here_is_asked_for_after_the_providers_word(
-    with_factor: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_a_second_factor_here_is_asked_for_after_the_providers_word(with_factor: Someone, idp: Idp) -> None:
     known(with_factor, idp)
     assert sign_in(with_factor.client, "/runs")["Location"] == "/login/code" and not with_factor.is_in()
     assert with_factor.give_code(with_factor.code())["Location"] == "/runs"
@@ -231,9 +221,7 @@ def link(who: Someone) -> Any:
     return who.client.get(out(who.client))
 
 
-def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(olga: Someone, idp: Idp) -> None:
     olga.sign_in()
     assert link(olga)["Location"] == "/account/second-factor"
     assert "You can sign in with Corp now." in olga.client.get("/account/second-factor").content.decode()
@@ -248,9 +236,7 @@ def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(
     ]
 
 
-def test_nothing_is_linked_that_was_not_asked_for_here(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_nothing_is_linked_that_was_not_asked_for_here(olga: Someone, idp: Idp) -> None:
     """Somebody else's page sends the browser to begin: whoever is signed in goes where they are signed in."""
     olga.sign_in()
     assert olga.client.get("/login/sso/corp")["Location"] == "/"
@@ -259,7 +245,7 @@ def test_nothing_is_linked_that_was_not_asked_for_here(
     assert olga.client.get(where).status_code == 403 and not SocialAccount.objects.exists()
 
 
-def test_linking_needs_a_fresh_proof(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_linking_needs_a_fresh_proof(olga: Someone, idp: Idp) -> None:
     olga.sign_in()
     grow_old(olga.client)
     assert olga.client.post("/account/sign-ins", {"provider": "corp"}).status_code == 403
@@ -267,9 +253,7 @@ def test_linking_needs_a_fresh_proof(olga: Someone, idp: Idp, configure: Callabl
     assert answer.status_code == 200
 
 
-def test_the_proof_has_to_be_fresh_still_when_the_provider_is_asked(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_the_proof_has_to_be_fresh_still_when_the_provider_is_asked(olga: Someone, idp: Idp) -> None:
     """A page that asked for a link and was left open links nothing hours later, nor once it is proven again."""
     olga.sign_in()
     assert olga.client.post("/account/sign-ins", {"provider": "corp"}).status_code == 200
@@ -281,7 +265,7 @@ def test_the_proof_has_to_be_fresh_still_when_the_provider_is_asked(
 
 
 def test_one_subject_is_one_account_and_one_account_one_subject(
-    olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider]
+    olga: Someone, someone: Callable[..., Someone], idp: Idp
 ) -> None:
     petra = someone("petra")
     known(petra, idp)
@@ -295,7 +279,7 @@ def test_one_subject_is_one_account_and_one_account_one_subject(
 
 @pytest.mark.parametrize("given", ["", "x", "-1", "١", "9" * 30])
 def test_nobody_unlinks_what_is_anothers_or_nothing(
-    olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider], given: str
+    olga: Someone, someone: Callable[..., Someone], idp: Idp, given: str
 ) -> None:
     theirs = known(someone("petra"), idp)
     olga.sign_in()
@@ -305,7 +289,7 @@ def test_nobody_unlinks_what_is_anothers_or_nothing(
 
 
 def test_an_admin_links_an_account_and_that_is_on_record(
-    olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider]
+    olga: Someone, someone: Callable[..., Someone], idp: Idp
 ) -> None:
     boss = someone("root", is_staff=True, is_superuser=True)
     boss.sign_in()
@@ -323,9 +307,7 @@ def test_an_admin_links_an_account_and_that_is_on_record(
 # --- unlinking --------------------------------------------------------------------------------------------------------
 
 
-def test_who_came_in_by_what_is_unlinked_is_out(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_who_came_in_by_what_is_unlinked_is_out(olga: Someone, idp: Idp) -> None:
     one, there = known(olga, idp), olga.elsewhere()
     olga.sign_in()
     assert sign_in(there.client).status_code == 302 and there.is_in()
@@ -337,7 +319,7 @@ def test_who_came_in_by_what_is_unlinked_is_out(
 
 @pytest.mark.parametrize("how", ["on its page", "in the list"])
 def test_who_came_in_by_what_an_administrator_unlinks_is_out(
-    olga: Someone, someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider], how: str
+    olga: Someone, someone: Callable[..., Someone], idp: Idp, how: str
 ) -> None:
     boss, petra = someone("root", is_staff=True, is_superuser=True), someone("petra")
     one = known(olga, idp)

@@ -17,29 +17,27 @@ from tests.integration.signin.conftest import Someone
 from tests.integration.signin.idp import CLIENT, Idp, forged_without_signature, signed_with_the_public_key
 from tests.integration.signin.ways import BACK, known, out, sign_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("configure")]
 
 
 # --- what is not believed ---------------------------------------------------------------------------------------------
 
 
-def test_an_answer_to_no_question_is_refused(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_an_answer_to_no_question_is_refused(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     for query in ("", "?state=made-up&code=x", "?code=x", "?state=%00&code=x"):
         answer = olga.client.get(BACK + query)
         assert answer.status_code == 403 and not olga.is_in()
 
 
-def test_what_was_begun_in_one_browser_is_not_ended_in_another(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_what_was_begun_in_one_browser_is_not_ended_in_another(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     where, victim = out(olga.client), Client()
     out(victim)
     assert victim.get(where).status_code == 403 and not Someone(olga.user, olga.clock, victim).is_in()
 
 
-def test_an_answer_is_good_once(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_an_answer_is_good_once(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     where = out(olga.client)
     assert olga.client.get(where).status_code == 302
@@ -47,7 +45,7 @@ def test_an_answer_is_good_once(olga: Someone, idp: Idp, configure: Callable[...
     assert olga.client.get(where).status_code == 403 and not olga.is_in()
 
 
-def test_a_code_that_was_used_signs_nobody_in(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_a_code_that_was_used_signs_nobody_in(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     used = out(olga.client)
     assert olga.client.get(used).status_code == 302
@@ -57,9 +55,7 @@ def test_a_code_that_was_used_signs_nobody_in(olga: Someone, idp: Idp, configure
     assert answer.status_code == 403 and "did not take the code" in answer.content.decode()
 
 
-def test_a_code_of_somebody_elses_sign_in_is_of_no_use(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_a_code_of_somebody_elses_sign_in_is_of_no_use(olga: Someone, idp: Idp) -> None:
     """Injected into one's own sign-in: PKCE (RFC 7636) ties a code to the browser that began."""
     known(olga, idp)
     (code,) = re.findall(r"code=([^&]+)", out(olga.client))
@@ -67,7 +63,7 @@ def test_a_code_of_somebody_elses_sign_in_is_of_no_use(
     assert thief.get(re.sub(r"code=[^&]+", f"code={code}", out(thief))).status_code == 403
 
 
-def test_a_refusal_there_is_said(olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]) -> None:
+def test_a_refusal_there_is_said(olga: Someone, idp: Idp) -> None:
     idp.lies = {"refuses": True}
     answer = sign_in(olga.client)
     assert answer.status_code == 403 and "cancelled or refused there" in answer.content.decode()
@@ -107,9 +103,7 @@ NOW = int(time.time())
     ],
     ids=lambda lie: re.sub(r"[0-9]{9,}", "…", str(lie)),  # as every process calls them
 )
-def test_a_token_that_is_not_for_this_sign_in_is_refused(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], lie: dict[str, Any]
-) -> None:
+def test_a_token_that_is_not_for_this_sign_in_is_refused(olga: Someone, idp: Idp, lie: dict[str, Any]) -> None:
     known(olga, idp)
     idp.lies = lie
     answer = sign_in(olga.client)
@@ -117,9 +111,7 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused(
     assert olga.client.session.get("at_the_door") is None
 
 
-def test_a_token_that_somebody_else_signed_is_refused(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_that_somebody_else_signed_is_refused(olga: Someone, idp: Idp, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another key under the same name; none at all; the published key taken for a shared secret."""
     known(olga, idp)
     idp.lies = {"signing": {"key": idp.other_key}}
@@ -137,9 +129,7 @@ def test_a_token_that_somebody_else_signed_is_refused(
         assert sign_in(olga.client).status_code == 403 and not olga.is_in()
 
 
-def test_another_algorithm_that_is_named_is_taken(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_another_algorithm_that_is_named_is_taken(olga: Someone, idp: Idp) -> None:
     known(olga, idp)
     idp.lies = {"signing": {"key": idp.curve, "algorithm": "ES256", "headers": {"kid": "two"}}}
     assert sign_in(olga.client).status_code == 302
@@ -160,18 +150,14 @@ def test_another_algorithm_that_is_named_is_taken(
     ],
     ids=["500", "not JSON", "a list", "nothing", "elsewhere", "endless"],
 )
-def test_a_provider_in_trouble_is_told_and_the_password_still_works(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider], answer: Any
-) -> None:
+def test_a_provider_in_trouble_is_told_and_the_password_still_works(olga: Someone, idp: Idp, answer: Any) -> None:
     idp.lies = {"configuration": answer}
     found = olga.client.get("/login/sso/corp")
     assert found.status_code == 502 and "use your password" in found.content.decode()
     assert olga.sign_in().status_code == 302 and olga.is_in()
 
 
-def test_a_provider_that_calls_itself_another_is_not_asked(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_a_provider_that_calls_itself_another_is_not_asked(olga: Someone, idp: Idp) -> None:
     idp.lies = {"its_name": "https://evil.example"}
     assert olga.client.get("/login/sso/corp").status_code == 502
 
@@ -187,8 +173,6 @@ def test_a_provider_that_is_away_or_unknown(
     assert olga.client.get("/login/sso/other/callback").status_code == 404
 
 
-def test_beginning_again_and_again_is_slowed_down(
-    olga: Someone, idp: Idp, configure: Callable[..., OidcProvider]
-) -> None:
+def test_beginning_again_and_again_is_slowed_down(olga: Someone, idp: Idp) -> None:
     answers = [Client().get("/login/sso/corp").status_code for _ in range(21)]
     assert answers == [302] * 20 + [429]

@@ -16,9 +16,9 @@ from tests.integration.signin.idp import Idp
 BACK = "/login/sso/corp/callback"
 
 
-def out(client: Client, next_: str = "/", path: str = "/login/sso/corp") -> str:
+def out(client: Client, next_: str = "/") -> str:
     """Begin, go there and come back: the address that the provider sends the browser to."""
-    answer = client.get(path, {"next": next_})
+    answer = client.get("/login/sso/corp", {"next": next_})
     assert answer.status_code == 302, answer.content
     there = requests.get(answer["Location"], allow_redirects=False, timeout=10)
     assert there.status_code in (302, 307)

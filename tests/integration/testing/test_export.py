@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,28 +21,10 @@ from runs.engine.recordings.redaction import Redaction
 from runs.models import Run
 from runs.queries.recordings.folder import INDEX, NotWritten, Wish, export
 from tests.integration.runs.stage import Stage, events
-from tests.integration.runs.stories import everything, through
-from tests.world import Item, Notes, Outside, Toolbox, agent_of, only_for_now
+from tests.integration.runs.stories import as_superuser, everything, through
+from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
-
-
-@pytest.fixture
-def tools() -> Toolbox:
-    return Toolbox(Outside())
 
 
 def wish(**said: Any) -> Wish:
@@ -106,10 +87,7 @@ def test_an_old_run_counts_while_it_is_under_way(stage: Stage, tools: Toolbox, t
     agent = agent_of(only, name="old", tools=tools.all())
     ended, waits = stage.start(agent), stage.start(agent, text="wait")
     stage.settle(ended), stage.settle(waits)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET created_at = created_at - interval '30 days'")
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("UPDATE runs_run SET created_at = created_at - interval '30 days'")
     export(tmp_path / "kept", wish())
     (file,) = checkpoint_files(tmp_path / "kept")
     assert str(waits.id) in file.read_text()
@@ -286,10 +264,7 @@ def test_a_version_that_is_not_installed_here_is_left_out_by_name_unless_it_goes
 def test_what_can_not_be_believed_is_left_out_by_name(stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     agent = everything(tools)
     run = through(stage, tools, agent)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolReturned'", [run.id])
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolReturned'", run.id)
     done = export(tmp_path / "kept", wish())
     assert [each["node"] for each in done.files] == ["second"], "of its calls none was answered but by people"
     (left,) = done.left_out

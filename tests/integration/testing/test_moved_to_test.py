@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,28 +16,10 @@ from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, events
 from tests.integration.testing.test_to_test import run as tell
-from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of, only_for_now
+from tests.world import OLGA, SHOP, Asked, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NODES = {"take": "take", "hold": "hold"}
-
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
-
-
-@pytest.fixture
-def tools() -> Toolbox:
-    return Toolbox(Outside())
 
 
 def version(tools: Toolbox, number: str, looks_for: str, *, orders: str = "first", waits: str = "go") -> Agent:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,24 +22,11 @@ from tests.cases import each_case
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_forks import AGAIN, NO, TAKE, asked, fork, say
 from tests.integration.testing.test_export import recording_of
-from tests.world import Done, Notes, agent_of, only_for_now
+from tests.world import Done, Notes, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLAIN, QUOTED, FOREIGN = "tango-7-foxtrot-lima-9", 'ta"ngo-7\\foxtrot-lima-9', "tängo-7-föxtrot-lima-9"
 OF_ALL = "ngo-7"  # it stands in each of them, however it is escaped
-
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
 
 
 class Payment(BaseModel):

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from secrets import token_bytes
@@ -25,8 +25,9 @@ from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, fresh
+from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
-from tests.world import OLGA, SHOP, agent_of, only_for_now
+from tests.world import OLGA, SHOP, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECRET = "tango-7-foxtrot"
@@ -43,19 +44,6 @@ class Open(BaseModel):
 class Closed(BaseModel):
     code: str = Field(default="", json_schema_extra={"writeOnly": True})
     what: str = ""
-
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
 
 
 def holder(name: str, model: type[BaseModel], version: str = "1.0.0", **more: Any) -> Agent:
@@ -276,10 +264,7 @@ def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
 
 def test_where_a_run_is_gone_that_it_came_from_nothing_leaves_redacted(stage: Stage, tmp_path: Path) -> None:
     run, _ = by_a_fork(stage)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("DELETE FROM runs_run WHERE id = %s", [run.forked_from])
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("DELETE FROM runs_run WHERE id = %s", run.forked_from)
     with pytest.raises(NotWritten, match=f"run {run.forked_from}, which some of it may have come from, is gone"):
         export(tmp_path / "kept", wish(run))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,6 @@ from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
-from django.db import connection
 
 from durableagents.testing import Harness, StoryProblem, answers, calls
 from ledger import events as e
@@ -21,6 +20,7 @@ from runs.engine.recordings.scripts import Told, as_test, proven
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.runs.stage import Stage
+from tests.integration.runs.stories import as_superuser
 from tests.integration.testing.desk import desk
 from tests.unit.testing.test_replays import STORIES
 from tests.world import SHOP, only_for_now
@@ -219,13 +219,6 @@ def test_a_place_that_is_left_out_is_named() -> None:
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    stage = Stage()
-    yield stage
-    stage.close()
-
-
 def command(*args: str, capsys: Any) -> tuple[int, str, str]:
     code = 0
     try:
@@ -253,9 +246,6 @@ def test_the_command_writes_a_test_of_a_run_of_the_database(stage: Stage, tmp_pa
     for wrong, words in ((str(uuid4()), "no run"), ("what", "no test can be made of 'what'")):
         code, _, err = command("to-test", wrong, capsys=capsys)
         assert code == 2 and words in err.lower()
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolRead'", [made.id])
-        cursor.execute("SET session_replication_role = origin")
+    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolRead'", made.id)
     code, _, err = command("to-test", str(made.id), capsys=capsys)
     assert code == 2 and "its record is damaged" in err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +92,6 @@ def picture(page: Page, name: str, of: str = "", *, is_live: bool = True) -> Non
     width = page.viewport_size["width"] if page.viewport_size else WIDE["width"]
     page.set_viewport_size({"width": width, "height": page.evaluate(_HEIGHT)})
     (page.locator(of) if of else page).screenshot(path=PICTURES / f"{name}.png")
-
-
-def kept(page: Page, name: str) -> None:
-    """What a story comes by, to be looked at: where `PICTURES` names a folder, its picture is put there."""
-    if folder := os.environ.get("PICTURES"):
-        page.screenshot(path=f"{folder}/{name}.png", full_page=True)
 
 
 def check(page: Page, where: str) -> list[str]:

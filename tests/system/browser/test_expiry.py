@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.system.browser.conftest import Complaints, Person
-from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.looks import holds_up
 from tests.system.browser.site import Site
 from tests.system.browser.steps import approve, reject
 from tests.waiting import eventually
@@ -62,12 +62,10 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     expect(finance.locator("#time")).to_contain_text("Nobody deciding by then denies it.")
     expect(finance.locator("[data-closed]")).to_contain_text("Nobody answered.", timeout=120_000)
     expect(finance.locator("[data-closed]")).to_contain_text("That is no rejection")
-    kept(finance, "expiry-case-while-writing")
     expect(finance.locator("#justification")).to_have_value("Let me see,")
     expect(finance.locator("[data-verdict=approve]")).to_be_disabled()
     finance.goto(f"/inbox/{case}")
     expect(finance.locator("#decide")).to_have_count(0)
-    kept(finance, "expiry-case")
     holds_up(finance)
     finance.goto("/inbox?show=decided")
     expect(finance.locator(f"#item-{case}")).to_contain_text("nobody answered")
@@ -80,7 +78,6 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     ):
         site.reaches(run_id, "completed")
         olga.goto(f"/runs/{run_id}")
-        kept(olga, f"expiry-run-{told[:6]}")
         holds_up(olga)
         assert site.run(run_id)["output"] == {"heard": heard}
         expect(olga.locator(".tl")).to_contain_text(told)
@@ -102,7 +99,6 @@ def test_one_that_waits_for_ever_reminds(person: Person, site: Site, complaints:
         finance.goto("/inbox")
         expect(finance.locator(f"#item-{case}")).to_contain_text(re.compile(r"reminded \d+×"))
         finance.goto(f"/inbox/{case}")
-        kept(finance, "expiry-for-ever")
         holds_up(finance)
     finance.goto(f"/inbox/{case}")
     approve(finance, "We call back.")

@@ -12,7 +12,7 @@ from typing import Any
 from playwright.sync_api import Locator, Page, expect
 
 from tests.system.browser.conftest import Complaints, Person
-from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.looks import holds_up
 from tests.system.browser.site import Site
 from tests.system.browser.steps import ACME, EFFECTS, approve, read_all
 from tests.waiting import eventually
@@ -134,7 +134,6 @@ def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site,
         note = page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has the tool hand_ovr.")
         expect(note).to_contain_text("Did you mean hand_over?")
         holds_up(page)
-        kept(page, "halts-slip")
         page.fill("#n-key", "hand_over")
         page.fill("#n-why", WHY)
         page.click("button:has-text('Halt it')")
@@ -178,12 +177,10 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
     finance.goto("/inbox")
     expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("clock stands still")
     holds_up(finance)
-    kept(finance, "halts-inbox")
     finance.goto(f"/inbox/{site.question(case)['id']}")
     expect(finance.locator(".note.halted")).to_contain_text("Halted: the whole installation. By user:operator, since")
     expect(finance.locator(".note.halted")).to_contain_text(WHY)
     holds_up(finance)
-    kept(finance, "halts-case")
     read_all(finance)
     approve(finance)
     for run_id in (case, third):

@@ -7,7 +7,7 @@ import json
 from playwright.sync_api import expect
 
 from tests.system.browser.conftest import Complaints, Person
-from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.looks import holds_up
 from tests.system.browser.site import Site
 from tests.system.browser.steps import ACME
 
@@ -34,7 +34,6 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     page.get_by_role("button", name="Look what would change").click()
     expect(page.locator("#changes")).to_contain_text("U+202E")
     holds_up(page)
-    kept(page, "handing-context")
     page.locator("#c-why").fill(WHY)
     page.get_by_role("button", name="Resume with it").click()
     expect(page.locator("h1")).not_to_contain_text("Hand something")
@@ -46,5 +45,4 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     page.goto("/fleet/acts")
     expect(page.locator("#d-process option").first).to_be_attached()
     holds_up(page)
-    kept(page, "handing-fleet")
     assert complaints.besides("422") == []

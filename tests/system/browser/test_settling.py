@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.looks import holds_up
 from tests.system.browser.site import Site
 from tests.system.browser.steps import ask_for_two, first_administrator, invited, start_clerk
 
@@ -53,12 +53,10 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     expect(ann.locator(".messages")).to_contain_text("A second operator has to say the same")
     expect(ann.locator("#said-first")).to_contain_text("You said this")
     holds_up(ann)
-    kept(ann, "settling-first")
     # the second one sees it live, agrees, and needs a reason
     expect(ben.locator("#said-title")).to_contain_text("user:ann says: it happened")
     expect(ben.locator("#said-first")).to_contain_text("R-7 <b>")
     holds_up(ben)
-    kept(ben, "settling-second")
     ben.fill("#why-agree", " ")
     ben.evaluate("document.querySelector('#agree-form').noValidate = true")
     ben.click("#agree-form button")
@@ -74,4 +72,3 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     expect(ben.locator("main")).to_contain_text("I see it there too.")
     expect(ben.locator("main")).to_contain_text("It never left.")
     holds_up(ben)
-    kept(ben, "settling-similar")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from playwright.sync_api import Page, expect
 
-from tests.system.browser.looks import holds_up, kept
+from tests.system.browser.looks import holds_up
 from tests.system.browser.site import Site
 from tests.system.browser.steps import A_RUN, first_administrator, invited, read_all
 
@@ -54,7 +54,6 @@ def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody
     assert olaf.url == run
     expect(olaf.locator(".e")).to_have_count(1)
     holds_up(olaf)
-    kept(olaf, "stages-run")
     bo.goto(case)
     expect(bo.locator("#stages li").last).to_contain_text("in the place of lena")
 
@@ -66,7 +65,6 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
     case = re.sub(r"\?.*", "", gina.url)
     expect(gina.locator("#stages li").first).to_contain_text("0 of 2 yes")
     expect(gina.locator("#stages li").last).to_contain_text("Asked once the stage before has said yes.")
-    kept(gina, "stages-first")
     holds_up(gina)
     lena.goto("/inbox")
     expect(lena.locator("main")).to_contain_text("Nothing waits")
@@ -76,14 +74,12 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
     expect(gina.locator("#decide")).to_have_count(0)
     expect(gina.locator("#stages")).to_contain_text("0 of 2 yes")
     holds_up(gina)
-    kept(gina, "stages-abstained")
     # the others have the case open, and see it without a reload
     expect(fiona.locator("#stages")).to_contain_text("The house is my brother's.")
     says(bo, "The rent is right.")
     expect(fiona.locator("#stages")).to_contain_text("1 of 2 yes")
     expect(fiona.locator("#stages")).to_contain_text("“The rent is right.”")
     holds_up(fiona)
-    kept(fiona, "stages-one")
     says(fiona, "It is what we need.")
     return case
 
@@ -111,7 +107,6 @@ def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     expect(bo.locator("#case footer")).to_contain_text("One person has one word in a case.")
     expect(bo.locator("#decide")).to_have_count(0)
     holds_up(bo)
-    kept(bo, "stages-bo")
     # the case of the first stage says what came after it
     bo.goto(case)
     expect(bo.locator("#stages li").last).to_contain_text("Asked after this one, as a case of its own.")
@@ -122,5 +117,4 @@ def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     expect(dora.locator("#in-place-of")).to_contain_text("lena")
     expect(dora.locator("#stages")).to_contain_text("2 of 2 yes")
     holds_up(dora)
-    kept(dora, "stages-dora")
     says(dora, "The contract is as agreed.")

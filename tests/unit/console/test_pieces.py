@@ -23,54 +23,12 @@ from tests.tiers import many
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</span></details>{{ 5 }}\u202e"
 DOCUMENT = {HOSTILE: [HOSTILE, {"a": HOSTILE}, None, 1.5, True, [], ""], "b": {HOSTILE: {HOSTILE: HOSTILE}}}
-_OURS = {
-    "div",
-    "b",
-    "span",
-    "details",
-    "summary",
-    "dl",
-    "dt",
-    "dd",
-    "p",
-    "code",
-    "a",
-    "time",
-    "br",
-    "svg",
-    "rect",
-    "line",
-    "circle",
-    "pre",
-}
+_OURS = {*"div b span details summary dl dt dd p code a time br svg rect line circle pre".split()}
 _ATTRIBUTES = {
-    "class",
-    "id",
-    "title",
-    "href",
-    "datetime",
-    "data-clock",
-    "data-since",
-    "data-until",
-    "data-due",
-    "role",
-    "tabindex",
-    "width",
-    "height",
-    "aria-hidden",
-    "focusable",
-    "rx",
-    "x",
-    "y",
-    "x1",
-    "x2",
-    "y1",
-    "y2",
-    "cx",
-    "cy",
-    "r",
-    "fill",
-    "overflow",
+    *(
+        "class id title href datetime data-clock data-since data-until data-due role tabindex width height "
+        "aria-hidden focusable rx x y x1 x2 y1 y2 cx cy r fill overflow"
+    ).split()
 }
 _EMPTY = {"br", "rect", "line", "circle"}
 
