@@ -14,6 +14,7 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from pydantic import BaseModel, Field, JsonValue
 
+from approvals.models import Approval
 from durableagents import Agent, Context, End, Evidence, Gate, Rejected, ReplayClass, ToolCall, TransportError, tool
 from ledger.actors import Actor
 from ledger.web.roles import ROLES
@@ -21,7 +22,9 @@ from runs.engine.agents import registry
 from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle
+from tests.integration.console.stage import question, settled, working
 
+PASSWORD = "correct horse battery"
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2")
 
@@ -245,3 +248,27 @@ def agent() -> Iterator[Agent]:
 def start(**given: Any) -> Run:
     """A run of the agent, accepted and not driven."""
     return lifecycle.start("buyer", {"item": "chairs", **given}, by=SHOP)
+
+
+@pytest.fixture
+def asked() -> Callable[..., Approval]:
+    """An open question to finance of a run that is started with these fields of its input."""
+
+    def of(**given: object) -> Approval:
+        run = start(**given)
+        with working():
+            settled(run, "waiting_human")
+        return question(run)
+
+    return of
+
+
+@pytest.fixture
+def ada(reader: Callable[..., Reader]) -> Reader:
+    """An auditor who is signed in by password."""
+    found = reader("auditor", name="ada")
+    assert found.user is not None
+    found.user.set_password(PASSWORD)
+    found.user.save()
+    found.client.force_login(found.user)
+    return found

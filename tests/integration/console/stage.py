@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
 from approvals.models import Approval
 from runs.models import Run
 from tests.integration.api.worker import working
+from tests.waiting import eventually as until
 
 __all__ = ["question", "settled", "until", "working"]
-
-PATIENCE_SECONDS = 60.0
-
-
-def until(found: Callable[[], Any], what: str) -> Any:
-    """The first true answer; fails with `what` when there is none in time."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        if answer := found():
-            return answer
-        time.sleep(0.02)
-    raise AssertionError(f"not in time: {what}")
 
 
 def settled(run: Run, *states: str) -> Run:

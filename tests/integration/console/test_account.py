@@ -22,27 +22,17 @@ from ledger.web.seeing.viewers import EVERYTHING
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.cases import each_case
 from tests.integration.console.accounts import boss, meanwhile
+from tests.integration.console.conftest import PASSWORD as OLD
 from tests.integration.console.conftest import Reader, text_of
 from tests.rewriting import rewrite
 
 pytestmark = pytest.mark.django_db
-OLD, NEW = "correct horse battery", "a staple nobody knows"
+NEW = "a staple nobody knows"
 
 
 @pytest.fixture(autouse=True)
 def _forgiving(db: None) -> None:
     Attempts.objects.all().delete()
-
-
-@pytest.fixture
-def ada(reader: Callable[..., Reader]) -> Reader:
-    """An auditor who is signed in by password."""
-    found = reader("auditor", name="ada")
-    assert found.user is not None
-    found.user.set_password(OLD)
-    found.user.save()
-    found.client.force_login(found.user)
-    return found
 
 
 def change(who: Reader, old: str = OLD, new: str = NEW, again: str | None = None, **more: str) -> Any:

@@ -38,17 +38,6 @@ HOSTILE = "</textarea><script>alert(1)</script>\u202e\u200bcod\u0435\nAPPROVED B
 HOSTILE_ANSWER = "<script>alert(1)</script>\u202e"
 
 
-@pytest.fixture
-def asked() -> Callable[..., Approval]:
-    def of(**given: object) -> Approval:
-        run = start(**given)
-        with working():
-            settled(run, "waiting_human")
-        return question(run)
-
-    return of
-
-
 def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked(amount=84_000, extra={"deep": [{"x": None}], "none": {}})
     page = finance.read(f"/inbox/{approval.id}")

@@ -26,7 +26,7 @@ from runs.story import read, tell
 from tests.cases import each_case
 from tests.integration.api.test_fleet_acts import lose
 from tests.integration.console.conftest import OLGA, Reader, start, text_of
-from tests.integration.console.stage import question, settled, working
+from tests.integration.console.stage import settled, working
 
 pytestmark = pytest.mark.django_db(transaction=True)
 POSE = (
@@ -43,17 +43,6 @@ def title(answer: Any) -> str:
 
 def drawn(template: str, **values: object) -> str:
     return Template("{% load console %}" + template).render(Context(values))
-
-
-@pytest.fixture
-def asked() -> Callable[..., Approval]:
-    def of(**given: object) -> Approval:
-        run = start(**given)
-        with working():
-            settled(run, "waiting_human")
-        return question(run)
-
-    return of
 
 
 def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, asked: Callable[..., Approval]) -> None:

@@ -21,22 +21,13 @@ from ledger.models import AccountRecord, ActRecord
 from runs.console.socket_watch import SIGNED_OUT, verdicts
 from tests.cases import each_case
 from tests.integration.console.accounts import boss, meanwhile
+from tests.integration.console.conftest import PASSWORD as OLD
 from tests.integration.console.conftest import Reader, text_of
 from tests.integration.runs.stage import at_once
 
 pytestmark = pytest.mark.django_db
-OLD, NEW = "correct horse battery", "a staple nobody knows"
+NEW = "a staple nobody knows"
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.0"
-
-
-@pytest.fixture
-def ada(reader: Callable[..., Reader]) -> Reader:
-    found = reader("auditor", name="ada")
-    assert found.user is not None
-    found.user.set_password(OLD)
-    found.user.save()
-    found.client.force_login(found.user)
-    return found
 
 
 def signed(who: Reader, **more: Any) -> Client:
