@@ -21,10 +21,7 @@ Mutation = Operator | SqlOperator
 # What is wrong: (mutation, the test files that have to notice).
 HEART: dict[str, tuple[Mutation, str]] = {
     # --- one call ---------------------------------------------------------------------------------
-    "a recorded result is not used": (
-        Operator(f"{CALL}:call_tool", "if_false", "outcome"),
-        "test_classes",
-    ),
+    "a recorded result is not used": (Operator(f"{CALL}:call_tool", "if_false", "outcome"), "test_classes"),
     "a call leaves without an intent": (Operator(f"{CALL}:call_tool", "drop", "_intend"), "test_crashes test_classes"),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
     "a contradicted result is not asked about": (Operator(f"{CALL}:call_tool", "if_false", "belied"), "test_belied"),
@@ -94,22 +91,12 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     # --- votes ------------------------------------------------------------------------------------
     "a rejection is an approval": (Operator(f"{VOTES}:approving", "negate", "verdict"), "engine/test_stages"),
-    "a vote that showed too little counts": (
-        Operator(f"{VOTES}:approving", "if_true", "short_of"),
-        "test_proofs",
-    ),
+    "a vote that showed too little counts": (Operator(f"{VOTES}:approving", "if_true", "short_of"), "test_proofs"),
     "the votes are not counted again": (Operator(f"{VOTES}:lacking", "returns", "''"), "engine/test_stages"),
     "the quorum is not checked": (Operator(f"{VOTES}:lacking", "if_false", "quorum"), "engine/test_stages"),
     "one person counts twice": (Operator(f"{VOTES}:lacking", "if_false", "heard"), "engine/test_stages"),
     "one vote too many is needed": (Operator(f"{VOTES}:is_enough", "closer", "quorum"), "engine/test_stages"),
-    "two of three are enough": (
-        Operator(
-            f"{VOTES}:is_enough",
-            "returns",
-            TWO_ARE_ENOUGH,
-        ),
-        "engine/test_stages",
-    ),
+    "two of three are enough": (Operator(f"{VOTES}:is_enough", "returns", TWO_ARE_ENOUGH), "engine/test_stages"),
     # --- stopping and writing ---------------------------------------------------------------------
     "nothing stops a visit": (Operator(f"{VISIT}:Visit.check_stop", "returns", "None"), "test_stops"),
     "a boundary stops nothing": (Operator(f"{VISIT}:Visit.boundary", "returns", "None"), "test_stops"),
@@ -150,38 +137,17 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "a closed queue decides": (Operator(f"{POLICY}:_judge", "if_true", "is_open"), "test_policy"),
     "a forged queue decides": (Operator(f"{POLICY}:_judge", "if_false", "is_genuine"), "test_policy"),
     # --- verification -----------------------------------------------------------------------------
-    "a changed event is not noticed": (
-        Operator(f"{VERIFY}:_line", "if_false", "is_as_written"),
-        "test_verification",
-    ),
-    "a forged event is not noticed": (
-        Operator(f"{VERIFY}:_line", "if_false", "is_genuine"),
-        "test_verification",
-    ),
-    "changed columns are not noticed": (
-        Operator(f"{VERIFY}:_line", "if_false", "KIND"),
-        "test_verification",
-    ),
+    "a changed event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_as_written"), "test_verification"),
+    "a forged event is not noticed": (Operator(f"{VERIFY}:_line", "if_false", "is_genuine"), "test_verification"),
+    "changed columns are not noticed": (Operator(f"{VERIFY}:_line", "if_false", "KIND"), "test_verification"),
     "a missing event is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "last"), "test_verification"),
-    "a broken link is not noticed": (
-        Operator(f"{VERIFY}:_read", "if_false", "prev_hash"),
-        "test_verification",
-    ),
+    "a broken link is not noticed": (Operator(f"{VERIFY}:_read", "if_false", "prev_hash"), "test_verification"),
     "a cut journal is not noticed": (Operator(f"{VERIFY}:_head_problems", "if_false", "seq"), "test_verification"),
-    "a wrong head is not noticed": (
-        Operator(f"{VERIFY}:_head_problems", "if_false", "chain"),
-        "test_verification",
-    ),
+    "a wrong head is not noticed": (Operator(f"{VERIFY}:_head_problems", "if_false", "chain"), "test_verification"),
     "rows are not compared": (Operator(f"{VERIFY}:compared", "returns", "iter(())"), "test_verified_acts"),
-    "doubled rows are not noticed": (
-        Operator(f"{VERIFY}:at_most_once", "returns", "iter(())"),
-        "test_verification",
-    ),
+    "doubled rows are not noticed": (Operator(f"{VERIFY}:at_most_once", "returns", "iter(())"), "test_verification"),
     "any code is genuine": (Operator(f"{CODES}:is_genuine", "returns", "True"), "test_verification"),
-    "any row's code is genuine": (
-        Operator(f"{CODES}:is_rows_code", "returns", "True"),
-        "test_forged_decisions",
-    ),
+    "any row's code is genuine": (Operator(f"{CODES}:is_rows_code", "returns", "True"), "test_forged_decisions"),
     "the hash leaves out the time": (Operator(f"{CHAIN}:microseconds", "returns", "0"), "test_chain"),
     "the code leaves out the place": (Operator(f"{CODES}:event_code", "drop", "place"), "test_forgery"),
     # --- in the database --------------------------------------------------------------------------
@@ -243,10 +209,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
         SqlOperator("runs_hand_over", "replace", "ORDER BY n LIMIT", "ORDER BY n DESC LIMIT"),
         "test_signals",
     ),
-    "a message is left when a run parks": (
-        SqlOperator("runs_park", "if_false", "runs_message"),
-        "test_taking",
-    ),
+    "a message is left when a run parks": (SqlOperator("runs_park", "if_false", "runs_message"), "test_taking"),
     "the exact cap is beyond it": (
         SqlOperator("runs_afford", "replace", "h.tool_calls + 1 >", "h.tool_calls + 1 >="),
         "test_journal",

@@ -15,8 +15,7 @@ from tests.integration.api.conftest import Api, is_problem
 from tests.integration.console.conftest import Reader
 from tests.integration.forks.test_on_a_shell import said
 from tests.integration.runs.aging import all_earlier
-from tests.integration.runs.stage import Stage, events
-from tests.integration.runs.test_late import buying
+from tests.integration.runs.stage import Stage, calling, events
 from tests.integration.runs.test_start_again_in_doubt import lose
 from tests.world import OLGA, Outside, Toolbox
 
@@ -30,7 +29,7 @@ def run(stage: Stage, tools: Toolbox, settings: Any) -> Run:
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"database_url": "postgresql://a.server.for.many/"}
     )
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     lose(stage, run)
     all_earlier(run.pk, timedelta(hours=1))
     return run

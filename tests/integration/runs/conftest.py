@@ -13,7 +13,8 @@ from runs.connections import dsn
 from runs.journal import committer
 from tests import kept
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.situations import Situations
+from tests.integration.runs.stage import Mood, Stage
 from tests.integration.runs.wire import LossyWire
 from tests.kept import clean
 from tests.world import Outside, Toolbox, only_for_now
@@ -58,6 +59,16 @@ def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, 
             stage.close()
             kept.settle()
             clean(database_urls(postgres)["admin"])
+
+
+@pytest.fixture
+def situations(stage: Stage, tools: Toolbox) -> Situations:
+    return Situations(stage, tools)
+
+
+@pytest.fixture
+def mood() -> Mood:
+    return Mood()
 
 
 @pytest.fixture

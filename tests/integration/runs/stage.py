@@ -20,6 +20,7 @@ from psycopg.errors import LockNotAvailable
 
 from approvals.models import Approval
 from approvals.services import decide
+from durableagents import Context, End
 from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
@@ -33,6 +34,7 @@ from runs.engine.halts import Halts
 from runs.engine.outcomes import LateAnswer
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.fleet import members, version_changes
+from runs.fleet.agent_versions import Loaded
 from runs.fleet.procfs import boot, host
 from runs.journal import wait_hooks
 from runs.journal.asked.policies import InForce
@@ -46,7 +48,7 @@ from runs.services import lifecycle, reconciling
 from runs.workers import timers
 from runs.workers.engine_runtime import runtime
 from tests import kept
-from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Killed
+from tests.world import AT_ONCE, FIONA, LENA, OLGA, SHOP, Item, Killed, Notes, Toolbox, agent_of
 
 T = TypeVar("T")
 TABLES = (
@@ -241,6 +243,32 @@ class Stage:
         said = {"verdict": verdict, "receipt": receipt, "sender_is_gone": sender_is_gone}
         reconciling.reconcile(run.id, **said, justification="looked it up", by=OLGA)
         return fresh(run)
+
+
+def announce(stage: Stage, worker: Worker | None = None) -> None:
+    """What a worker process does at its start, and whenever it finds something new in its registry."""
+    by = worker or stage.hire()
+
+    async def act() -> None:
+        async with (await stage.connected()).connection() as link:
+            await Loaded(by.id).announce(link)
+
+    stage.wait(act())
+
+
+class Mood:
+    """Something outside of the journal that a repaired agent or a changed world would change."""
+
+    is_bad = True
+
+
+def calling(tools: Toolbox, tool: str, item: str = "a", amount: int = 1, **more: Any) -> Agent:
+    """An agent that makes this one call and ends with its reference."""
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(getattr(tools, tool), Item(name=item, amount=amount))).ref)
+
+    return agent_of(node, tools=tools.all(), **more)
 
 
 # --- looking ---

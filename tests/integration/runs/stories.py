@@ -26,7 +26,7 @@ from runs.services.messages import sending
 from runs.workers import failover, timers
 from tests.integration.approvals.granting import allowed, given, swept
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.runs.stage import Stage, now
+from tests.integration.runs.stage import Stage, calling, now
 from tests.integration.signin.authenticator import Device
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -125,10 +125,7 @@ def answered(stage: Stage, tools: Toolbox) -> Run:
 
 
 def cancelled(stage: Stage, tools: Toolbox) -> Run:
-    async def wait(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=9000))).ref)
-
-    run = stage.start(agent_of(wait, tools=tools.all()))
+    run = stage.start(calling(tools, "pay", "po", 9000))
     stage.drive()
     return lifecycle.cancel(run.id, by=OLGA, justification="not needed")
 

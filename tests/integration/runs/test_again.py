@@ -18,17 +18,14 @@ from runs.models import Run, Wait
 from runs.services import callbacks
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
+from tests.integration.runs.stage import Stage, calling, events, fresh, kinds, now, output, waiting
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 NO = BusinessFailure("no credit", code="no_credit")
 
 
 def paying(tools: Toolbox, name: str = "pay") -> Agent:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(getattr(tools, name), Item(name="po", amount=5000))).ref)
-
-    return agent_of(node, tools=tools.all())
+    return calling(tools, name, "po", 5000)
 
 
 def granted(tools: Toolbox) -> Agent:
@@ -156,10 +153,7 @@ def test_a_gate_that_is_gone_today_still_holds_what_it_held(stage: Stage, tools:
 def test_a_gate_that_is_new_today_is_passed_before_a_repeat(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     outside.trouble("order", NO)
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="desk"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "order", "desk"))
     assert stage.drive() == "failed"
     deploy(tools.order, Gate("finance_po", "all orders"))
     act("retry", run)

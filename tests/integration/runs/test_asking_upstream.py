@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, DidNotHappen, End, Happened, TransportError
+from durableagents import DidNotHappen, Happened, TransportError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import Forbidden, IllegalTransition, JustificationRequired, StaleLease
@@ -24,6 +24,7 @@ from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import (
     Stage,
     at_once,
+    calling,
     dump,
     events,
     fresh,
@@ -34,7 +35,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.integration.runs.test_settling import FAMILIES, guarded, refused_late, says, word
-from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Done, Outside, Toolbox
 
 FOUND = Happened(Done(ref="as the mailbox has it"))
 
@@ -52,12 +53,9 @@ def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
 def hooked(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
     """Its mail may have left, and the other side knew nothing when it was asked."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.hooked_mail, Item(name="letter"))).ref)
-
     outside.hook = lambda args, call: None
     outside.trouble("hooked_mail", TransportError("cut"), when="after")
-    found = stage.start(agent_of(node, tools=tools.all()))
+    found = stage.start(calling(tools, "hooked_mail", "letter"))
     assert stage.drive() == "parked" and [w.kind for w in waiting(found)] == ["reconcile"]
     return found
 
@@ -130,8 +128,8 @@ def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outs
     assert [x.n for x in events(run, e.UpstreamTold)] == [0, 1] and problems(run) == []
 
 
-def test_where_nobody_can_be_asked_it_is_refused(situations_: Situations, olga: Actor) -> None:
-    run = situations_.make("unknown")
+def test_where_nobody_can_be_asked_it_is_refused(situations: Situations, olga: Actor) -> None:
+    run = situations.make("unknown")
     before = dump()
     with pytest.raises(IllegalTransition, match="declares no hook"):
         ask(run, olga)
@@ -141,14 +139,9 @@ def test_where_nobody_can_be_asked_it_is_refused(situations_: Situations, olga: 
         ask(run, Actor("user", "fiona", role="approver_finance", auth="session", person=99))
     assert dump() == before
     for name in ("completed", "at_gate"):
-        other = situations_.make(name)
+        other = situations.make(name)
         with pytest.raises(IllegalTransition):
             senders.ask(other.id, Wait.objects.filter(run=run).get().pk, justification=WHY, by=olga)
-
-
-@pytest.fixture
-def situations_(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
 
 
 def test_next_worker_asks_after_the_first_one_died(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:

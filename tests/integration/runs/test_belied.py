@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 
-from durableagents import BusinessFailure, Context, End, TransportError
+from durableagents import BusinessFailure, TransportError
 from ledger import events as e
 from runs.models import Process, Run
 from runs.services import callbacks
@@ -15,18 +15,18 @@ from runs.workers import failover
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, events, facts, fresh, in_thread, output, waiting
+from tests.integration.runs.stage import Stage, calling, events, facts, fresh, in_thread, output, waiting
 from tests.integration.runs.test_callbacks import TAKEN, token_of
-from tests.integration.runs.test_late import buying, comes_back, tells
+from tests.integration.runs.test_late import comes_back, tells
 from tests.integration.runs.test_late_news import said_of
-from tests.integration.runs.test_steering import check_form
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.test_steering import is_sound
+from tests.world import Outside, Toolbox
 
 
 def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
     """An unsafe call whose worker was taken for dead, and of which a person said that it did not happen. The worker
     lives on, and holds the answer."""
-    run = stage.start(buying(tools, name))
+    run = stage.start(calling(tools, name))
     worker = comes_back(stage, run, name)
     assert stage.drive() == "parked"
     Process.objects.filter(pk=worker.id).update(end_cause="proof")
@@ -40,8 +40,7 @@ def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
     (wait,) = waiting(run)
     assert (wait.kind, wait.attempt, str(fresh(run).state)) == ("reconcile", 0, "waiting_human")
     assert len(outside.requests) == 1 and [x.attempt for x in events(run, e.ToolInvoked)] == [0]
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     assert stage.drive() == "idle"
 
 
@@ -86,8 +85,7 @@ def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outsi
             assert "late_news" not in page and "late[0]" not in page
             act("retry", run)
             asked_again(stage, run, outside)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 def breaks_before_it_leaves(stage: Stage) -> None:
@@ -105,8 +103,7 @@ def test_verdict_given_in_view_of_it_stops_no_retry(stage: Stage, tools: Toolbox
     act("retry", run)
     assert stage.drive() == "completed" and [r.attempt for r in outside.requests] == [0, 1]
     assert not [x for x in events(run, e.OperatorNeeded) if x.reason == "late_news"]
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 def test_retry_goes_on_with_a_further_attempt_under_way(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -155,7 +152,7 @@ def test_late_result_during_the_repeat_delays_nothing(stage: Stage, tools: Toolb
 def test_refused_call_with_a_callback_is_asked(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
     """The answer comes after the retry, so the retry could not tell of it."""
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
-    run = stage.start(buying(tools, "ask"))
+    run = stage.start(calling(tools, "ask"))
     assert stage.drive() == "failed"
     act("retry", run)
     assert callbacks.receive_callback(token_of(outside), {"ref": "on second thoughts"}) == TAKEN
@@ -165,17 +162,13 @@ def test_refused_call_with_a_callback_is_asked(stage: Stage, tools: Toolbox, out
         assert stage.drive() == "completed" and output(run) == "seen" and len(outside.requests) == 1
     else:
         assert stage.drive() == "parked" and [r.attempt for r in outside.requests] == [0, 1]
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The yes of before covers no further attempt then, so its queue would be asked anew; first somebody looks."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.wire, Item(name="a", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "wire", "a", 5000))
     assert stage.drive() == "parked"
     stage.decide(run)
     worker = comes_back(stage, run, "wire")

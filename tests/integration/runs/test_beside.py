@@ -34,9 +34,7 @@ def stumbling(act: Callable[..., Any], times: int = 2) -> tuple[Callable[..., An
     return stumbles, calls
 
 
-def test_housekeeping_that_stumbles_begins_anew(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_housekeeping_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.sleep(0)
         return End("woke")
@@ -49,9 +47,7 @@ def test_housekeeping_that_stumbles_begins_anew(
     assert len(calls) > 2 and caplog.text.count("the housekeeping died; it begins anew") == 2
 
 
-def test_an_error_without_a_word_does_not_end_housekeeping(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_silent_error_restarts(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     stumbles, _ = stumbling(timers.sweep)
     monkeypatch.setattr(timers, "sweep", stumbles)
     house = House(stage.worker.id)
@@ -61,9 +57,7 @@ def test_an_error_without_a_word_does_not_end_housekeeping(
     house.close()
 
 
-def test_a_listener_that_stumbles_listens_anew(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_listener_reconnects(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     listening = threading.Event()
     plain = run_loop.heard
 
@@ -81,9 +75,7 @@ def test_a_listener_that_stumbles_listens_anew(
     assert caplog.text.count("the listener died; it begins anew") == 2
 
 
-def test_a_bell_that_stumbles_rings_what_was_rung(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bell_keeps_its_rings(stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     stumbles, _ = stumbling(notify.payloads)
     monkeypatch.setattr(notify, "payloads", stumbles)
 

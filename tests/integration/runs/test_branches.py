@@ -11,12 +11,11 @@ from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput, StaleLease
 from runs.engine.agents import Agent
 from runs.engine.driver import Driver
-from runs.models import Process, Run, Wait
+from runs.models import Run, Wait
 from runs.services import lifecycle, questions, reconciling, signals
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
-from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 OUTPUT = ["pay:p", "mail:m", "order:o", ["look:l", "told"], {"ref": "answered", "amount": 0}]
@@ -41,17 +40,12 @@ def everything_at_once(tools: Toolbox) -> Agent:
     return agent_of(node, tools=tools.all())
 
 
-def help_on(stage: Stage, run: Run, outside: Outside) -> None:
+def help_on(stage: Stage, run: Run) -> None:
     """Everybody gives the run what it waits for, truthfully."""
     for wait in waiting(run):
         match wait.kind:
             case "approval":
                 stage.decide(run)
-            case "reconcile":
-                sent = [r for r in outside.requests if r.tool == "mail"]
-                Process.objects.update(ended_at=now())  # whoever sent it is gone
-                stage.reconcile(run, "happened" if sent else "did_not", {"ref": "mail:m"} if sent else None)
-                Process.objects.update(ended_at=None)
             case "signal":
                 signals.signal(run.id, "go", "told", by=SHOP, sender_id="once")
             case "input":
@@ -61,33 +55,14 @@ def help_on(stage: Stage, run: Run, outside: Outside) -> None:
                 timers.sweep()
 
 
-def finish(stage: Stage, run: Run, outside: Outside) -> None:
+def finish(stage: Stage, run: Run) -> None:
     for _ in range(20):
         stage.settle(run)
         check_against_journal(run)
         if fresh(run).state in ("completed", "failed", "cancelled"):
             return
-        help_on(stage, run, outside)
+        help_on(stage, run)
     raise AssertionError(f"it never ends: {kinds(run)}")
-
-
-POINTS = [
-    *[(point, tool) for tool in ("pay", "mail", "order") for point in ("CP1", "CP2", "CP4", "CP6")],
-    ("CP2", "look"),
-    ("CP4", "look"),
-    ("CP6", "look"),
-    ("CP7", ""),
-    ("CP8", ""),
-]
-
-
-@pytest.mark.parametrize(("point", "tool"), thinned(POINTS, 3))
-def test_gather_survives_every_death(stage: Stage, tools: Toolbox, outside: Outside, point: str, tool: str) -> None:
-    run = stage.start(everything_at_once(tools))
-    stage.kill_at = [(point, tool)]
-    finish(stage, run, outside)
-    assert fresh(run).state == "completed" and output(run) == OUTPUT and stage.kill_at == []
-    assert len(outside.executed()) == 3 and len(outside.executed("mail")) == 1
 
 
 def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -101,7 +76,7 @@ def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: To
     )
     assert not [x for x in answers if isinstance(x, Exception)]
     check_against_journal(run)
-    finish(stage, run, outside)
+    finish(stage, run)
     assert output(run) == OUTPUT
 
 

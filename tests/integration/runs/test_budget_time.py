@@ -14,7 +14,6 @@ from runs.services import lifecycle
 from runs.services.budgets.asked import known
 from runs.services.budgets.raising import time_is_up
 from runs.workers import failover, timers
-from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import NOT_ENDED, Situations
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now
 from tests.integration.runs.test_budgets import WHY, asked, is_sound, ordering, overdue, priced, raised, start, thinking
@@ -23,11 +22,6 @@ from tests.tiers import thinned
 from tests.world import OLGA, Toolbox
 
 PAST_TIME = [name for name in NOT_ENDED if name not in ("asked_to_cancel", "doomed_unknown")]
-
-
-@pytest.fixture
-def situations(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
 
 
 def let_time_pass(run: Run) -> None:
@@ -44,8 +38,7 @@ def test_whatever_a_run_does_people_are_asked_once(situations: Situations, situa
     run = situations.make(situation)
     before = fresh(run)
     let_time_pass(run)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     (wait,) = asked(run)
     assert wait.detail["resource"] == "time" and fresh(run).time_up_at is None
     assert str(fresh(run).state) == (str(before.state) if before.owner else "paused")
@@ -56,8 +49,7 @@ def test_whatever_a_run_does_people_are_asked_once(situations: Situations, situa
     with pytest.raises(IllegalTransition):
         lifecycle.resume(run.id, by=OLGA, justification=WHY)
     raised(run, wall_seconds=3600)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     is_paused = situation.startswith("paused") or situation == "asked_to_pause"
     left = "paused" if situation.startswith("paused") else str(fresh(run).state)
     assert str(fresh(run).state) == left and not asked(run)
@@ -66,8 +58,7 @@ def test_whatever_a_run_does_people_are_asked_once(situations: Situations, situa
         lifecycle.resume(run.id, by=OLGA, justification=WHY)
     else:
         assert str(fresh(run).state) != "paused"
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 @pytest.mark.parametrize("situation", ["asked_to_cancel", "doomed_unknown", "completed", "failed", "cancelled"])
@@ -163,8 +154,7 @@ def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage,
     run = situations.make(situation)
     let_time_pass(run)
     overdue(run)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     if fresh(run).owner is not None:
         assert head(run).is_cancel_requested
         failover.worker_died(stage.worker.id, "gone")
@@ -174,8 +164,7 @@ def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage,
         stage.reconcile(run, "happened", {"ref": "seen", "amount": 1})
         stage.settle(run)
     assert str(fresh(run).state) == "cancelled"
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 # --- requests whose answers were lost ---------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from runs.services.budgets.raising import set_budget
 from runs.services.budgets.starting import budget_for
 from runs.workers import timers
 from tests.cases import each_case
-from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.hosts import TidyHost, working
 from tests.integration.runs.stage import (
     Stage,
@@ -36,7 +35,7 @@ from tests.integration.runs.stage import (
     overrides,
     waiting,
 )
-from tests.integration.runs.test_steering import check_form
+from tests.integration.runs.test_steering import is_sound
 from tests.waiting import eventually
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -105,11 +104,6 @@ def overdue(run: Run) -> None:
     """Nobody raised it in time."""
     Wait.objects.filter(run=run, kind="budget", resolved_at=None).update(deadline=now() - timedelta(seconds=1))
     timers.sweep()
-
-
-def is_sound(run: Run) -> None:
-    check_form(run)
-    check_against_journal(run)
 
 
 # --- at a start -------------------------------------------------------------------------------------------------------
@@ -286,9 +280,7 @@ def test_a_resume_is_no_way_around_the_budget(stage: Stage, tools: Toolbox) -> N
 @pytest.mark.parametrize(
     ("more", "error"), [({"by": SHOP}, Forbidden), ({"by": FIONA}, Forbidden), ({"why": "  "}, JustificationRequired)]
 )
-def test_a_raise_that_nobody_may_give_changes_nothing(
-    stage: Stage, tools: Toolbox, more: dict[str, Any], error: type[Exception]
-) -> None:
+def test_forbidden_raise_is_refused(stage: Stage, tools: Toolbox, more: dict[str, Any], error: type[Exception]) -> None:
     run = at_cap(stage, tools)
     before = dump()
     with pytest.raises(error):

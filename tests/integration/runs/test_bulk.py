@@ -21,9 +21,9 @@ from runs.services.bulk import acts, working
 from runs.services.bulk.acts import BatchBody
 from runs.workers.housekeeping import House
 from tests.integration.api.conftest import person
-from tests.integration.runs.stage import Stage, at_once, dump, fresh, overrides, problems
+from tests.integration.runs.stage import Stage, at_once, calling, dump, fresh, overrides, problems
 from tests.integration.runs.stories import as_superuser
-from tests.world import SHOP, Item, Killed, Notes, Toolbox, agent_of
+from tests.world import SHOP, Killed, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.usefixtures("stage")
 WHY = "the supplier is down"
@@ -44,10 +44,7 @@ def sleeper(tools: Toolbox) -> Any:
 
 
 def buyer(tools: Toolbox) -> Any:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    return agent_of(node, tools=tools.all())
+    return calling(tools, "pay", "po", 5000)
 
 
 def many(agent: Any, number: int, by: Actor = SHOP) -> list[UUID]:

@@ -15,7 +15,7 @@ from runs.services import lifecycle
 from runs.services.bulk import acts, working
 from runs.services.settling.agreeing import newest
 from tests.integration.approvals.setup import boss, somebody
-from tests.integration.runs.stage import Stage, dump, events, fresh, head, output, overrides, problems, waiting
+from tests.integration.runs.stage import Stage, calling, dump, events, fresh, head, output, overrides, problems, waiting
 from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_bulk import WHY, ask, finish, operator, sleeper
 from tests.integration.runs.test_settling import FAMILIES, guarded
@@ -95,10 +95,7 @@ def test_who_may_raise_and_settle_for_many(tools: Toolbox, stage: Stage) -> None
 
 
 def lost(stage: Stage, tools: Toolbox, outside: Outside, number: int) -> list[UUID]:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
-
-    agent = agent_of(node, tools=tools.all())
+    agent = calling(tools, "mail", "letter")
     found = []
     for _ in range(number):
         outside.trouble("mail", TransportError("cut"), when="after")
@@ -168,6 +165,3 @@ def test_where_two_settle_it_two_acts_on_many_do(stage: Stage, tools: Toolbox, o
     assert [x.by for one in runs for x in events(Run(id=one), e.ToolReconciled)] == ["user:ben"] * 3
     batch = Batch.objects.get(pk=first.pk)
     assert batch.said == {"verdict": "did_not"} and batch.is_genuine
-
-
-# --- what the database makes of it ------------------------------------------------------------------------------------

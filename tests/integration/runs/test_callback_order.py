@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durableagents import BusinessFailure, Context, End, ReplayClass, ToolCall, ToolFailure, tool
+from durableagents import BusinessFailure, Context, End, ReplayClass, ToolCall, tool
 from durableagents import Pending as TakesTime
 from ledger import events as e
 from ledger.errors import InvalidInput
@@ -16,7 +16,7 @@ from runs.services.late_results import hand_in, lost_worker
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, at_once, dump, events, facts, fresh, kinds, output, problems
+from tests.integration.runs.stage import Stage, at_once, calling, dump, events, facts, fresh, kinds, output, problems
 from tests.integration.runs.test_callbacks import TAKEN, due, during_the_call, token_of
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -46,18 +46,6 @@ def test_many_concurrent_deliveries_are_recorded_once(stage: Stage, tools: Toolb
     assert facts(run) == ["pending", "committed"] * 2
     assert stage.drive() == "completed" and output(run)[0] == "one"
     assert problems(run) == []
-
-
-def test_answers_that_come_in_the_other_order_find_their_calls(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    runs = [stage.start(two_calls(tools)) for _ in range(2)]
-    urls = []
-    for _ in runs:
-        assert stage.drive() == "parked"
-        urls.append(token_of(outside))
-    for token, run in reversed(list(zip(urls, runs, strict=True))):
-        callbacks.receive_callback(token, {"ref": f"for {run.id}"})
-    for run in runs:
-        assert events(run, e.CallbackReceived)[0].payload == {"ref": f"for {run.id}"}
 
 
 @pytest.mark.parametrize("ending", ["completed", "failed", "cancelled"])
@@ -148,34 +136,12 @@ def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage
 def test_early_answer_outranks_a_later_refusal(stage: Stage, tools: Toolbox, outside: Outside, name: str) -> None:
     """Upstream calls back, and then refuses the request that it has answered."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(getattr(tools, name), Item(name="form"))).ref)
-
     during_the_call(outside, name, {"ref": "early"}, then=BusinessFailure("no", code="no_credit"))
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, name, "form"))
     assert stage.drive() == "completed" and output(run) == "early"
     assert facts(run) == ["pending", "committed"] and not events(run, e.ToolFailed)
     (answer,) = stage.late
     assert answer.failure is not None and hand_in(answer, lost_worker(stage.worker.id)) is False
     (told,) = events(run, e.ToolAnsweredLate)
     assert (told.outcome, told.payload["code"]) == ("refused", "no_credit"), "the refusal is on record, without effect"
-    check_against_journal(run)
-
-
-def test_a_refusal_stands_above_an_answer_that_comes_after_it(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        try:
-            return End((await ctx.call(tools.ask, Item(name="form"))).ref)
-        except ToolFailure as failure:
-            await ctx.sleep(3600)
-            return End(failure.code)
-
-    outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
-    run = stage.start(agent_of(node, tools=tools.all()))
-    assert stage.drive() == "parked"
-    assert callbacks.receive_callback(token_of(outside), {"ref": "late"}) == TAKEN
-    due(run)
-    timers.sweep()
-    assert stage.drive() == "completed" and output(run) == "no_credit" and len(outside.requests) == 1
-    assert len(events(run, e.CallbackArrivedLate)) == 1 and not events(run, e.CallbackReceived)
     check_against_journal(run)

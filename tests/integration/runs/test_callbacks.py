@@ -20,6 +20,7 @@ from runs.workers import timers
 from tests.integration.runs.situations import Situations, act
 from tests.integration.runs.stage import (
     Stage,
+    calling,
     dump,
     events,
     facts,
@@ -35,11 +36,6 @@ from tests.integration.runs.test_steering import check_form
 from tests.world import IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 TAKEN = {"status": "received"}
-
-
-@pytest.fixture
-def situations(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
 
 
 def token_of(outside: Outside, slot: str = "0.1/1") -> str:
@@ -150,9 +146,7 @@ def test_answer_before_acceptance_is_kept(stage: Stage, tools: Toolbox, outside:
 
 @pytest.mark.parametrize("name", ["ask", "ring"])
 @pytest.mark.parametrize("then", [TransportError("cut"), KeyError("a bug"), BusinessFailure("no")], ids=repr)
-def test_an_early_answer_stands_whatever_the_call_itself_came_to(
-    stage: Stage, tools: Toolbox, outside: Outside, name: str, then: Exception
-) -> None:
+def test_early_answer_stands(stage: Stage, tools: Toolbox, outside: Outside, name: str, then: Exception) -> None:
     """The answer proves that it happened: nothing is sent again, nobody is asked, no result is overwritten."""
     run = stage.start(asking(tools, name))
     during_the_call(outside, name, {"ref": "early"}, then=then)
@@ -242,21 +236,6 @@ def test_answer_after_its_deadline_has_no_effect(stage: Stage, tools: Toolbox, o
     assert stage.drive() == "completed" and "no callback came" in output(run)
 
 
-def test_answer_for_a_cancelled_run_wakes_nobody(situations: Situations, stage: Stage, outside: Outside) -> None:
-    run = situations.make("at_callback")
-    act("cancel", run)
-    assert callbacks.receive_callback(token_of(outside), {"ref": "after all"}) == TAKEN
-    assert kinds(run)[-1] == "CallbackReceived" and facts(run) == ["pending", "committed"]
-    check_form_of_ended(run)
-    before = dump()
-    assert callbacks.receive_callback(token_of(outside), {"ref": "again"}) == TAKEN and dump() == before
-    assert stage.drive() == "idle"
-
-
-def check_form_of_ended(run: Run) -> None:
-    assert str(fresh(run).state) == "cancelled" and fresh(run).ready_at is None and waiting(run) == []
-
-
 def test_answer_after_the_failure_serves_the_retry(situations: Situations, stage: Stage, outside: Outside) -> None:
     run = situations.make("at_callback")
     due(run)
@@ -320,10 +299,7 @@ def test_a_call_that_was_refused_waits_for_no_answer(stage: Stage, tools: Toolbo
 def test_retry_opens_a_withdrawn_callback_wait_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The end withdrew the wait; if the retry found it withdrawn it could neither park nor ever be answered."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.ask, Item(name="form"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "ask", "form"))
     outside.trouble("ask", KeyError("a bug"), when="after")
     assert stage.drive() == "failed"
     act("retry", run)

@@ -162,9 +162,7 @@ def olga(stage: Stage) -> Client:
     ("verdict", "words"),
     [("honours_keys", "certified until "), ("ignores_keys", "not certified: ignores keys"), (None, "not certified")],
 )
-def test_the_agents_page_and_the_api_say_how_a_tool_stands(
-    stage: Stage, tools: Toolbox, olga: Client, verdict: str | None, words: str
-) -> None:
+def test_certification_is_shown(stage: Stage, tools: Toolbox, olga: Client, verdict: str | None, words: str) -> None:
     knowing = Knowing(stage, "allow")
     knowing.start(tools)
     if verdict:

@@ -111,16 +111,6 @@ def test_a_parent_that_dies_starts_nobody_twice(stage: Stage, helper: Agent, out
     whole(run, *children(run))
 
 
-def test_a_child_that_dies_is_driven_on(stage: Stage, helper: Agent, outside: Outside) -> None:
-    run = stage.start(parent_of(helper, "a"))
-    stage.drive()
-    stage.kill_at = [("CP4", "order")]
-    stage.settle(children(run)[0])
-    everything(stage)
-    assert output(run) == ["order:a"] and len(outside.executed()) == 1
-    whole(run, *children(run))
-
-
 # --- what is done to the parent ---------------------------------------------------------------------------------------
 
 

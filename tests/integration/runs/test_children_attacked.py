@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable
 
-import psycopg
 import pytest
 
 from durableagents import Agent
@@ -14,23 +12,14 @@ from ledger.models import Event, Head
 from runs.models import Run
 from runs.services import lifecycle
 from runs.workers import timers
-from tests.conftest import database_urls
 from tests.integration.runs.families import ended, with_child
 from tests.integration.runs.stage import Stage, events, fresh, kinds, output, waiting
 from tests.integration.runs.test_children import everything, helper
 from tests.integration.runs.test_damage import by_hand
-from tests.integration.runs.test_forgery import append, make_ready
+from tests.integration.runs.test_forgery import Sql, append, make_ready, sql
 from tests.world import LENA
 
-Sql = psycopg.Connection[Any]
-__all__ = ["helper"]  # the fixture
-
-
-@pytest.fixture
-def sql(stage: Stage, postgres: Mapping[str, str]) -> Iterator[Sql]:
-    """What smuggled SQL has: the role that everything runs as."""
-    with psycopg.connect(database_urls(postgres)["runtime"], autocommit=True) as link:
-        yield link
+__all__ = ["helper", "sql"]  # the fixtures
 
 
 # --- rows that are gone -----------------------------------------------------------------------------------------------
@@ -134,6 +123,3 @@ def test_who_may_not_stop_the_parent_stops_no_child(stage: Stage, helper: Agent,
             getattr(lifecycle, what)(run.pk, by=by, justification="mine now")
     assert (str(fresh(run).state), str(fresh(child).state)) == ("waiting_event", "waiting_event")
     assert not any(k in kinds(child) for k in ("PauseRequested", "RunPaused", "RunCancelled"))
-
-
-# --- nobody told ------------------------------------------------------------------------------------------------------

@@ -51,9 +51,7 @@ def test_a_parent_that_is_stopped_before_its_child_is_made_leaves_none(stage: St
 
 
 @pytest.mark.parametrize(("what", "nth"), thinned(itertools.product(["question", "answer"], range(1, 9)), 3))
-def test_one_child_is_made_whatever_the_wire_loses(
-    stage: Stage, helper: Agent, outside: Outside, wire: LossyWire, nth: int, what: Any
-) -> None:
+def test_losses_make_one(stage: Stage, helper: Agent, outside: Outside, wire: LossyWire, nth: int, what: Any) -> None:
     """Around the claim, the intent with the child in it, and the park."""
     stage.start(parent_of(helper, "warm"))
     everything(stage)
@@ -128,7 +126,7 @@ def fails_beside(helper: Agent, tools: Toolbox) -> Agent:
     return agent_of(node, name="beside", tools=tools.all())
 
 
-def failed_beside(stage: Stage, helper: Agent, tools: Toolbox) -> tuple[Run, Run]:
+def in_doubt_beside(stage: Stage, helper: Agent, tools: Toolbox) -> tuple[Run, Run]:
     run = stage.start(fails_beside(helper, tools))
     stage.kill_at = [("CP4", "mail")]
     assert stage.drive() == "killed"
@@ -137,6 +135,11 @@ def failed_beside(stage: Stage, helper: Agent, tools: Toolbox) -> tuple[Run, Run
     for _ in range(3):
         stage.drive()
     (child,) = children(run)
+    return run, child
+
+
+def failed_beside(stage: Stage, helper: Agent, tools: Toolbox) -> tuple[Run, Run]:
+    run, child = in_doubt_beside(stage, helper, tools)
     stage.reconcile(run, "fail", sender_is_gone=True)
     stage.drive()
     assert str(fresh(run).state) == "failed" and str(fresh(child).state) == "waiting_event"
@@ -169,17 +172,8 @@ def test_retry_finds_a_child_that_ended_since_the_failure(stage: Stage, helper: 
     whole(run, child)
 
 
-def test_a_child_that_its_parent_paused_goes_on_though_the_parent_failed_before_anybody_said_so(
-    stage: Stage, helper: Agent, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = stage.start(fails_beside(helper, tools))
-    stage.kill_at = [("CP4", "mail")]
-    assert stage.drive() == "killed"
-    failover.worker_died(stage.worker.id, "the test says so")
-    stage.worker = stage.hire()
-    for _ in range(3):
-        stage.drive()
-    (child,) = children(run)
+def test_paused_child_goes_on(stage: Stage, helper: Agent, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, child = in_doubt_beside(stage, helper, tools)
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     assert str(fresh(child).state) == "paused"
     with monkeypatch.context() as dies:

@@ -210,9 +210,7 @@ def test_a_driven_run_that_is_damaged_meanwhile_is_let_go_of(stage: Stage, tools
 
 
 @pytest.mark.parametrize("what", ["the head's seq set back", "the head gone", "the head's link wrong"])
-def test_a_damaged_runs_deadline_keeps_no_other_waiting(
-    stage: Stage, tools: Toolbox, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_deadline_delays_none(stage: Stage, tools: Toolbox, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timers, "TROUBLED_SECONDS", 0.0)
     agent = buying_twice(tools)
     runs = [stage.start(agent) for _ in range(4)]

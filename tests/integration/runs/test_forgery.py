@@ -20,7 +20,7 @@ from runs.engine.agents import Agent
 from runs.models import Checkpoint, Run, Wait
 from runs.services import lifecycle, signals
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, waiting
+from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 Sql = psycopg.Connection[Any]
@@ -34,10 +34,7 @@ def sql(stage: Stage, postgres: Mapping[str, str]) -> Iterator[Sql]:
 
 
 def paying(tools: Toolbox) -> Agent:
-    async def pay(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=84_000))).ref)
-
-    return agent_of(pay, tools=tools.all())
+    return calling(tools, "pay", "po", 84_000)
 
 
 def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
@@ -248,10 +245,7 @@ def test_a_forged_checkpoint_is_not_gone_on_from(stage: Stage, tools: Toolbox, o
 def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(
     stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, postgres: Mapping[str, str]
 ) -> None:
-    async def sleep(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="another agent's"))).ref)
-
-    run, other = stage.start(asleep(tools)), agent_of(sleep, tools=tools.all())
+    run, other = stage.start(asleep(tools)), calling(tools, "order", "another agent's")
     stage.drive()
     change = "UPDATE runs_run SET graph_id = %s, generation = 1 WHERE id = %s"
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -304,7 +298,7 @@ def test_runs_that_waited_when_codes_came_go_on(
     assert stage.drive() == "operator", "once codes are demanded, nobody may leave them away"
 
 
-def test_a_yes_from_before_there_were_codes_is_asked_for_again(
+def test_uncoded_yes_is_asked_again(
     stage: Stage, tools: Toolbox, outside: Outside, upgrade: Callable[[], None]
 ) -> None:
     run = stage.start(paying(tools))
@@ -319,9 +313,7 @@ def test_a_yes_from_before_there_were_codes_is_asked_for_again(
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
 
 
-def test_what_was_sent_before_there_were_codes_is_not_asked_for_again(
-    stage: Stage, tools: Toolbox, outside: Outside, upgrade: Callable[[], None]
-) -> None:
+def test_uncoded_sent_call_is_kept(stage: Stage, tools: Toolbox, outside: Outside, upgrade: Callable[[], None]) -> None:
     async def pay(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve("finance_po", title="pay", body=Item(name="po", amount=5000), tool=tools.pay)
         await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)

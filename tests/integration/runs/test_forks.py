@@ -87,19 +87,6 @@ def test_a_fork_begins_at_a_visit_and_both_runs_say_so(stage: Stage, run: Run, o
     whole(run, made)
 
 
-def test_a_run_that_a_worker_dies_on_keeps_its_words(stage: Stage, run: Run, outside: Outside) -> None:
-    made = fork(run)
-    for point in ("CP4", "CP6"):
-        stage.settle(made)
-        stage.kill_at = [(point, "order")]
-        say(made, TAKE)
-        stage.settle(made)
-    stage.settle(made)
-    assert output(made) == output(run) and len(outside.executed("order")) == 2
-    assert kinds(made).count("AnswerTakenOver") == 2
-    whole(made)
-
-
 @pytest.mark.parametrize("by", [SHOP, FIONA])
 def test_only_an_operator_forks(run: Run, by: Actor) -> None:
     with pytest.raises(Forbidden, match="Only an operator may fork a run"):

@@ -67,9 +67,7 @@ DAMAGES = [
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("how_many", [1, 2])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before_and_the_journal_makes_up_for_it(
-    stage: Stage, outside: Outside, asleep: Run, damage: str, how_many: int
-) -> None:
+def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: Run, damage: str, how_many: int) -> None:
     """The visits after it are replayed from their own events: nothing is sent again, nothing is drawn anew."""
     sent = len(outside.requests)
     newest = list(Checkpoint.objects.filter(run_id=asleep.id).order_by("-seq").values_list("seq", flat=True)[:how_many])

@@ -15,7 +15,7 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import FORGED, act
 from tests.integration.runs.stage import Stage, events, fresh, now, output, waiting
 from tests.integration.runs.test_callbacks import due
-from tests.integration.runs.test_steering import check_form
+from tests.integration.runs.test_steering import is_sound
 from tests.world import Item, Killed, Notes, Outside, Toolbox, agent_of
 
 
@@ -44,15 +44,12 @@ def stopped_half_way(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPat
     return run
 
 
-def test_the_next_worker_completes_a_stop_that_was_cut_short(
-    stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_worker_stops_it(stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stopped_half_way(stage, tools, monkeypatch)
     worker = stage.hire()
     assert stage.drive(worker) == "operator" and len(events(run, e.OperatorNeeded)) == 1, "asked once"
     assert [w.kind for w in waiting(run)] == ["operator"]
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     act("retry", run)
     assert stage.drive(worker) == "parked"
     due(run)
@@ -60,18 +57,14 @@ def test_the_next_worker_completes_a_stop_that_was_cut_short(
     assert stage.drive(worker) == "completed" and output(run) == "well", "its timer wakes it"
 
 
-def test_somebody_who_looked_before_the_next_worker_came_is_heard(
-    stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_retry_is_heard(stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stopped_half_way(stage, tools, monkeypatch, sleeps=False)
     act("retry", run)
     assert stage.drive(stage.hire()) == "completed"
     check_against_journal(run)
 
 
-def test_a_cancel_of_a_stop_that_was_cut_short_ends_the_run(
-    stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_early_cancel_ends_run(stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stopped_half_way(stage, tools, monkeypatch)
     act("cancel", run)
     if str(fresh(run).state) != "cancelled":

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 import pytest
@@ -29,26 +29,6 @@ from tests.world import OLGA, agent_of, ends_with
 from tests.writing import intend, record
 
 Flag = Literal["pause", "cancel"]
-
-
-class Kept(Protocol):
-    """A run's record with one journal on it, and what others may do to it."""
-
-    journal: Journal
-
-    def wait(self, doing: Any) -> Any: ...
-    def claim_again(self) -> Journal: ...
-    def ask(self, *flags: Flag) -> None: ...
-    def flags(self) -> set[Flag]: ...
-    def resolve(self, wait: WaitSpec, resolution: str, *, grant: str | None = None) -> None: ...
-    def outlive(self, wait: WaitSpec) -> None: ...
-    def resolution(self, wait: WaitSpec) -> str | None: ...
-    def deadline(self, wait: WaitSpec) -> datetime: ...
-    def events(self) -> list[e.Event]: ...
-    def facts(self) -> list[tuple[str, int, str]]: ...
-    def state(self) -> str: ...
-    def used(self) -> Usage: ...
-    def cap(self, **caps: int) -> None: ...
 
 
 class InMemory:
@@ -191,7 +171,8 @@ class InCompany(InPostgres):
         return self.accompanied(super().claim_again())
 
 
-KEEPERS = {"memory": InMemory, "postgres": InPostgres, "company": InCompany}
+Kept = InMemory | InPostgres
+KEEPERS: dict[str, Any] = {"memory": InMemory, "postgres": InPostgres, "company": InCompany}
 
 
 @pytest.fixture(params=KEEPERS)

@@ -10,25 +10,22 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents import Context, End, KeyRejected, TransportError
+from durableagents import KeyRejected, TransportError
 from ledger import events as e
 from runs.api import present
 from runs.models import Run
 from tests.integration.runs.fold import check_against_journal
-from tests.integration.runs.stage import Stage, events, facts, kinds, output, problems, waiting
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.stage import Stage, calling, events, facts, kinds, output, problems, waiting
+from tests.world import Outside, Toolbox
 
 SAID = "this key was used with <another> body"
 
 
 @pytest.fixture
 def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="a"))).ref)
-
     outside.trouble("order", TransportError("cut"), when="after")
     outside.trouble("order", KeyRejected(SAID, details={"status": 422}))
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "order"))
     assert stage.settle(run) == "parked"
     return run
 

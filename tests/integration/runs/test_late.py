@@ -20,6 +20,7 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import (
     Stage,
+    calling,
     events,
     facts,
     fresh,
@@ -31,15 +32,8 @@ from tests.integration.runs.stage import (
     problems,
     waiting,
 )
-from tests.integration.runs.test_steering import check_form
+from tests.integration.runs.test_steering import check_form, is_sound
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
-
-
-def buying(tools: Toolbox, name: str) -> Any:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(getattr(tools, name), Item(name="a"))).ref)
-
-    return agent_of(node, tools=tools.all())
 
 
 def comes_back(stage: Stage, run: Run, name: str, *, at: str = "CP4") -> Worker:
@@ -64,7 +58,7 @@ def tells(stage: Stage, worker: Worker) -> bool:
 
 @pytest.mark.parametrize("at", ["CP2", "CP4"])
 def test_late_answer_settles_an_open_question(stage: Stage, tools: Toolbox, outside: Outside, at: str) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail", at=at)
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["reconcile"]
     assert tells(stage, worker) is True
@@ -78,7 +72,7 @@ def test_late_answer_settles_an_open_question(stage: Stage, tools: Toolbox, outs
 
 
 def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert tells(stage, worker) is True
     assert stage.drive() == "completed" and output(run) == "mail:a"
@@ -87,7 +81,7 @@ def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outs
 
 def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The next worker has read the journal and asks the hook; then the answer comes. Nobody is asked."""
-    run = stage.start(buying(tools, "hooked_mail"))
+    run = stage.start(calling(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     (answer,) = stage.late
     outside.hook = lambda args, call: in_thread(lambda: hand_in(answer, lost_worker(worker.id))) and None
@@ -98,7 +92,7 @@ def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outs
 
 def test_it_comes_while_the_hook_is_telling_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The first to put it on record stands, and the node goes on from that one."""
-    run = stage.start(buying(tools, "hooked_mail"))
+    run = stage.start(calling(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     (answer,) = stage.late
 
@@ -113,14 +107,14 @@ def test_it_comes_while_the_hook_is_telling_the_same(stage: Stage, tools: Toolbo
 
 
 def test_handing_it_in_again_changes_nothing(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert [tells(stage, worker), tells(stage, worker)] == [True, False]
     assert kinds(run).count("ToolReconciled") == 1 and kinds(run).count("ToolAnsweredLate") == 0
 
 
 def test_a_call_that_was_repeated_meanwhile_keeps_its_outcome(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = stage.start(buying(tools, "order"))
+    run = stage.start(calling(tools, "order"))
     worker = comes_back(stage, run, "order")
     assert stage.drive() == "completed"
     before = output(run), facts(run), fresh(run).state
@@ -134,7 +128,7 @@ def test_a_call_that_was_repeated_meanwhile_keeps_its_outcome(stage: Stage, tool
 def test_a_keyed_call_that_waits_for_its_timer_is_settled(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     from durableagents import TransportError
 
-    run = stage.start(buying(tools, "order"))
+    run = stage.start(calling(tools, "order"))
     worker = comes_back(stage, run, "order")
     outside.trouble("order", TransportError("down"))
     assert stage.drive() == "parked" and [w.kind for w in waiting(run)] == ["timer"]
@@ -144,10 +138,8 @@ def test_a_keyed_call_that_waits_for_its_timer_is_settled(stage: Stage, tools: T
 
 
 @pytest.mark.parametrize("verdict", ["did_not", "fail"])
-def test_an_answer_that_belies_a_persons_verdict_is_recorded_loudly(
-    stage: Stage, tools: Toolbox, caplog: pytest.LogCaptureFixture, verdict: str
-) -> None:
-    run = stage.start(buying(tools, "mail"))
+def test_contradiction_is_logged(stage: Stage, tools: Toolbox, caplog: pytest.LogCaptureFixture, verdict: str) -> None:
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert stage.drive() == "parked"
     Process.objects.filter(pk=worker.id).update(end_cause="proof")
@@ -160,7 +152,7 @@ def test_an_answer_that_belies_a_persons_verdict_is_recorded_loudly(
 
 
 def test_late_refusal_informs_and_decides_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     outside.trouble("mail", BusinessFailure("no such address", code="bounced"))
     worker = stage.hire()
 
@@ -181,7 +173,7 @@ def test_late_refusal_informs_and_decides_nothing(stage: Stage, tools: Toolbox, 
 def test_a_paused_run_keeps_the_news_until_it_is_resumed(stage: Stage, tools: Toolbox) -> None:
     from tests.integration.runs.situations import act
 
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert stage.drive() == "parked"
     act("pause", run)
@@ -191,7 +183,7 @@ def test_a_paused_run_keeps_the_news_until_it_is_resumed(stage: Stage, tools: To
 
 
 def test_a_call_that_this_run_never_made_is_not_taken_from_anybody(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     stage.drive()
     before = Event.objects.filter(run_id=run.id).count()
     made_up = late_results.LateAnswer(str(run.id), "0.9/9", 0, "mail", result={"ref": "x"})
@@ -204,7 +196,7 @@ def test_a_call_that_this_run_never_made_is_not_taken_from_anybody(stage: Stage,
 
 def unknown_of(stage: Stage, tools: Toolbox, *, host: str, cause: str) -> Run:
     """An unsafe call whose worker was given up without proof, on this host or another."""
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = stage.hire()
     stage.kill_at = [("CP2", "mail")]
     assert stage.drive(worker) == "killed"
@@ -262,8 +254,7 @@ def test_failed_run_settles_no_call_in_doubt_after_its_end(stage: Stage, tools: 
     assert waiting(run) == []
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run) == ["mail:a", "look:x"] and len(outside.seen("mail")) == 1
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 # --- a keyed call whose key the other side may have forgotten ---
@@ -287,13 +278,10 @@ def test_late_answer_settles_a_call_with_a_spent_key(stage: Stage, tools: Toolbo
     outside.hook = lambda args, call: settled.append(in_thread(lambda: tells(stage, worker)))
     assert stage.drive() == "completed" and output(run) == "reserve:a", "nobody is asked"
     assert settled == [True] and facts(run) == ["pending", "reconciled"] and len(outside.requests) == 1
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
-def test_a_worker_that_has_repeated_the_call_gets_the_answer_itself_however_old_the_key_is_by_now(
-    stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeat_keeps_answer(stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stage.start(forgetful(tools, outside, key_ttl=timedelta(hours=1)))
     worker = comes_back(stage, run, "reserve")
     settled: list[bool] = []
@@ -314,7 +302,7 @@ def test_a_worker_that_has_repeated_the_call_gets_the_answer_itself_however_old_
 
 def test_unrecordable_answer_is_no_outcome_for_a_retry(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """It is known that it came, and not what it was: a person gives the receipt."""
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     (answer,) = stage.late
     assert stage.drive() == "parked"

@@ -13,20 +13,11 @@ from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover, timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, events, facts, fresh, in_thread, kinds, output, waiting
+from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, in_thread, kinds, output, waiting
 from tests.integration.runs.test_callbacks import TAKEN, due, token_of
-from tests.integration.runs.test_late import buying, comes_back, tells
-from tests.integration.runs.test_steering import check_form
+from tests.integration.runs.test_late import comes_back, tells
+from tests.integration.runs.test_steering import is_sound
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
-
-
-class Mood:
-    is_bad = True
-
-
-@pytest.fixture
-def mood() -> Mood:
-    return Mood()
 
 
 def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
@@ -81,8 +72,7 @@ def test_late_answer_does_not_rewrite_the_past(stage: Stage, tools: Toolbox, out
         }
     ]
     assert "keeps to what is on record, and sends nothing for it" in said_of(run)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     act("retry", run)
     assert stage.drive() == "completed" and output(run) == {"first": "order:at B"}
     assert len(outside.requests) == sent, "what was done at B is answered from the journal, and A is sent nothing"
@@ -198,7 +188,7 @@ def asking(tools: Toolbox) -> Any:
 
 def failed_unknown(stage: Stage, tools: Toolbox) -> tuple[Run, Any]:
     """An unsafe call whose worker was taken for dead; a person let the run fail."""
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert stage.drive() == "parked"
     act("fail", run)
@@ -219,13 +209,12 @@ def test_retry_uses_a_late_result_that_came_after_the_end(stage: Stage, tools: T
     settled = events(run, e.ToolReconciled)[-1]
     assert (settled.verdict, settled.by) == ("happened", f"worker:{worker.id}")
     assert facts(run) == ["pending", "unknown", "reconciled", "reconciled"]
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 def test_late_answer_to_a_repeated_call_has_no_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """The repeat gets the answer itself: two outcomes of one attempt would be on record."""
-    run = stage.start(buying(tools, "order"))
+    run = stage.start(calling(tools, "order"))
     worker = comes_back(stage, run, "order")
     (answer,) = stage.late
 
@@ -237,8 +226,7 @@ def test_late_answer_to_a_repeated_call_has_no_effect(stage: Stage, tools: Toolb
     outside.trouble("order", meanwhile, when="after")
     assert stage.drive() == "completed"
     assert facts(run) == ["pending", "committed"] and len(events(run, e.ToolAnsweredLate)) == 1
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
 
 
 def test_contradicted_verdict_is_looked_at_first(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
@@ -263,10 +251,7 @@ def test_contradicted_verdict_is_looked_at_first(stage: Stage, tools: Toolbox, o
 
 
 def given_up(stage: Stage, tools: Toolbox, name: str = "ask") -> Run:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(getattr(tools, name), Item(name="form"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, name, "form"))
     assert stage.drive() == "parked"
     due(run)
     timers.sweep()
@@ -281,8 +266,7 @@ def test_retry_waits_again_for_a_missing_callback(stage: Stage, tools: Toolbox, 
     check_against_journal(run)
     assert stage.drive() == "parked" and len(outside.requests) == 1, "nothing is sent"
     assert {w.kind for w in waiting(run)} == {"webhook", "reconcile"} and str(fresh(run).state) == "waiting_human"
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     assert callbacks.receive_callback(token_of(outside), {"ref": "in the end"}) == TAKEN
     assert waiting(run) == [] and stage.drive() == "completed" and output(run) == "in the end"
     check_against_journal(run)

@@ -74,9 +74,7 @@ def broken(args: Item) -> str:
         (lambda a: 7, None, None),
     ],
 )
-def test_the_author_says_where_a_call_is_looked_up(
-    stage: Stage, outside: Outside, link: Any, url: str | None, host: str | None
-) -> None:
+def test_author_gives_lookup_link(stage: Stage, outside: Outside, link: Any, url: str | None, host: str | None) -> None:
     run = lost(stage, outside, link)
     found = link_of(run, wait_of(run))
     assert (found and found.url, found and found.host) == (url, host)

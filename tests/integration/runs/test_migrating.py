@@ -17,7 +17,7 @@ from runs.services.migrating.asked import LookBody, MigrateBody
 from tests.integration.runs import moving
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.moving import BACK, NODES, asked, moved, old, renamed, rewritten, seen
-from tests.integration.runs.stage import Stage, dump, events, fresh, output, overrides, problems, waiting
+from tests.integration.runs.stage import Stage, announce, dump, events, fresh, output, overrides, problems, waiting
 from tests.world import FIONA, OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of
 
 
@@ -206,7 +206,7 @@ def test_a_function_that_breaks_changes_nothing(stage: Stage, tools: Toolbox) ->
         ({"to": "1.0.0"}, "to_version", "is the version that they come from"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_by_name(
+def test_invalid_move_is_refused(
     stage: Stage, tools: Toolbox, change: dict[str, Any], field: str, problem: str
 ) -> None:
     run = parked(stage, old(tools))
@@ -352,17 +352,8 @@ def test_a_stop_that_other_code_answers_is_answered_by_the_move(stage: Stage, to
 
 
 def test_a_version_whose_code_is_gone_can_be_left(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    from runs.fleet.agent_versions import Loaded
-
     run = parked(stage, old(tools))
-
-    worker = stage.hire().id
-
-    async def announce() -> None:
-        async with (await stage.connected()).connection() as link:
-            await Loaded(worker).announce(link)
-
-    stage.wait(announce())
+    announce(stage)
     registry.remove("mover@1.0.0")
     renamed(tools)
     with pytest.raises(InvalidInput, match=r"nodes\.settle"):

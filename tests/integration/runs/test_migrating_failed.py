@@ -15,10 +15,9 @@ from runs.services.migrating import acts, looking
 from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.integration.runs.moving import NAME
-from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, output, overrides
+from tests.integration.runs.stage import Stage, announce, at_once, dump, events, fresh, kinds, output, overrides
 from tests.integration.runs.test_migrating import names, sound
 from tests.integration.runs.test_migrating_batches import lost_on_commit
-from tests.integration.runs.test_other_code import announce
 from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
 NODES = {"pays": "pays"}

@@ -285,6 +285,3 @@ def test_endless_code_is_stopped(stage: Stage, tools: Toolbox, monkeypatch: pyte
     monkeypatch.setattr(looking, "SECONDS", 10.0)
     renamed(tools)
     assert seen(run).how == "replayed"
-
-
-# --- who reads it afterwards ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from runs.services import callbacks
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, fresh, waiting
+from tests.integration.runs.stage import Stage, calling, fresh, waiting
 from tests.integration.runs.test_belied import read_by_an_operator
 from tests.integration.runs.test_callbacks import TAKEN, due, token_of
 from tests.integration.runs.test_late_news import asking, said_of
@@ -64,10 +64,7 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
 
 @pytest.mark.parametrize("code", ["did_not", "happened", "fail", "no_answer", "<b>no</b>"])
 def test_verdict_like_code_is_shown_as_the_tools(stage: Stage, tools: Toolbox, outside: Outside, code: str) -> None:
-    async def only(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.ring, Item(name="at B"))).ref)
-
-    run = stage.start(agent_of(only, tools=tools.all()))
+    run = stage.start(calling(tools, "ring", "at B"))
     outside.trouble("ring", BusinessFailure("no", code=code), when="after")
     assert stage.drive() == "failed"
     assert callbacks.receive_callback(token_of(outside), {"ref": "B-1"}) == TAKEN

@@ -14,7 +14,7 @@ from runs.models import Run
 from runs.services import lifecycle, signals
 from runs.services.families import wishes
 from runs.services.forks.forking import Wanted, prepared
-from tests.integration.runs.stage import Stage, at_once, dump, fresh, problems
+from tests.integration.runs.stage import Mood, Stage, at_once, dump, fresh, problems
 from tests.integration.runs.test_children import Asked, everything, parent_of
 from tests.integration.runs.test_forks import AGAIN, asked, fork, say
 from tests.integration.runs.test_forks_beside import WHY, mailer
@@ -22,15 +22,9 @@ from tests.integration.runs.test_raising import raised
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 
-class Luck:
-    """Whether nodes fail before they do anything."""
-
-    is_bad = True
-
-
-def payer(tools: Toolbox, luck: Luck, name: str) -> Agent:
+def payer(tools: Toolbox, mood: Mood, name: str) -> Agent:
     async def pay(state: Notes, ctx: Context) -> End:
-        if luck.is_bad:
+        if mood.is_bad:
             raise Failure("no luck")
         await ctx.call(tools.order, Item(name="a"))
         return End()
@@ -39,24 +33,10 @@ def payer(tools: Toolbox, luck: Luck, name: str) -> Agent:
 
 
 @pytest.fixture
-def luck() -> Luck:
-    return Luck()
-
-
-@pytest.fixture
-def failed(stage: Stage, tools: Toolbox, luck: Luck) -> Run:
+def failed(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
     """A run that failed before it has done anything."""
-    run = stage.start(payer(tools, luck, "one-work"))
+    run = stage.start(payer(tools, mood, "one-work"))
     assert stage.settle(run) == "failed"
-    return fresh(run)
-
-
-@pytest.fixture
-def paused(stage: Stage, tools: Toolbox) -> Run:
-    """A run that somebody paused before it has done anything."""
-    run = stage.start(mailer(tools, "one-work-paused"))
-    stage.settle(run)
-    lifecycle.pause(run.pk, by=OLGA, justification=WHY)
     return fresh(run)
 
 
@@ -74,9 +54,9 @@ def is_refused(act: Callable[..., Run], run: Run, beside_whom: Run) -> None:
     assert dump() == before, "what is refused changes nothing"
 
 
-def test_a_fork_asks_where_a_fork_of_a_fork_did_it(stage: Stage, luck: Luck, failed: Run, outside: Outside) -> None:
+def test_a_fork_asks_where_a_fork_of_a_fork_did_it(stage: Stage, mood: Mood, failed: Run, outside: Outside) -> None:
     a = idle(stage, failed)
-    luck.is_bad = False
+    mood.is_bad = False
     b = fork(a, 1)
     assert stage.settle(b) == "completed"
     c = fork(failed, 1)
@@ -86,9 +66,9 @@ def test_a_fork_asks_where_a_fork_of_a_fork_did_it(stage: Stage, luck: Luck, fai
     assert problems(c) == []
 
 
-def test_a_fork_asks_where_its_origins_origin_did_it(stage: Stage, luck: Luck, failed: Run, outside: Outside) -> None:
+def test_a_fork_asks_where_its_origins_origin_did_it(stage: Stage, mood: Mood, failed: Run, outside: Outside) -> None:
     a = idle(stage, failed)
-    luck.is_bad = False
+    mood.is_bad = False
     lifecycle.retry(failed.pk, by=OLGA, justification=WHY)
     assert stage.settle(failed) == "completed"
     b = fork(a, 1)
@@ -96,27 +76,27 @@ def test_a_fork_asks_where_its_origins_origin_did_it(stage: Stage, luck: Luck, f
     assert len(outside.executed("order")) == 1
 
 
-def test_an_idle_fork_is_not_retried_once_its_origin_did_it(stage: Stage, luck: Luck, failed: Run) -> None:
+def test_an_idle_fork_is_not_retried_once_its_origin_did_it(stage: Stage, mood: Mood, failed: Run) -> None:
     a = idle(stage, failed)
-    luck.is_bad = False
+    mood.is_bad = False
     lifecycle.retry(failed.pk, by=OLGA, justification=WHY)
     is_refused(lifecycle.retry, a, failed)  # while that is at work
     assert stage.settle(failed) == "completed"
     is_refused(lifecycle.retry, a, failed)  # and when it has ended
 
 
-def test_idle_fork_goes_on_if_nothing_was_done(stage: Stage, luck: Luck, failed: Run, outside: Outside) -> None:
+def test_idle_fork_goes_on_if_nothing_was_done(stage: Stage, mood: Mood, failed: Run, outside: Outside) -> None:
     a = idle(stage, failed)
     idle(stage, failed)
-    luck.is_bad = False
+    mood.is_bad = False
     lifecycle.retry(a.pk, by=OLGA, justification=WHY)
     assert stage.settle(a) == "completed" and len(outside.executed("order")) == 1
 
 
-def test_a_fork_goes_on_beside_what_it_was_told_of(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside) -> None:
+def test_a_fork_goes_on_beside_what_it_was_told_of(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside) -> None:
     async def pay(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, Item(name="a"))
-        if luck.is_bad:
+        if mood.is_bad:
             raise Failure("no luck")
         return End()
 
@@ -129,7 +109,7 @@ def test_a_fork_goes_on_beside_what_it_was_told_of(stage: Stage, tools: Toolbox,
     assert str(fresh(made).state) == "waiting_human" and len(outside.executed("order")) == 1
 
 
-def test_what_a_child_did_was_done(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside) -> None:
+def test_what_a_child_did_was_done(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside) -> None:
     async def helping(state: Notes, ctx: Context) -> End:
         return End(Done(ref=(await ctx.call(tools.mail, Item(name="m"))).ref))
 
@@ -155,13 +135,13 @@ def test_what_a_child_did_was_done(stage: Stage, tools: Toolbox, luck: Luck, out
     is_refused(lifecycle.resume, run, made)
 
 
-def renewer(tools: Toolbox, luck: Luck, name: str) -> Agent:
+def renewer(tools: Toolbox, mood: Mood, name: str) -> Agent:
     async def work(state: Notes, ctx: Context) -> Any:
         if not state.seen:
             state.seen.append("x")
             return Renew(state)
         await ctx.signal("go")
-        if luck.is_bad:
+        if mood.is_bad:
             raise Failure("no luck")
         await ctx.call(tools.mail, Item(name="m"))
         return End()
@@ -170,8 +150,8 @@ def renewer(tools: Toolbox, luck: Luck, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("how", ["paused", "failed"])
-def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside, how: str) -> None:
-    run = stage.start(renewer(tools, luck, f"one-work-{how}"))
+def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside, how: str) -> None:
+    run = stage.start(renewer(tools, mood, f"one-work-{how}"))
     stage.settle(run)
     heir = fresh(run).heirs().last()
     assert heir is not None
@@ -181,7 +161,7 @@ def test_heir_waits_for_a_competing_fork(stage: Stage, tools: Toolbox, luck: Luc
     else:
         signals.signal(heir.pk, "go", None, by=SHOP)
         assert stage.settle(heir) == "failed"
-    luck.is_bad = False
+    mood.is_bad = False
     made = fork(fresh(run), 1, state={**prepared(fresh(run), Wanted(1)).state, "seen": ["y"]})
     is_refused(lifecycle.resume if how == "paused" else lifecycle.retry, fresh(heir), made)
     signals.signal(made.pk, "go", None, by=SHOP)
@@ -238,14 +218,14 @@ def test_budgeted_child_goes_on_once_no_fork_competes(stage: Stage, tools: Toolb
     assert len(outside.executed("order")) == 2 and problems(child) == problems(run) == []
 
 
-def test_of_an_origin_and_its_fork_one_is_retried(stage: Stage, tools: Toolbox, luck: Luck, outside: Outside) -> None:
+def test_of_an_origin_and_its_fork_one_is_retried(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside) -> None:
     """Each would find the other ended; they have one lock."""
-    run = stage.start(payer(tools, luck, "one-work-raced"))
+    run = stage.start(payer(tools, mood, "one-work-raced"))
     assert stage.settle(run) == "failed"
     made = idle(stage, fresh(run))
     got = at_once(*(lambda each=each: lifecycle.retry(each.pk, by=OLGA, justification=WHY) for each in (run, made)))
     assert sum(isinstance(x, IllegalTransition) for x in got) == 1, got
-    luck.is_bad = False
+    mood.is_bad = False
     for each in (run, made):
         stage.settle(each)
     assert len(outside.executed("order")) == 1

@@ -6,22 +6,18 @@ import logging
 from typing import Any
 
 import pytest
-from django.conf import settings
 
 from durableagents import Agent, Context, End
 from ledger import events as e
 from runs.engine.agents import registry
 from runs.engine.fingerprint import first_scheme, second_scheme
-from runs.fleet.agent_versions import Loaded
 from runs.models import AgentCode, Checkpoint, LogLine, Run
 from runs.services import lifecycle, signals
-from tests.integration.runs.stage import Stage, events, fresh, kinds, problems
+from tests.integration.runs.stage import Stage, announce, events, fresh, kinds, problems
+from tests.integration.runs.test_versions import production
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
-
-@pytest.fixture
-def production(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "DURABLEAGENTS", settings.DURABLEAGENTS.model_copy(update={"stage": "production"}))
+__all__ = ["production"]  # the fixture
 
 
 def made(tools: Toolbox, amount: int = 1) -> Agent:
@@ -41,16 +37,6 @@ def made(tools: Toolbox, amount: int = 1) -> Agent:
     agent = agent_of(waits, name="payer", tools=[tools.pay])
     agent.fingerprint()
     return agent
-
-
-def announce(stage: Stage) -> None:
-    worker = stage.hire().id
-
-    async def act() -> None:
-        async with (await stage.connected()).connection() as link:
-            await Loaded(worker).announce(link)
-
-    stage.wait(act())
 
 
 def parked(stage: Stage, agent: Agent) -> Run:

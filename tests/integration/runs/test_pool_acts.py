@@ -150,6 +150,3 @@ def test_changed_pool_row_is_found(stage: Stage, tools: Toolbox, monkeypatch: py
             transaction.set_rollback(True)
     is_sound(run)
     assert counted(shared) == (2, 0)
-
-
-# --- from a shell -----------------------------------------------------------------------------------------------------

@@ -100,9 +100,7 @@ def test_only_the_first_to_put_a_death_on_record_is_told_that_it_did(presence: P
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_no_connection_may_wait_for_locks_or_idle_in_a_transaction_for_long(
-    stage: Stage, settings: Any, direct: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connections_have_limits(stage: Stage, settings: Any, direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if direct:
         plain = psycopg.conninfo.conninfo_to_dict(dsn())
         url = psycopg.conninfo.make_conninfo(

@@ -15,7 +15,7 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import Event
 from runs.models import Run, Wait
-from runs.services import lifecycle, questions, signals
+from runs.services import lifecycle, questions
 from runs.services.questions import QuestionClosed
 from runs.workers import timers
 from tests.integration.runs.aging import written_as
@@ -227,19 +227,3 @@ def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:
     questions.answer(run.id, asked.id, GOOD, by=LENA)
     check_against_journal(run)
     assert stage.drive() == "completed" and output(run)["day"] == "friday" and problems(run) == []
-
-
-def test_a_retry_waits_anew_for_a_signal_that_never_came(stage: Stage) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End(await ctx.signal("go"))
-
-    run = stage.start(agent_of(node))
-    assert stage.drive() == "parked"
-    Wait.objects.filter(run=run, resolved_at__isnull=True).update(deadline=now())
-    timers.sweep()
-    assert stage.drive() == "failed" and fresh(run).error_code == "timed_out"
-    lifecycle.retry(run.id, by=OLGA, justification="they are back")
-    assert stage.drive() == "parked" and [(wait.kind, wait.attempt) for wait in waiting(run)] == [("signal", 1)]
-    signals.signal(run.id, "go", 1, by=OLGA)
-    check_against_journal(run)
-    assert stage.drive() == "completed" and output(run) == 1 and problems(run) == []

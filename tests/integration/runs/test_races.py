@@ -37,11 +37,6 @@ from tests.world import FIONA, FRANK, OLGA, SHOP, Outside, Toolbox
 MANY = 64
 
 
-@pytest.fixture
-def situations(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
-
-
 def check(run: Run) -> None:
     check_form(run)
     assert problems(run) == []
@@ -136,17 +131,6 @@ def test_an_act_that_many_make_at_once_is_made_once(situations: Situations, situ
     assert len(won) == 1 == len(overrides(run)) - (situation == "paused_at_gate")
     assert len(kinds(run)) == before + 1
     check(run)
-
-
-def test_concurrent_callbacks_are_taken_once(situations: Situations, stage: Stage, outside: Outside) -> None:
-    run = situations.make("at_callback")
-    token = outside.urls["0.1/1"].rsplit("/", 1)[1]
-    answers = at_once(*(partial(callbacks.receive_callback, token, {"ref": f"answer {i}"}) for i in range(16)))
-    assert answers == [{"status": "received"}] * 16
-    (came,) = events(run, e.CallbackReceived)
-    check(run)
-    assert stage.drive() == "completed"
-    assert events(run, e.RunCompleted)[0].payload == came.payload["ref"]
 
 
 PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
@@ -283,31 +267,6 @@ def test_many_sweepers_act_on_what_is_due_once(situations: Situations, situation
     at_once(*(timers.sweep for _ in range(16)))
     timers.sweep()
     assert len(kinds(run)) == before + 1 and waiting(run) == []
-    check(run)
-
-
-def test_a_decision_and_its_deadline_at_once_have_one_outcome(situations: Situations, stage: Stage) -> None:
-    for _ in range(3):
-        run = situations.make("at_gate")
-        approval = run.approvals.get()
-        due(run)
-        at_once(deciding(approval, "approve"), timers.sweep)
-        timers.sweep()
-        (told,) = events(run, e.ApprovalDecided)
-        assert Approval.objects.get(pk=approval.pk).state == told.verdict
-        check(run)
-        stage.drive()
-
-
-def test_a_death_that_many_notice_is_recorded_once(situations: Situations, stage: Stage) -> None:
-    run = situations.make("owned")
-    worker = stage.hire(is_dead=True)
-    Run.objects.filter(pk=run.pk).update(owner=worker.id)
-    freed = at_once(
-        *(partial(failover.worker_died, worker.id, "gone") for _ in range(16)), failover.watch, failover.watch
-    )
-    assert sum(freed) == 1
-    assert kinds(run).count("WorkerLost") == 1
     check(run)
 
 

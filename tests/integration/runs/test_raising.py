@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, End, TransportError
 from ledger import events as e
 from runs.engine.budget import NOTHING_USED, Budget
 from runs.engine.steps.spending import reserved_by
@@ -16,8 +15,8 @@ from runs.services.budgets.asked import StaleBudget, known
 from runs.services.budgets.raising import set_budget
 from tests.integration.runs.situations import NOT_ENDED, Situations
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, overrides
-from tests.integration.runs.test_budgets import WHY, asked, at_cap, is_sound, ordering, raised, start
-from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.test_budgets import WHY, asked, at_cap, in_doubt, is_sound, ordering, raised, start
+from tests.world import OLGA, Outside, Toolbox
 
 
 def still_asks(run: Run, stage: Stage) -> dict[str, Any]:
@@ -58,13 +57,7 @@ def test_another_cap_is_no_answer(stage: Stage, tools: Toolbox) -> None:
 
 
 def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbox) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        calls = [ctx.call(tools.mail, Item(name="a")), ctx.call(tools.order, Item(name="b"))]
-        return End(len(await ctx.gather(*calls)))
-
-    tools.outside.trouble("mail", TransportError("cut"), when="after")
-    run = start(agent_of(node, tools=tools.all()), tool_calls=1)
-    assert stage.drive() == "paused"
+    run = in_doubt(stage, tools)
     told = asked(run)[0].detail
     assert (told["used"], told["reserved"], told["enough"]) == (0, 1, {"tool_calls": 2})
     raised(run, tool_calls=1)

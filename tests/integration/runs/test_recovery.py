@@ -19,13 +19,8 @@ from tests.integration.approvals.timing import due
 from tests.integration.runs.situations import Situations, act
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, in_thread, kinds, now, problems, waiting
 from tests.integration.runs.test_steering import check_form
-from tests.world import Outside, Toolbox, agent_of, ends_with
+from tests.world import Outside, agent_of, ends_with
 from tests.writing import record
-
-
-@pytest.fixture
-def situations(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
 
 
 def ready(run: Run) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from durableagents import Context, End
 from ledger import events as e
 from ledger.verification.runs import verify
 from runs.journal.database_errors import MOST_REFUSALS, StatementRefused
@@ -16,11 +15,11 @@ from runs.services import lifecycle
 from runs.services.late_results import lost_worker
 from runs.workers.housekeeping import House
 from tests.integration.runs.hosts import working
-from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, waiting
+from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, waiting
 from tests.integration.runs.stories import rows_refused
 from tests.integration.runs.test_late import comes_back
 from tests.waiting import eventually
-from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import OLGA, Outside, Toolbox
 
 
 @contextmanager
@@ -40,10 +39,7 @@ def refusing(code: str, *kinds: str, times: int = 1_000_000) -> Iterator[None]:
 
 
 def buying(tools: Toolbox) -> Any:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="a"))).ref)
-
-    return agent_of(node, tools=tools.all())
+    return calling(tools, "order")
 
 
 @pytest.mark.parametrize(
@@ -102,13 +98,8 @@ def test_a_journal_that_takes_too_long_to_read_is_no_outage(stage: Stage, tools:
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_late_answer_that_cannot_be_recorded_is_not_tried_for_ever(
-    stage: Stage, tools: Toolbox, is_told: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="a"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+def test_late_answer_is_given_up(stage: Stage, tools: Toolbox, is_told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     (late,) = stage.late
     house = House(worker.id)

@@ -338,9 +338,3 @@ def test_neither_a_ramp_nor_an_assignment_is_rewritten(stage: Stage) -> None:
             with connection.cursor() as cursor:
                 cursor.execute(statement)
     assert RampStart.objects.count() == 1 and "VersionAssigned" in kinds(Run.objects.get())
-
-
-# --- steps ------------------------------------------------------------------------------------------------------------
-
-
-# --- verified ---------------------------------------------------------------------------------------------------------

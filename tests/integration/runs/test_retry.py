@@ -5,11 +5,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelResponse, ToolCallPart
 
 from approvals.models import Approval, Notice
 from approvals.notices import addressing
-from durableagents import Assistant, BusinessFailure, Context, End, Failure, TransportError
+from durableagents import BusinessFailure, Context, End, Failure, TransportError
 from ledger import events as e
 from ledger.codec import decode, unpack
 from ledger.models import Event
@@ -21,34 +20,20 @@ from tests.integration.approvals.setup import boss
 from tests.integration.approvals.timing import make_late, timing
 from tests.integration.halts.halting import halt, lift
 from tests.integration.runs.aging import all_earlier, written_as
-from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, events, facts, fresh, now, output, problems, waiting
+from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, now, output, problems, waiting
 from tests.integration.runs.stories import as_superuser
-from tests.integration.runs.test_steering import check_form
+from tests.integration.runs.test_steering import is_sound
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
-
-
-class Mood:
-    """Something outside of the journal that a repaired agent or a changed world would change."""
-
-    is_bad = True
-
-
-@pytest.fixture
-def mood() -> Mood:
-    return Mood()
 
 
 def retried(stage: Stage, run: Run) -> str:
     assert str(fresh(run).state) == "failed" and fresh(run).error_code
     act("retry", run)
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     assert (fresh(run).error_code, fresh(run).ended_at, fresh(run).end_seq) == ("", None, None)
     how = stage.drive()
-    check_form(run)
-    check_against_journal(run)
+    is_sound(run)
     return how
 
 
@@ -104,55 +89,9 @@ def test_retry_repeats_only_failures(stage: Stage, tools: Toolbox, outside: Outs
         assert len({r.key for r in outside.seen("hooked")}) <= 1, "the same attempt, with the same key"
 
 
-def test_handled_failure_is_not_tried_again(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
-    """The node went another way because of it: a different answer now would be a different past."""
-
-    async def node(state: Notes, ctx: Context) -> End:
-        try:
-            await ctx.call(tools.order, Item(name="first choice"))
-        except Exception:
-            await ctx.call(tools.mail, Item(name="second choice"))
-        if mood.is_bad:
-            raise KeyError("later")
-        return End("well")
-
-    outside.trouble("order", BusinessFailure("sold out"))
-    run = stage.start(agent_of(node, tools=tools.all()))
-    assert stage.drive() == "failed"
-    mood.is_bad = False
-    assert retried(stage, run) == "completed"
-    assert [r.tool for r in outside.requests] == ["mail"]
-
-
-def test_a_model_that_refused_is_asked_anew(stage: Stage, mood: Mood) -> None:
-    from runs.engine.assistants import ModelRefused
-
-    def offline(messages: Any, info: Any) -> ModelResponse:
-        return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.think(assistant, "think")).ref)
-
-    assistant = Assistant(name="mind", instructions="", output=Done, offline=offline)
-    run = stage.start(agent_of(node, assistants=[assistant]))
-    asked = stage.ask_model
-
-    async def refuse(*args: Any) -> Any:
-        raise ModelRefused("model_refused", "no credit left")
-
-    stage.ask_model = refuse
-    assert stage.drive() == "failed" and fresh(run).error_code == "model_refused"
-    stage.ask_model = asked
-    assert retried(stage, run) == "completed" and output(run) == "thought"
-    assert [x.attempt for x in events(run, e.ModelRequested)] == [0, 1]
-
-
 @pytest.mark.parametrize("verdict", ["reject", "expire"])
 def test_a_retry_does_not_turn_a_no_into_a_yes(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "pay", "po", 5000))
     stage.drive()
     if verdict == "reject":
         stage.decide(run, "reject")
@@ -321,11 +260,8 @@ def test_a_retry_gives_nobody_more_time_than_the_run_had_ended(stage: Stage, too
 
 
 def test_retry_asks_about_an_unknown_outcome_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="letter"))).ref)
-
     outside.trouble("mail", TransportError("cut"), when="after")
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "mail", "letter"))
     assert stage.drive() == "parked"
     for _ in range(3):
         act("fail", run)
@@ -339,11 +275,8 @@ def test_retry_asks_about_an_unknown_outcome_again(stage: Stage, tools: Toolbox,
 def test_retry_extends_a_callback_deadline_verifiably(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     """And still tells a deadline that was moved by hand: further than the run had ended, or to earlier."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.ring, Item(name="bell"))).ref)
-
     outside.trouble("ring", TransportError("cut"), when="after")
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "ring", "bell"))
     assert stage.drive() == "parked"
     opened = run.waits.get(kind="webhook").deadline
     for _ in range(2):
@@ -358,32 +291,3 @@ def test_retry_extends_a_callback_deadline_verifiably(stage: Stage, tools: Toolb
     run.waits.filter(kind="webhook").update(deadline=put_off)
     act("happened", run)
     assert stage.drive() == "completed" and verify(run.id).problems == []
-
-
-def test_a_run_can_fail_and_be_retried_many_times(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        await ctx.call(tools.order, Item(name="once"))
-        if mood.is_bad:
-            raise KeyError("again")
-        return End("well")
-
-    run = stage.start(agent_of(node, tools=tools.all()))
-    assert stage.drive() == "failed"
-    for _ in range(5):
-        assert retried(stage, run) == "failed"
-    mood.is_bad = False
-    assert retried(stage, run) == "completed"
-    assert len(outside.requests) == 1
-
-
-def test_a_failed_cancel_is_no_cancel_any_more(stage: Stage, tools: Toolbox, mood: Mood) -> None:
-    """A cancelled run whose node breaks ends as cancelled: there is nothing left to retry."""
-
-    async def node(state: Notes, ctx: Context) -> End:
-        raise KeyError("a bug")
-
-    run = stage.start(agent_of(node))
-    (claimed,) = stage.claim()
-    act("cancel", run)
-    assert stage.drive_claimed(claimed) == "cancelled"
-    check_form(run)

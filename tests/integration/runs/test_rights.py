@@ -16,7 +16,7 @@ from runs.services import callbacks, lifecycle, questions
 from runs.services.authority import standing
 from tests.conftest import database_urls
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, fresh, now, output, problems, waiting
+from tests.integration.runs.stage import Stage, calling, fresh, now, output, problems, waiting
 from tests.integration.runs.stories import answered, cancelled, everything, failed, through
 from tests.integration.runs.test_budgets import at_cap, raised
 from tests.world import LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
@@ -78,10 +78,7 @@ def test_smuggled_sql_asks_nobody_else_for_a_budget(stage: Stage, tools: Toolbox
 def test_callback_wait_needs_the_runtime_role_only(stage: Stage, tools: Toolbox, outside: Outside, role: str) -> None:
     """Its address stays the one that was given out, and only there."""
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.ask, Item(name="form"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "ask", "form"))
     assert stage.drive() == "parked"
     with acting_as(role):
         Wait.objects.filter(run=run).update(deadline=now())

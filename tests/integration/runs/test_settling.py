@@ -49,11 +49,6 @@ DID_NOT: dict[str, Any] = {"verdict": "did_not"}
 
 
 @pytest.fixture
-def situations(stage: Stage, tools: Toolbox) -> Situations:
-    return Situations(stage, tools)
-
-
-@pytest.fixture
 def ann(stage: Stage) -> Actor:
     return somebody("ann", "operator")
 

@@ -28,13 +28,12 @@ from tests.integration.runs.test_settling import (
     refused_late,
     run,
     says,
-    situations,
     taken_back,
     two,
     word,
 )
 
-__all__ = ["ann", "ben", "run", "situations", "two"]  # fixtures
+__all__ = ["ann", "ben", "run", "two"]  # fixtures
 
 
 def test_whoever_said_the_first_word_had_a_hand_in_the_run(run: Run, ann: Actor, ben: Actor) -> None:

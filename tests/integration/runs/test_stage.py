@@ -8,15 +8,14 @@ import psycopg
 from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 
-from durableagents import Context, End
 from durableagents.apps import create_roles
 from durableagents.identity.auth import issue_key
 from ledger.web.roles import AUDITOR, OPERATOR, ROLES
 from ledger.web.seeing.viewers import READ_PAYLOADS
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.stage import Stage, calling
 from tests.kept import MIGRATED, clean
-from tests.world import Item, Notes, Toolbox, agent_of
+from tests.world import Toolbox
 
 
 def filled(url: str) -> set[str]:
@@ -26,11 +25,8 @@ def filled(url: str) -> set[str]:
 
 
 def test_nothing_of_a_story_stays(stage: Stage, tools: Toolbox, postgres: Mapping[str, str]) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="a"))).ref)
-
     issue_key(User.objects.create_user("somebody", password="a long enough one"), "test")
-    stage.start(agent_of(node, tools=tools.all()))
+    stage.start(calling(tools, "order"))
     stage.drive()
     connection.close()
     admin = database_urls(postgres)["admin"]

@@ -17,9 +17,9 @@ from runs.services.forks import forking
 from runs.services.forks.forking import Wanted
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 from runs.services.starts import keys
-from tests.integration.runs.stage import Stage, events, fresh, head, kinds, output, problems
+from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, problems
 from tests.integration.runs.test_forks import AGAIN, TAKE, asked, orders, say, whole
-from tests.world import FIONA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
 
 def damaged(statement: str, *parameters: Any) -> None:
@@ -140,11 +140,8 @@ def test_an_intent_that_can_not_be_read_is_told_by_its_row(stage: Stage, stuck: 
 
 
 def test_a_call_in_doubt_is_settled_before_two_runs_work_on_it(stage: Stage, tools: Toolbox) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="m"))).ref)
-
     stage.kill_at = [("CP4", "mail")]
-    run = stage.start(agent_of(node, tools=tools.all(), name="again-in-doubt"))
+    run = stage.start(calling(tools, "mail", "m", name="again-in-doubt"))
     stage.settle(run)
     with pytest.raises(IllegalTransition, match="settle what it asks"):
         again(run, *decided(run, mail="unknown"))

@@ -19,9 +19,8 @@ from runs.services.forks.starting_again import Again, Verdict, remains, start_ag
 from runs.workers import failover
 from tests.integration.runs.aging import all_earlier
 from tests.integration.runs.situations import Situations
-from tests.integration.runs.stage import Stage, dump, events, fresh, in_thread, problems
+from tests.integration.runs.stage import Stage, calling, dump, events, fresh, in_thread, problems
 from tests.integration.runs.test_forks import AGAIN, NO, asked, say
-from tests.integration.runs.test_late import buying
 from tests.integration.runs.test_settling import ann, ben, guarded, two
 from tests.integration.runs.test_start_again import tear
 from tests.world import OLGA, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -113,7 +112,7 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, failed: Run, line: Flag, s
 
 
 def test_attestation_needs_the_time_to_have_passed(stage: Stage, tools: Toolbox, outside: Outside, many: None) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     lose(stage, run)
     with pytest.raises(InvalidInput, match="may last until"):
         again(run, DID_NOT, **GONE)
@@ -157,7 +156,7 @@ def test_nor_is_a_fork(stage: Stage, failed: Run, sent: list[str]) -> None:
 
 
 def test_the_word_at_the_call_attests_it_too(stage: Stage, tools: Toolbox, outside: Outside, many: None) -> None:
-    run = stage.start(buying(tools, "mail"))
+    run = stage.start(calling(tools, "mail"))
     lose(stage, run)
     made = again(run, UNKNOWN)
     assert stage.drive() == "parked"
@@ -276,9 +275,7 @@ def test_after_a_retry_two_settle_it_and_that_is_repeated_by_one(
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(made) == []
 
 
-def test_a_run_between_takes_two_as_well(
-    stage: Stage, above: Run, two: None, ann: Actor, sent: list[str], line: Flag
-) -> None:
+def test_run_between_takes_two(stage: Stage, above: Run, two: None, ann: Actor, sent: list[str], line: Flag) -> None:
     failover.worker_died(stage.worker.id, "the test says so")
     for said in ({"counts_as": DID_NOT}, {"counts_as": HAPPENED, "result": SEEN}):
         with pytest.raises(InvalidInput, match="two people settle"):

@@ -13,7 +13,7 @@ from runs.services import lifecycle
 from runs.services.late_results import hand_in, lost_worker
 from runs.services.signals import signal
 from runs.workers import failover, timers
-from tests.integration.runs.stage import Stage, events, fresh, head, now, output, waiting
+from tests.integration.runs.stage import Stage, calling, events, fresh, head, now, output, waiting
 from tests.integration.runs.test_late import comes_back
 from tests.integration.runs.test_steering import check_form
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
@@ -70,10 +70,7 @@ def test_what_comes_meanwhile_is_kept_and_drives_nothing(
 
 
 def test_a_late_answer_does_not_let_a_poison_run_go_on(stage: Stage, tools: Toolbox) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="a"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     stage.claim()
     assert failover.engine_failed(run.id, stage.worker.id, "it broke")
@@ -85,10 +82,7 @@ def test_a_late_answer_does_not_let_a_poison_run_go_on(stage: Stage, tools: Tool
 
 
 def test_a_stopped_run_with_a_call_in_doubt_can_still_be_cancelled(stage: Stage, tools: Toolbox) -> None:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="a"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "mail"))
     stage.kill_at = [("CP4", "mail")]
     assert stage.drive() == "killed"
     failover.worker_died(stage.worker.id, "gone", Incident.Cause.PROOF)

@@ -24,7 +24,7 @@ from runs.services.messages import sending
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.going_on import succeed
-from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, now, output, problems
+from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, output, problems
 from tests.integration.runs.test_children import everything
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -333,17 +333,12 @@ def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
 
     run = stage.start(agent_of(node, signals=["kept"]))
     signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s")
-    took = []
     for _ in range(60):
-        began = now()
         assert stage.drive() == "completed"
-        took.append((now() - began).total_seconds())
     every = [run, *heirs(run)]
     assert len(every) == 60 and fresh(every[-1]).goes_on_as is None
     assert {head(each).seq for each in every[2:-1]} == {head(every[1]).seq}
     assert not signals.signal(run.pk, "kept", "a", by=SHOP, sender_id="s").is_new
-    middle = sorted(took)[len(took) // 2]
-    assert sorted(took[-20:])[10] < 5 * max(middle, 0.01)
     assert all(problems(each) == [] for each in every[::20])
 
 

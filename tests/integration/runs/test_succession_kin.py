@@ -200,14 +200,6 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
     assert any(says in one or ("is gone" in one and "goes on" in one) for one in found), found
 
 
-def test_forged_heir_is_found_and_not_believed(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(counting(tools, 1))
-    forged = stage.start(counting(tools, 1))
-    everything(stage)
-    Run.objects.filter(pk=forged.pk).update(came_from=run.pk, first=run.pk, turn=1)
-    assert any("came_from says" in one for one in problems(forged))
-
-
 def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools: Toolbox) -> None:
     """The database's owner may delete a run, row by row; what goes on from it needs nothing of it."""
     agent = counting(tools, 3, name="helper")

@@ -12,12 +12,12 @@ import pytest
 
 from ledger import events as e
 from runs.engine.agents import Agent, registry
-from runs.fleet.agent_versions import Loaded, VersionChanged
+from runs.fleet.agent_versions import VersionChanged
 from runs.fleet.version_changes import changed_here
 from runs.models import Run
 from runs.services import lifecycle, signals
 from tests.integration.runs import desk
-from tests.integration.runs.stage import Stage, events, fresh, output, problems
+from tests.integration.runs.stage import Stage, announce, events, fresh, output, problems
 from tests.tiers import many
 from tests.world import SHOP
 
@@ -49,16 +49,6 @@ def known(*agents: Agent) -> None:
     desk.forget()
     for agent in agents:
         registry.add(agent)
-
-
-def announce(stage: Stage) -> None:
-    worker = stage.hire().id
-
-    async def act() -> None:
-        async with (await stage.connected()).connection() as link:
-            await Loaded(worker).announce(link)
-
-    stage.wait(act())
 
 
 def became(run: Run) -> str:

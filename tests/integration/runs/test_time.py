@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from durableagents import Context, End, TransportError
+from durableagents import TransportError
 from runs.engine.runtime import RetryPolicy
 from runs.models import Wait
 from runs.services import lifecycle
 from runs.workers import timers
 from tests.integration.runs import clockwork
-from tests.integration.runs.stage import Stage, kinds, now, problems, waiting
+from tests.integration.runs.stage import Stage, calling, kinds, now, problems, waiting
 from tests.tiers import many
-from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import SHOP, Outside, Toolbox
 
 MANY, DUE = many(100_000, 20_000), 50
 
@@ -86,10 +86,7 @@ def test_long_outage_costs_few_events_and_one_effect(stage: Stage, tools: Toolbo
     them."""
     stage.retry = RetryPolicy(first=0, longest=0, in_place=-1)
 
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="x"))).ref)
-
-    run = stage.start(agent_of(node, tools=tools.all()))
+    run = stage.start(calling(tools, "order", "x"))
     outside.trouble("order", *[TransportError("away")] * 40, when="after")
     elapsed = timedelta(0)
     for _ in range(40):

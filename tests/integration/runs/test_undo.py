@@ -1,21 +1,8 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from durableagents import (
-    Agent,
-    Budget,
-    BusinessFailure,
-    Context,
-    DidNotHappen,
-    End,
-    Failure,
-    Happened,
-    Renew,
-    TransportError,
-)
+from durableagents import Agent, Budget, Context, End, Failure, Renew, TransportError
 from ledger import events as e
 from ledger.errors import IllegalTransition, InvalidInput
 from ledger.models import LedgerEntry
@@ -25,7 +12,7 @@ from runs.services.undo import preview
 from tests.integration.runs.families_undone import answer, everything, family, sound
 from tests.integration.runs.stage import Stage, events, facts, fresh, head, kinds, overrides, waiting
 from tests.unit.engine.undoings import Reversible, failing, names
-from tests.world import OLGA, Done, Notes, Outside, agent_of
+from tests.world import OLGA, Notes, Outside, agent_of
 
 
 @pytest.fixture
@@ -168,23 +155,6 @@ def test_a_cancel_is_refused_while_it_undoes_and_a_retry_after(stage: Stage, too
     sound(run)
 
 
-def test_a_refused_undo_stops_for_an_operator_who_retries_or_leaves_it(
-    stage: Stage, tools: Reversible, outside: Outside
-) -> None:
-    outside.trouble("unpost", BusinessFailure("too late", code="late"), BusinessFailure("too late", code="late"))
-    run = stage.start(failing(tools, [["book", "post"]]))
-    assert stage.settle(run) == "parked" and fresh(run).state == "waiting_human"
-    sound(run)
-    answer(run, "retry")
-    assert fresh(run).state == "compensating"
-    assert stage.settle(run) == "parked"
-    answer(run, "leave")
-    assert stage.settle(run) == "failed" and names(outside) == ["book", "post", "unbook"]
-    (left,) = events(run, e.EffectLeft)
-    assert (left.of_slot, left.by) == ("0.1/2", OLGA.ref)
-    sound(run)
-
-
 def test_nobody_fails_a_run_that_undoes_by_a_verdict(stage: Stage, tools: Reversible, outside: Outside) -> None:
     outside.trouble("unpost", TransportError("cut"))
     run = stage.start(failing(tools, [["book", "post"]]))
@@ -219,23 +189,6 @@ def test_no_cap_and_no_time_keeps_it_from_undoing(stage: Stage, tools: Reversibl
     assert fresh(run).time_up_at is None and head(run).cap_tool_calls is None
     stage.decide(run)
     assert stage.settle(run) == "failed" and head(run).tool_calls == 4
-    sound(run)
-
-
-@pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
-def test_a_worker_that_dies_while_it_undoes_is_replaced(
-    stage: Stage, tools: Reversible, outside: Outside, point: str
-) -> None:
-    def became(args: Any, call: Any) -> Any:
-        seen = [r for r in outside.requests if (r.slot, r.attempt) == (call.slot, call.attempt)]
-        return Happened(Done(ref="unpost")) if seen else DidNotHappen()
-
-    outside.hook = became
-    run = stage.start(failing(tools, [["book", "post"]]))
-    stage.kill_at = [(point, "unpost"), (point, "unbook")]
-    assert stage.settle(run) == "failed" and stage.kill_at == []
-    assert names(outside) == ["book", "post", "unpost", "unbook"]
-    assert len(events(run, e.EffectUndone)) == 2
     sound(run)
 
 

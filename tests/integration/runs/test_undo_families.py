@@ -71,14 +71,8 @@ def test_completed_child_is_reopened_and_undone(stage: Stage, tools: Reversible,
     assert (below.of_run, below.tool, own.of_run, own.tool) == (str(child.pk), "child", "", "post")
     (ended,) = events(run, e.RunFailed)
     assert [x["run"] for x in ended.payload["undo"]["undone"]] == [str(child.pk), ""]
-    all_sound()
-
-
-def test_what_the_childs_undo_used_is_debited_to_the_parent_once(stage: Stage, tools: Reversible) -> None:
-    run = stage.start(family(tools, "ok"))
-    everything(stage)
-    assert [x.tool_calls for x in events(run, e.ChildEnded)] == [1, 1]
-    assert head(child_of(run)).tool_calls == 2 and head(run).tool_calls == 4
+    assert [x.tool_calls for x in events(run, e.ChildEnded)] == [1, 1], "its undo is debited to the parent once"
+    assert head(child).tool_calls == 2 and head(run).tool_calls == 4
     all_sound()
 
 
@@ -251,9 +245,7 @@ def test_child_stays_paused_while_its_parent_is(stage: Stage, tools: Reversible,
     all_sound()
 
 
-def test_a_child_whose_end_is_told_between_the_reading_and_the_plan_is_undone_too(
-    stage: Stage, tools: Reversible, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_end_is_undone(stage: Stage, tools: Reversible, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record is read, the child's good end is told, the plan is written: it speaks of a child at work."""
     run = stage.start(family(tools, "ok", fails=False))
     while child_of(run).state != "completed" if Run.objects.filter(parent=run.pk).exists() else True:

@@ -53,9 +53,7 @@ def booked(tools: Toolbox, upgraders: Any) -> Agent:
     [(UPGRADERS["2.0.0"], "unknown_format"), (UPGRADERS["3.0.0"] | {3: broken}, "bad_checkpoint")],
 )
 @pytest.mark.parametrize("effects", ["undo", "leave"])
-def test_a_state_that_nobody_can_read_keeps_no_run_from_its_end(
-    stage: Stage, outside: Outside, upgraders: Any, reason: str, effects: str
-) -> None:
+def test_unreadable_run_can_end(stage: Stage, outside: Outside, upgraders: Any, reason: str, effects: str) -> None:
     tools = Reversible(outside)
     booked(tools, UPGRADERS["3.0.0"])
     announce(stage)
@@ -142,9 +140,6 @@ def test_a_fork_of_code_that_changed_in_place_is_brought_up(stage: Stage) -> Non
     lifecycle.pause(run.pk, by=OLGA, justification="stand still please")
     again(stage, "1.0.0", upgraders=UPGRADERS["3.0.0"])
     assert events(forked(run, ""), e.RunForked)[0].payload["state"]["seen"] == ["two", "three"]
-
-
-# --- code that nobody knows -------------------------------------------------------------------------------------------
 
 
 # --- a run that another one went on as --------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import first_scheme, second_scheme
 from runs.engine.fingerprint.schemes import second_parts
 from runs.fleet import agent_versions, version_changes
-from runs.fleet.agent_versions import Loaded, VersionChanged, Watch
+from runs.fleet.agent_versions import VersionChanged, Watch
 from runs.models import AgentVersion, Process, Run, Served
 from runs.services import lifecycle
-from tests.integration.runs.stage import Stage, events, fresh, kinds
+from tests.integration.runs.stage import Stage, announce, at_once, events, fresh, kinds, now
 from tests.world import SHOP, Notes, Outside, Toolbox, agent_of, ends_with
 
 
@@ -38,16 +38,6 @@ def operator(stage: Stage) -> Client:
     client = Client(headers={"Authorization": f"Bearer {issue_key(user, 'test')}"})
     client.force_login(user)
     return client
-
-
-def announce(stage: Stage, worker: Any = None) -> None:
-    """What a worker process does at its start, and whenever it finds something new in its registry."""
-
-    async def act() -> None:
-        async with (await stage.connected()).connection() as link:
-            await Loaded((worker or stage.worker).id).announce(link)
-
-    stage.wait(act())
 
 
 def changed(agent: Agent) -> Agent:
@@ -77,15 +67,6 @@ def test_between_two_workers_of_which_one_has_the_version_that_one_drives_every_
     assert {len(events(run, e.RunClaimed)) for run in runs} == {1}
 
 
-def test_a_run_of_a_version_that_nobody_has_is_left_alone_until_somebody_has_it(stage: Stage) -> None:
-    agent = agent_of(ends_with("late"))
-    run = stage.start(agent)
-    registry.remove(agent.graph_id)
-    assert stage.drive() == "idle" and kinds(run) == ["RunCreated"]
-    registry.add(agent)
-    assert stage.drive() == "completed"
-
-
 # --- said so ---
 
 
@@ -93,7 +74,7 @@ def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, cap
     here, elsewhere = agent_of(ends_with(1)), agent_of(ends_with(2), name="vendor-like", version="2.0.0")
     run, other = stage.start(elsewhere), stage.start(here)
     registry.remove(elsewhere.graph_id)
-    announce(stage)
+    announce(stage, stage.worker)
     sentence = "no running worker has vendor-like@2.0.0"
     assert agent_versions.unserved() == ["vendor-like@2.0.0"]
     assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == sentence
@@ -118,16 +99,10 @@ def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, cap
 
 def test_where_no_worker_lives_that_is_what_is_said(stage: Stage, operator: Client) -> None:
     run = stage.start(agent_of(ends_with(1)))
-    announce(stage)
-    Process.objects.update(ended_at=versions_now())
+    announce(stage, stage.worker)
+    Process.objects.update(ended_at=now())
     assert operator.get(f"/api/v1/runs/{run.id}").json()["blocked"] == "no worker is running"
     assert "no worker is running: it waits until one is" in operator.get(f"/runs/{run.id}").content.decode()
-
-
-def versions_now() -> Any:
-    from tests.integration.runs.stage import now
-
-    return now()
 
 
 # --- a version never changes in place ---
@@ -135,7 +110,7 @@ def versions_now() -> Any:
 
 def test_the_first_use_is_remembered_once_and_wins(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
-    announce(stage)
+    announce(stage, stage.worker)
     stage.start(agent)
     changed(agent)
     announce(stage, stage.hire())
@@ -147,7 +122,7 @@ def test_in_production_changed_code_is_quarantined_where_it_is(
     stage: Stage, production: None, operator: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     agent = agent_of(ends_with(1))
-    announce(stage)
+    announce(stage, stage.worker)
     run = stage.start(agent)
     assert agent.graph_id in registry.graph_ids()
     changed(agent)
@@ -166,7 +141,7 @@ def test_in_production_changed_code_is_quarantined_where_it_is(
 
 def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     agent = agent_of(ends_with(1))
-    announce(stage)
+    announce(stage, stage.worker)
     changed(agent)
     with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
@@ -179,7 +154,7 @@ def stored_by_older_code(agent: Agent) -> None:
     """What an installation has on record that was last used before fingerprints had schemes."""
     AgentVersion.objects.update_or_create(
         graph_id=agent.graph_id,
-        defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": versions_now()},
+        defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": now()},
     )
 
 
@@ -187,7 +162,7 @@ def test_upgrade_adopts_fingerprints_once(stage: Stage, production: None, caplog
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
     with caplog.at_level(logging.WARNING, "runs.fleet.agent_versions"):
-        announce(stage)
+        announce(stage, stage.worker)
         announce(stage, stage.hire())
         lifecycle.start(agent.graph_id, {}, by=SHOP)
     assert [r.getMessage() for r in caplog.records if agent.graph_id in r.getMessage()] == [
@@ -199,8 +174,6 @@ def test_upgrade_adopts_fingerprints_once(stage: Stage, production: None, caplog
 
 
 def test_a_start_takes_over_an_older_fingerprint_too(stage: Stage, production: None) -> None:
-    from tests.integration.runs.stage import at_once
-
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
     answers = at_once(*(lambda: lifecycle.start(agent.graph_id, {}, by=SHOP) for _ in range(8)))
@@ -212,7 +185,7 @@ def test_an_upgrade_is_no_way_to_slip_changed_code_in(stage: Stage, production: 
     agent = agent_of(ends_with(1))
     stored_by_older_code(agent)
     changed(agent)
-    announce(stage)
+    announce(stage, stage.worker)
     assert agent.graph_id not in registry.graph_ids()
     with pytest.raises(VersionChanged):
         lifecycle.start(agent.graph_id, {}, by=SHOP)
@@ -221,7 +194,7 @@ def test_an_upgrade_is_no_way_to_slip_changed_code_in(stage: Stage, production: 
 def test_dropped_gate_is_quarantined(stage: Stage, production: None, caplog: pytest.LogCaptureFixture) -> None:
     gated = Toolbox(Outside())
     agent = agent_of(ends_with(1), tools=[gated.pay], name="gated")
-    announce(stage)
+    announce(stage, stage.worker)
     agent_of(ends_with(1), tools=[replace(gated.pay, gate=None)], name="gated")
     with caplog.at_level(logging.ERROR, "runs.fleet.agent_versions"):
         announce(stage, stage.hire())
@@ -232,7 +205,6 @@ def test_dropped_gate_is_quarantined(stage: Stage, production: None, caplog: pyt
 def test_first_process_wins_where_the_old_scheme_saw_one(stage: Stage, production: None, tmp_path: Any) -> None:
     """It didn't see other modules. Whoever comes first after the upgrade is the version; the other is named."""
     from tests.integration.runs import desk
-    from tests.integration.runs.stage import at_once
 
     try:
         one = desk.loaded(desk.written(tmp_path / "one"))
@@ -240,7 +212,7 @@ def test_first_process_wins_where_the_old_scheme_saw_one(stage: Stage, productio
         other = desk.loaded(desk.written(tmp_path / "other", "a helper of the package"))
         assert second_scheme(one) == second_scheme(other) and one.fingerprint() != other.fingerprint()
         AgentVersion.objects.create(
-            graph_id=one.graph_id, fingerprint=second_scheme(one), parts=second_parts(one), first_used_at=versions_now()
+            graph_id=one.graph_id, fingerprint=second_scheme(one), parts=second_parts(one), first_used_at=now()
         )
         users = [one, other] * 8
         answers = at_once(*(lambda agent=agent: agent_versions.note_use(agent) for agent in users))

@@ -94,11 +94,7 @@ WELL = Shared([{"id": 1, "resource": "tokens_out"}, {"id": 2, "resource": "tool_
             JOURNAL,
             ["duplicate"],
         ),
-        (
-            {"charges": [CHARGE | {"used": 21}, CALL], "periods": [MAY | {"used": 21}, CALLS]},
-            JOURNAL,
-            ["broken"],
-        ),
+        ({"charges": [CHARGE | {"used": 21}, CALL], "periods": [MAY | {"used": 21}, CALLS]}, JOURNAL, ["broken"]),
         ({"charges": [CHARGE | {"reserved": 99}, CALL]}, JOURNAL, ["broken"]),
         ({"periods": [MAY | {"reserved": 80}, CALLS]}, JOURNAL, ["duplicate"]),
         ({"periods": [MAY | {"used": 0}, CALLS]}, JOURNAL, ["lost"]),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
+from tests.unit.engine.story import Story
 from tests.world import Killed
 
 
@@ -49,3 +51,28 @@ class MortalJournal(MemoryJournal):
 
     async def succeed(self, *args: Any, **kwargs: Any) -> Reply:
         return await self._dying(super().succeed(*args, **kwargs))
+
+
+def mortal(schedule: list[Death]) -> type[MortalJournal]:
+    """Return the journal of a worker that dies as scheduled."""
+
+    class Mortal(MortalJournal):
+        pass
+
+    Mortal.schedule = schedule
+    return Mortal
+
+
+def die_as_scheduled(story: Story, schedule: list[Death], points: Collection[str] = ("CP2", "CP4")) -> None:
+    """Let the story's worker die at these writes, and at these points in the middle of its calls."""
+    story.journal, plain = mortal(schedule), story._hit
+
+    def hit(point: str, tool: str) -> None:
+        if point in points and schedule and schedule[0].when == "call":
+            schedule[0].nth -= 1
+            if schedule[0].nth <= 0:
+                schedule.pop(0)
+                raise Killed("in a call")
+        plain(point, tool)
+
+    story._hit = hit  # type: ignore[method-assign]

@@ -18,22 +18,11 @@ from runs.engine.memory import MemoryWait
 from runs.engine.tools import Tool
 from tests.cases import each_case
 from tests.tiers import many
+from tests.unit.engine.mortal import Death, die_as_scheduled
 from tests.unit.engine.screened import MEANWHILE, glancing, guard
 from tests.unit.engine.story import Story
-from tests.unit.engine.test_crashes import (
-    OPS,
-    Death,
-    Fickle,
-    MortalJournal,
-    Op,
-    _name_in,
-    check_the_record,
-    deaths,
-    end_child,
-    mind,
-    perform,
-)
-from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Toolbox, agent_of, ends_with, only_for_now
+from tests.unit.engine.test_crashes import OPS, Fickle, Op, check_the_record, deaths, end_child, mind, name_in, perform
+from tests.world import AT_ONCE, IN_PLACE, Item, Notes, Toolbox, agent_of, ends_with, only_for_now
 
 # A program: what one visit does, in order. A tuple is a gather of programs.
 Program = Sequence["Op | tuple[Program, ...]"]
@@ -87,24 +76,11 @@ async def tell(
     in_place: bool = True,
 ) -> tuple[Story, Slow]:
     """Drive a program to its end. `picks` say which of the open waits are answered each time that the run lets go."""
-    outside, schedule, choose = Slow(delays), [Death(d.nth, d.when) for d in deaths], cycle(picks or [-1])
-
-    class Mortal(MortalJournal):
-        pass
-
-    Mortal.schedule = schedule
+    outside, choose = Slow(delays), cycle(picks or [-1])
     retry = IN_PLACE if in_place else AT_ONCE
     agent = agent_for(program, Toolbox(outside))
-    story = Story(agent, journal=Mortal, retry=retry, screens=(guard,), reads=MemoryReads())
-
-    def hit(point: str, tool: str) -> None:
-        if point in ("CP2", "CP4") and schedule and schedule[0].when == "call":
-            schedule[0].nth -= 1
-            if schedule[0].nth <= 0:
-                schedule.pop(0)
-                raise Killed("in a call")
-
-    story._hit = hit  # type: ignore[method-assign]
+    story = Story(agent, retry=retry, screens=(guard,), reads=MemoryReads())
+    die_as_scheduled(story, [Death(d.nth, d.when) for d in deaths])
     for _ in range(1000):
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
@@ -139,7 +115,7 @@ def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> No
             story.call_back({"ref": f"called back {s.slot}"}, slot=s.slot)
         case "reconcile":
             sent = [r for r in outside.requests if (r.slot, r.attempt) == (s.slot, s.attempt)]
-            ref = f"{s.detail['tool']}:{_name_in(sent[0].body)}" if sent else ""
+            ref = f"{s.detail['tool']}:{name_in(sent[0].body)}" if sent else ""
             story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None, slot=s.slot)
         case _:
             pass

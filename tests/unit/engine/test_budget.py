@@ -15,8 +15,9 @@ from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.budget import RESOURCES, Caps, Route, Usage
 from runs.engine.errors import NotServed
 from runs.engine.thinking.request import request_model
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
-from tests.unit.engine.test_crashes import PRICE, Death, MortalJournal, sum_of_debits
+from tests.unit.engine.test_crashes import PRICE, sum_of_debits
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -132,10 +133,8 @@ async def test_a_cancel_ends_a_run_that_waits_for_its_budget(tools: Toolbox) -> 
 
 
 async def test_who_dies_between_the_question_and_letting_go_asks_once(tools: Toolbox) -> None:
-    class Dies(MortalJournal):
-        schedule = [Death(2, "after")]  # the visit's entry, the question; then it would let go
-
-    story = Story(calling(tools, "order"), caps=Caps(tool_calls=0), journal=Dies)
+    # the visit's entry, the question; then it would let go
+    story = Story(calling(tools, "order"), caps=Caps(tool_calls=0), journal=mortal([Death(2, "after")]))
     assert await story.drive() == "killed" and len(story.waiting("budget")) == 1
     assert await story.drive() == "paused"
     assert len(story.events(e.BudgetExceeded)) == len(story.waiting("budget")) == 1
@@ -197,9 +196,6 @@ async def test_a_request_whose_answer_was_lost_stands_on_record_with_its_estimat
 @pytest.mark.parametrize("nth", range(1, 16))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, nth: int, when: Any) -> None:
-    class Dies(MortalJournal):
-        schedule = [Death(nth, when)]
-
     requests: list[int] = []
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
@@ -207,7 +203,7 @@ async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, 
         return await request_model(assistant, messages)
 
     agent = thinking(tools, [ordering("a"), ordering("b")], [ordering("c")], [final()])
-    story = Story(agent, prices={"mind": PRICE}, journal=Dies, model=model)
+    story = Story(agent, prices={"mind": PRICE}, journal=mortal([Death(nth, when)]), model=model)
     for _ in range(3):
         how = await story.drive()
     assert how == "completed" or story.run.state == "completed"

@@ -169,9 +169,7 @@ DENIERS = [
 
 @pytest.mark.parametrize("standing", DENIERS)
 @pytest.mark.parametrize("policy", ["allow", "warn"])
-async def test_a_hook_that_was_seen_to_deny_what_happened_is_not_believed(
-    tools: Toolbox, outside: Outside, policy: Policy, standing: Standing
-) -> None:
+async def test_lying_hook_is_not_believed(tools: Toolbox, outside: Outside, policy: Policy, standing: Standing) -> None:
     """It had happened, and the hook says that it didn't: a person is asked, and reads why."""
     outside.hook = lambda args, call: DidNotHappen()
     known = Known(policy, GOOD, late=standing)

@@ -10,8 +10,8 @@ from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger import events as e
 from runs.engine.budget import Caps, Usage
 from runs.engine.steps.children import MOST_GENERATIONS, child_id
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
-from tests.unit.engine.test_crashes import Death, MortalJournal
 from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 
@@ -110,10 +110,7 @@ async def test_an_agent_that_starts_itself_comes_to_an_end(helper: Agent) -> Non
 @pytest.mark.parametrize("nth", range(1, 8))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_wherever_a_worker_dies_one_child_is_started(helper: Agent, nth: int, when: Any) -> None:
-    class Dies(MortalJournal):
-        schedule = [Death(nth, when)]
-
-    story = Story(parent_of((helper, {"text": "a"}), (helper, {"text": "b"})), journal=Dies)
+    story = Story(parent_of((helper, {"text": "a"}), (helper, {"text": "b"})), journal=mortal([Death(nth, when)]))
     ended: set[str] = set()
     for _ in range(8):
         if await story.drive() == "completed":

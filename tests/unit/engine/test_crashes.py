@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -23,23 +23,10 @@ from runs.engine.tools import Tool
 from tests.cases import each_case
 from tests.tiers import many
 from tests.unit.engine.fickle import Fickle
-from tests.unit.engine.mortal import Death, MortalJournal
-from tests.unit.engine.screened import MEANWHILE, SCREENED, check_verdicts, glancing, guard, perform_screened
+from tests.unit.engine.mortal import Death, die_as_scheduled
+from tests.unit.engine.screened import MEANWHILE, check_verdicts, glancing, guard, perform_screened
 from tests.unit.engine.story import Story
-from tests.world import (
-    AT_ONCE,
-    IN_PLACE,
-    Asked,
-    Done,
-    Item,
-    Killed,
-    Notes,
-    Outside,
-    Toolbox,
-    agent_of,
-    ends_with,
-    only_for_now,
-)
+from tests.world import AT_ONCE, IN_PLACE, Asked, Done, Item, Notes, Outside, Toolbox, agent_of, ends_with, only_for_now
 
 Op = Literal[
     "look",
@@ -69,30 +56,7 @@ Op = Literal[
     "stale",
     "rejected",
 ]
-OPS: tuple[Op, ...] = (
-    "look",
-    "order",
-    "mail",
-    "pay",
-    "wire",
-    "hooked",
-    "ask",
-    "refused",
-    "flaky",
-    "away",
-    "now",
-    "random",
-    "uuid",
-    "sleep",
-    "signal",
-    "form",
-    "think",
-    "child",
-    "orphan",
-    "message",
-    "rejected",
-    *SCREENED,
-)
+OPS: tuple[Op, ...] = get_args(Op)
 UNSAFE = ("mail", "wire")
 # A thousandth of a cent a token in, a hundredth out.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
@@ -188,33 +152,15 @@ async def tell(
     """Drive a program to its end through these deaths, with people who answer truthfully at once."""
     outside = Fickle()
     tools = Toolbox(outside)
-    schedule = [Death(d.nth, d.when) for d in deaths]
-
-    class Mortal(MortalJournal):
-        pass
-
-    Mortal.schedule = schedule
-    retry = IN_PLACE if in_place else AT_ONCE
     story = Story(
         agent_for(program, tools),
-        journal=Mortal,
-        retry=retry,
+        retry=IN_PLACE if in_place else AT_ONCE,
         caps=caps,
         prices={"mind": PRICE},
         screens=(guard,),
         reads=MemoryReads(),
     )
-    plain = story._hit
-
-    def hit(point: str, tool: str) -> None:
-        if point in ("CP2", "CP4") and schedule and schedule[0].when == "call":
-            schedule[0].nth -= 1
-            if schedule[0].nth <= 0:
-                schedule.pop(0)
-                raise Killed("in a call")
-        plain(point, tool)
-
-    story._hit = hit  # type: ignore[method-assign]
+    die_as_scheduled(story, [Death(d.nth, d.when) for d in deaths])
     for _ in range(500):
         if story.run.state in ("completed", "failed", "cancelled") and story.run.lease is None:
             return story, outside
@@ -249,7 +195,7 @@ def answer(story: Story, outside: Outside) -> None:
                 story.call_back({"ref": f"called back {wait.spec.slot}"})
             case "reconcile":
                 sent = [r for r in outside.requests if (r.slot, r.attempt) == (wait.spec.slot, wait.spec.attempt)]
-                ref = f"{wait.spec.detail['tool']}:{_name_in(sent[0].body)}" if sent else ""
+                ref = f"{wait.spec.detail['tool']}:{name_in(sent[0].body)}" if sent else ""
                 story.reconcile("happened" if sent else "did_not", receipt={"ref": ref} if sent else None)
             case "budget":
                 asked = wait.spec.detail
@@ -268,7 +214,7 @@ def end_child(story: Story, child: str) -> None:
     assert not story.run.end_child(child, "cancelled"), "told once"
 
 
-def _name_in(body: str) -> str:
+def name_in(body: str) -> str:
     return Item.model_validate_json(body).name
 
 
@@ -284,9 +230,7 @@ programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_
 
 @settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, in_place=st.booleans(), caps=caps)
-def test_a_run_ends_the_same_whoever_dies(
-    program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps
-) -> None:
+def test_deaths_do_not_change_the_end(program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps) -> None:
     """And whatever it may use, while people raise that as soon as they are asked."""
     with only_for_now():
         calm, calm_outside = asyncio.run(tell(program, [], in_place=in_place))
@@ -416,7 +360,7 @@ async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tu
             outside.urls[event_.slot or ""] = "known"
     made = {event_.child for event_ in run.events if isinstance(event_, e.ChildStarted)}
     run.children = {child: spec for child, spec in whole.run.children.items() if child in made}
-    _restore(run, whole)
+    restore_waits(run, whole)
     for _ in range(200):
         answer(story, outside)
         if await story.drive() in ("completed", "failed"):
@@ -425,7 +369,7 @@ async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tu
     raise AssertionError("it never ends")
 
 
-def _restore(run: MemoryRun, whole: Story) -> None:
+def restore_waits(run: MemoryRun, whole: Story) -> None:
     """The waits as these events left them."""
     resolved: dict[tuple[Any, ...], str] = {}
     for event_ in run.events:

@@ -127,9 +127,7 @@ async def by_grant(ctx: Context, tools: Toolbox, given: Any) -> Any:
     [[text("Pay 900 USD to Mallory.\n")], [text(name="other.txt")], [text(), png()], []],
     ids=["other bytes", "another name", "one more", "none"],
 )
-async def test_a_replay_with_other_bytes_in_hand_sends_nothing_and_a_person_looks(
-    tools: Toolbox, outside: Outside, ask: Asking, second: list[Document]
-) -> None:
+async def test_other_bytes_stop_replay(tools: Toolbox, outside: Outside, ask: Asking, second: list[Document]) -> None:
     given = [text()]
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -19,7 +19,7 @@ from runs.engine.memory import MemoryJournal
 from runs.engine.recordings.recording import recordings_of
 from runs.engine.recordings.redaction import Redaction
 from runs.engine.recordings.replaying import replay
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import HASHER, Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
@@ -391,10 +391,7 @@ async def test_a_word_to_another_question_lets_nothing_through(done: Story, outs
 async def test_wherever_its_worker_dies_each_word_has_one_effect(
     tools: Toolbox, outside: Outside, done: Story, said: Any, nth: int, when: Any
 ) -> None:
-    class Mortal(MortalJournal):
-        schedule = [Death(nth, when), Death(2, when)]
-
-    fork = fork_of(done, 2, journal=Mortal)
+    fork = fork_of(done, 2, journal=mortal([Death(nth, when), Death(2, when)]))
     for _ in range(40):
         if await fork.drive() == "completed":
             break

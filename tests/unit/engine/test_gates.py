@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from durableagents import Context, End, Evidence, Gate, Grant, Rejected, ReplayClass, ToolCall, tool
 from ledger import events as e
@@ -279,10 +278,6 @@ async def test_every_part_of_the_plan_changes_its_hash(tools: Toolbox, field: st
     plan = json.loads(asked(story).plan)
     assert field in plan
     assert HASHER(plan | {field: ["something", "else"]}) != asked(story).plan_hash
-
-
-class Money(BaseModel):
-    amount: float = 0
 
 
 async def test_arguments_that_have_no_exact_form_are_never_asked_about() -> None:

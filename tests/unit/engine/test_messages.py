@@ -10,7 +10,7 @@ from durableagents import Agent, Context, End, Refused, Taken, TimedOut
 from ledger import events as e
 from runs.engine.errors import DefinitionError
 from tests.cases import each_case
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
 from tests.world import Asked, Item, Killed, Toolbox, agent_of, ends_with
 
@@ -98,10 +98,7 @@ async def test_messages_before_and_between_nodes_are_handled_there(killed: bool)
     async def second(state: Desk, ctx: Context) -> End:
         return End([*state.steps, state.documents])
 
-    class Mortal(MortalJournal):
-        schedule = [Death(1, "after"), Death(2, "after")] if killed else []
-
-    story = Story(desk(first, second), journal=Mortal)
+    story = Story(desk(first, second), journal=mortal([Death(1, "after"), Death(2, "after")] if killed else []))
     story.run.message("add", {"name": "a"})
     assert not killed or [await story.drive() for _ in range(2)] == ["killed", "killed"]
     assert await story.drive() == "completed" and story.output == ["first ['a']", ["a", "b"]]
@@ -354,15 +351,12 @@ async def told(deaths: list[Death]) -> Story:
         await ctx.sleep(0)
         return End(state.model_dump())
 
-    class Mortal(MortalJournal):
-        schedule = deaths
-
     async def drive() -> str:
         while (how := await story.drive()) == "killed" and story.run.state != "completed":
             pass
         return story.run.state if how == "killed" else how
 
-    story = Story(desk(first, second), journal=Mortal)
+    story = Story(desk(first, second), journal=mortal(deaths))
     story.run.message("add", {"name": "a"})
     assert await drive() == "parked"
     story.run.message("add", {"name": "none"})

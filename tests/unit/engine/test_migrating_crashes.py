@@ -12,9 +12,9 @@ from runs.engine.journal import Snapshot
 from runs.engine.migrating import Found, Moving, tried
 from runs.engine.tape import Tape
 from tests.cases import each_case
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, die_as_scheduled, mortal
 from tests.unit.engine.story import HASHER, Story
-from tests.world import Killed, Notes, Outside, Toolbox, agent_of, only_for_now
+from tests.world import Notes, Outside, Toolbox, agent_of, only_for_now
 
 NODES = {"take": "take", "hold": "hold", "last": "last"}
 
@@ -86,26 +86,10 @@ async def tell(how: str, schedule: list[Death]) -> tuple[Story, Outside]:
     outside = Outside()
     tools = Toolbox(outside)
     old, new = versions(tools, how)
-    waiting: list[Death] = []
-
-    class Mortal(MortalJournal):
-        schedule = waiting
-
-    story = Story(old, journal=Mortal)
+    story = Story(old)
     assert await story.settle() == "parked"
     assert (await move(story, new)).how == how
-    plain = story._hit
-
-    def hit(point: str, tool: str) -> None:
-        if point in ("CP2", "CP4", "CP7") and waiting and waiting[0].when == "call":
-            waiting[0].nth -= 1
-            if waiting[0].nth <= 0:
-                waiting.pop(0)
-                raise Killed("in a call")
-        plain(point, tool)
-
-    story._hit = hit  # type: ignore[method-assign]
-    waiting.extend(schedule)
+    die_as_scheduled(story, schedule, ("CP2", "CP4", "CP7"))
     story.run.signal("go")
     assert await story.settle() in ("completed", "parked")
     return story, outside
@@ -146,16 +130,11 @@ def test_checkpoints_of_after_the_move_may_all_be_lost(how: str, lost: int) -> N
 async def _with_lost_checkpoints(how: str, nth: int, lost: int) -> tuple[Story, Outside]:
     outside = Outside()
     old, new = versions(Toolbox(outside), how)
-    waiting = [Death(nth, "after")]
-
-    class Mortal(MortalJournal):
-        schedule: list[Death] = []
-
-    story = Story(old, journal=Mortal)
+    story = Story(old)
     await story.settle()
     await move(story, new)
     kept = list(story.run.snapshots)
-    Mortal.schedule = waiting
+    story.journal = mortal([Death(nth, "after")])
     story.run.signal("go")
     while (how_it_went := await story.drive()) != "killed" and how_it_went != "completed":
         assert how_it_went == "parked"

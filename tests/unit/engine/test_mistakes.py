@@ -124,9 +124,7 @@ async def test_whom_nobody_answers_for_is_not_waited_for(tools: Toolbox, outside
 # --- rules that fail ---
 
 
-async def test_a_rule_that_fails_gates_and_says_so(
-    tools: Toolbox, outside: Outside, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_rule_gates(tools: Toolbox, outside: Outside, caplog: pytest.LogCaptureFixture) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(tools.pay, Item(name="a", amount=666))).ref)
 

@@ -289,9 +289,7 @@ async def test_a_text_with_half_a_pair_is_an_answer_with_a_replacement(provider:
         assert end_of(await settled(thinking(kind, [model]), is_watched)) == "a \ufffd b"
 
 
-async def test_invalid_answers_fail_the_run_and_a_retry_asks_again(
-    provider: Provider,
-) -> None:
+async def test_invalid_answers_fail_the_run_and_a_retry_asks_again(provider: Provider) -> None:
     """The calls that were made before stay made."""
     bad = called(("look", NAMED, "b"), ("final_result", '{"ref": "a\\ud83d"}', "c"))
     for model, is_watched, kind in product((OPENAI, ANTHROPIC), (False, True), (ASSISTANT, AGENT)):

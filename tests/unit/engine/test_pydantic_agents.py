@@ -10,10 +10,10 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.memory import MemoryRun
 from tests.cases import each_case
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.pydantic_agents import WORLD, Bank, World, files_agent, sql_agent, support_agent
 from tests.unit.engine.story import Story
-from tests.unit.engine.test_crashes import _restore
+from tests.unit.engine.test_crashes import restore_waits
 from tests.world import IN_PLACE, Notes, agent_of
 
 PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY
@@ -144,7 +144,7 @@ def _cut(case: Case, whole: Story, upto: int) -> Story:
     run.id, run.events = whole.run.id, []
     run.append(whole.run.events[:upto])
     run.snapshots = [(seq, snapshot) for seq, snapshot in whole.run.snapshots if seq <= upto]
-    _restore(run, whole)
+    restore_waits(run, whole)
     return story
 
 
@@ -155,11 +155,8 @@ async def test_a_worker_may_die_at_each_write_of_it(name: str, when: Any) -> Non
     case = CASES[name]
     for nth in range(1, 40):
         world = fresh()
-
-        class Mortal(MortalJournal):
-            schedule = [Death(nth, when)]
-
-        story = await tell(case, Story(case.agent(), retry=IN_PLACE, journal=Mortal))
+        schedule = [Death(nth, when)]
+        story = await tell(case, Story(case.agent(), retry=IN_PLACE, journal=mortal(schedule)))
         assert story.output == case.output
         assert len(world.asked) - case.asked in (0, 1), "only the request that was under way"
         for what, times in world.done.items():
@@ -167,7 +164,7 @@ async def test_a_worker_may_die_at_each_write_of_it(name: str, when: Any) -> Non
             may = what.partition(" ")[0] in ("customer_balance", "schema_of", "list_files", "block_card", "render")
             assert repeated in (0, 1) if may else repeated == 0, what
         assert len(set(world.keys)) <= 1, "one key, ever"
-        if Mortal.schedule:
+        if schedule:
             return
     raise AssertionError("it outlives all of them")
 

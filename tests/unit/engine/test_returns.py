@@ -90,9 +90,7 @@ async def test_an_output_is_validated_into_the_declared_model() -> None:
 
 
 @each_case("left", [{"share": float("nan")}, {"anything": object()}, {"anything": "\ud800"}, {"amount": "many"}])
-async def test_state_that_does_not_round_trip_fails_the_run(
-    left: dict[str, Any],
-) -> None:
+async def test_state_that_does_not_round_trip_fails_the_run(left: dict[str, Any]) -> None:
     async def first(state: Strict, ctx: Context) -> str:
         for name, value in left.items():
             setattr(state, name, value)

@@ -12,7 +12,7 @@ from ledger import events as e
 from runs.engine.budget import Caps, Usage
 from runs.engine.succession import MOST_CHARACTERS, MOST_HANDOFFS, MOST_LINES, as_data, heir_id, shortened
 from tests.cases import each_case
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story, heir_of
 from tests.unit.engine.test_think import Mind, call, final
 from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, ends_with
@@ -65,10 +65,7 @@ async def test_a_renewed_run_goes_on_with_its_state_and_an_empty_journal(tools: 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("nth", range(1, 9))
 async def test_renewal_survives_every_death(tools: Toolbox, outside: Outside, nth: int, when: Any) -> None:
-    class Mortal(MortalJournal):
-        schedule = [Death(nth, when), Death(2, when)]
-
-    story = Story(counting(tools, 2), journal=Mortal)
+    story = Story(counting(tools, 2), journal=mortal([Death(nth, when), Death(2, when)]))
     first, second = await to_the_end(story)
     assert second.output == ["order:t0", "order:t1"] and len(outside.executed()) == 2
     assert len(first.events(e.RunRenewed)) == 1
@@ -138,32 +135,6 @@ async def test_no_branch_of_a_gather_goes_on_as_another_run() -> None:
     assert await story.drive() == "failed" and "a branch of gather returned Renew" in story.failure.payload["message"]
 
 
-@pytest.mark.parametrize("wish", ["is_pause_requested", "is_cancel_requested"])
-async def test_what_people_ask_for_comes_first(tools: Toolbox, wish: str) -> None:
-    story = Story(counting(tools, 2))
-
-    async def asked_in_the_last_moment(story: Story) -> str:
-        class Late(MortalJournal):
-            schedule: list[Death] = []
-
-            async def succeed(self, *args: Any) -> Any:
-                if not self.run.heir and not getattr(self.run, "was_asked", False):
-                    self.run.was_asked = True  # type: ignore[attr-defined]
-                    setattr(self.run, wish, True)
-                return await super().succeed(*args)
-
-        story.journal = Late
-        return await story.drive()
-
-    how = await asked_in_the_last_moment(story)
-    assert how == {"is_pause_requested": "paused", "is_cancel_requested": "cancelled"}[wish]
-    assert story.run.heir is None
-    if how == "paused":
-        story.run.is_pause_requested = False
-        _, second = await to_the_end(story)
-        assert second.output == ["order:t0", "order:t1"]
-
-
 async def test_what_is_used_counts_on(tools: Toolbox) -> None:
     story = Story(counting(tools, 4), caps=Caps(tool_calls=3, usd_micro=1000))
     first = story
@@ -178,20 +149,6 @@ async def test_what_is_used_counts_on(tools: Toolbox) -> None:
     assert fourth.run.caps.tool_calls == 0
     assert await fourth.drive() == "paused", "renewing is no way around a cap"
     assert fourth.run.heir is None
-
-
-async def test_a_budget_that_was_raised_in_the_last_moment_goes_along(tools: Toolbox) -> None:
-    class Raised(MortalJournal):
-        schedule: list[Death] = []
-
-        async def succeed(self, *args: Any) -> Any:
-            if self.run.caps.tool_calls == 3:
-                self.run.raise_budget(Caps(tool_calls=10))
-            return await super().succeed(*args)
-
-    story = Story(counting(tools, 2), caps=Caps(tool_calls=3), journal=Raised)
-    await story.settle()
-    assert heir_of(story.run).caps == Caps(tool_calls=9)
 
 
 async def test_signals_that_nobody_took_go_along_in_order() -> None:
@@ -212,46 +169,6 @@ async def test_signals_that_nobody_took_go_along_in_order() -> None:
         ("other", 1, 1, "key:shop", "d"),
     ]
     assert await second.settle() == "completed" and second.output == ["a", "b", "c"]
-
-
-async def test_a_signal_that_comes_in_the_last_moment_goes_along() -> None:
-    class Late(MortalJournal):
-        schedule: list[Death] = []
-
-        async def succeed(self, *args: Any) -> Any:
-            if not self.run.kept:
-                self.run.signal("news", "late")
-            return await super().succeed(*args)
-
-    async def node(state: Notes, ctx: Context) -> Any:
-        return End(await ctx.signal("news")) if state.seen else Renew(Notes(seen=[1]))
-
-    story = Story(agent_of(node), journal=Late)
-    _, second = await to_the_end(story)
-    assert second.output == "late"
-
-
-async def test_messages_are_answered_before_it_goes_on() -> None:
-    async def node(state: Notes, ctx: Context) -> Any:
-        return End(state.seen) if state.seen else Renew(state)
-
-    agent = agent_of(node)
-
-    @agent.message(takes=Item)
-    def note(state: Notes, request: Item) -> None:
-        state.seen.append(request.name)
-
-    class Late(MortalJournal):
-        schedule: list[Death] = []
-
-        async def succeed(self, *args: Any) -> Any:
-            if not any(isinstance(x, e.MessageReceived) for x in self.run.events):
-                self.run.message("note", {"name": "late", "amount": 1})
-            return await super().succeed(*args)
-
-    story = Story(agent, journal=Late)
-    _, second = await to_the_end(story)
-    assert len(story.events(e.MessageHandled)) == 1 and second.output == ["late"]
 
 
 async def test_what_it_is_found_by_and_the_models_that_it_asks_go_along(tools: Toolbox) -> None:

@@ -44,7 +44,7 @@ async def test_what_was_not_sent_is_sent_again_whatever_the_class(tools: Toolbox
 @pytest.mark.parametrize("error", [TransportError("no answer"), TimeoutError()])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("tool", ["look", "order"])
-async def test_no_answer_is_asked_again_with_the_same_key_and_bytes(
+async def test_repeat_has_the_same_key(
     tools: Toolbox, outside: Outside, tool: str, when: Any, error: Exception
 ) -> None:
     outside.trouble(tool, error, error, when=when)
@@ -285,9 +285,7 @@ async def test_odd_but_plain_results_are_recorded_as_they_are(replay_class: Repl
 
 
 @each_case("replay_class", list(ReplayClass))
-async def test_error_message_with_half_a_surrogate_pair_is_recorded(
-    replay_class: ReplayClass,
-) -> None:
+async def test_error_message_with_half_a_surrogate_pair_is_recorded(replay_class: ReplayClass) -> None:
     errors: list[Exception] = [
         TransportError("\ud800"),
         BusinessFailure("\ud800"),

@@ -131,9 +131,7 @@ async def test_call_in_doubt_is_settled_before_the_undo(outside: Outside, tools:
 
 
 @pytest.mark.parametrize(("verdict", "undone"), [("did_not", ["unbook"]), ("fail", ["unbook"])])
-async def test_what_a_person_says_did_not_happen_is_not_undone_and_what_nobody_knows_stands_by_name(
-    outside: Outside, tools: Reversible, verdict: str, undone: list[str]
-) -> None:
+async def test_verdict_decides_the_undo(outside: Outside, tools: Reversible, verdict: str, undone: list[str]) -> None:
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.call(tools.post, {"name": "b"})

@@ -12,10 +12,11 @@ from ledger import events as e
 from runs.engine.memory import MemoryRun
 from runs.engine.tools import DidNotHappen, Happened, ToolCall
 from tests.tiers import many
-from tests.unit.engine.mortal import Death, MortalJournal
+from tests.unit.engine.mortal import Death, die_as_scheduled
 from tests.unit.engine.story import Story
+from tests.unit.engine.test_crashes import restore_waits
 from tests.unit.engine.undoings import Reversible, answer_all, cancel, failing, names, to_the_end
-from tests.world import AT_ONCE, IN_PLACE, Done, Killed, Outside, only_for_now
+from tests.world import AT_ONCE, IN_PLACE, Done, Outside, only_for_now
 
 OPS = ("book", "post", "buy", "rent", "order")
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2)
@@ -35,25 +36,10 @@ class Truthful(Outside):
 
 async def tell(program: list[list[str]], schedule: list[Death], *, is_cancelled: bool) -> tuple[Story, Outside]:
     outside = Truthful()
-    waiting = [Death(d.nth, d.when) for d in schedule]
-
-    class Mortal(MortalJournal):
-        schedule = waiting
-
     agent = failing(Reversible(outside), program)
     agent._fingerprint = "made up"
-    story = Story(agent, journal=Mortal, retry=IN_PLACE)
-    plain = story._hit
-
-    def hit(point: str, tool: str) -> None:
-        if point in ("CP2", "CP4") and waiting and waiting[0].when == "call":
-            waiting[0].nth -= 1
-            if waiting[0].nth <= 0:
-                waiting.pop(0)
-                raise Killed("in a call")
-        plain(point, tool)
-
-    story._hit = hit  # type: ignore[method-assign]
+    story = Story(agent, retry=IN_PLACE)
+    die_as_scheduled(story, [Death(d.nth, d.when) for d in schedule])
     if is_cancelled:
         await story.drive()
         if story.run.state not in ("failed", "compensating") and "UndoBegun" not in story.kinds():
@@ -125,7 +111,7 @@ async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[St
             outside.urls[event.slot or ""] = "known"
             sent = [r for r in whole_requests(whole) if (r.slot, r.attempt) == (event.slot, event.attempt)]
             outside.requests += sent[:1]
-    _restore(run, whole)
+    restore_waits(run, whole)
     answer_all(story, outside)
     await to_the_end(story, outside)
     return story, outside
@@ -133,27 +119,3 @@ async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[St
 
 def whole_requests(whole: Story) -> list[Any]:
     return list(whole.outside.requests)  # type: ignore[attr-defined]
-
-
-def _restore(run: MemoryRun, whole: Story) -> None:
-    """The waits as these events left them."""
-    opened = {(x.slot, x.attempt, x.wait, x.n) for x in run.events if isinstance(x, e.WaitOpened)}
-    gates = {(x.slot, x.n) for x in run.events if isinstance(x, e.ApprovalRequested)}
-    decided = {(x.slot, x.n): x for x in run.events if isinstance(x, e.ApprovalDecided)}
-    resolved = {(x.slot, x.attempt, x.wait, x.n): x.resolution for x in run.events if isinstance(x, e.WaitResolved)}
-    back_ = {x.slot for x in run.events if isinstance(x, e.CallbackReceived)}
-    used = {x.slot for x in run.events if isinstance(x, e.ToolInvoked) and x.grant}
-    for wait_id, wait in whole.run.waits.items():
-        s = wait.spec
-        key = (s.slot, s.attempt, s.kind, s.n)
-        if key not in opened and (s.slot, s.n) not in gates:
-            continue
-        made = type(wait)(s, wait.gate)
-        if (decision := decided.get((s.slot, s.n))) is not None and s.kind == "approval":
-            made.resolution, made.grant_hash = decision.verdict, wait.grant_hash
-            made.is_consumed, made.used_by = s.slot in used, wait.used_by
-        elif s.kind == "webhook" and s.slot in back_:
-            made.resolution = "received"
-        else:
-            made.resolution = resolved.get(key)
-        run.waits[wait_id] = made

@@ -37,9 +37,7 @@ def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnswere
     )
 
 
-async def test_news_between_the_reading_and_the_plan_are_put_to_a_person(
-    outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_early_news_are_asked_about(outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch) -> None:
     """The record is read, somebody tells, the plan is written: nothing is lost by that."""
     story = Story(failing(tools, [["book", "post"]]))
     outside.trouble("post", BusinessFailure("no room", code="full"))
@@ -119,9 +117,7 @@ async def test_late_results_are_asked_in_their_order(outside: Outside, tools: Re
     assert [x.of_slot for x in story.events(e.EffectLeft)] == ["0.1/2", "0.1/0"]
 
 
-async def test_news_in_the_very_last_moment_keep_the_run_from_ending(
-    outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_last_news_delay_the_end(outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(failing(tools, [["book"]]))
     load, told = MemoryJournal.load, []
 

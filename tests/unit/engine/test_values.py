@@ -33,9 +33,7 @@ async def test_a_value_is_the_same_on_every_replay(tools: Toolbox, verb: str) ->
         assert len(set(seen[0])) == 3, "three reads are three values"
 
 
-async def test_values_are_durable_without_a_commit_of_their_own(
-    tools: Toolbox,
-) -> None:
+async def test_values_are_durable_without_a_commit_of_their_own(tools: Toolbox) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         drawn = await ctx.uuid()
         await ctx.call(tools.order, Item(name=str(drawn)))

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, field_validator
 
-from durableagents import BadSignal, Context, End, Expired, Rejected, TimedOut
+from durableagents import BadSignal, Context, Expired, Rejected, TimedOut
 from ledger import events as e
 from tests.unit.engine.gathers import Body, gathering, ring
 from tests.unit.engine.story import Story
-from tests.world import Item, Notes, Outside, Toolbox, agent_of
+from tests.world import Item, Outside, Toolbox
 
 
 class Visit(BaseModel):
@@ -48,38 +48,6 @@ async def test_a_signal_wakes_whoever_waits_and_its_payload_is_stored_once(tools
     assert story.run.signal("shipped", {"parcel": 7}) == 1
     assert await story.drive() == "completed" and story.output == {"parcel": 7}
     assert [x.KIND for x in story.run.events if x.payload == {"parcel": 7}] == ["SignalReceived", "RunCompleted"]
-
-
-async def test_one_that_came_before_anybody_waited_is_kept_even_over_checkpoints(tools: Toolbox) -> None:
-    async def first(state: Notes, ctx: Context) -> str:
-        await ctx.call(tools.look, Item(name="a"))
-        return "second"
-
-    async def second(state: Notes, ctx: Context) -> End:
-        await ctx.sleep(0)
-        return End([await ctx.signal("go"), await ctx.signal("go")])
-
-    story = Story(agent_of(first, second, tools=tools.all()), kill_at=[("CP8", "")])
-    story.run.signal("go", "early")
-    assert await story.drive() == "killed"
-    ring(story)
-    story.run.signal("go", "later")
-    assert await story.settle() == "completed" and story.output == ["early", "later"]
-    assert [(x.slot, x.n) for x in story.events(e.SignalTaken)] == [("0.2/2", 1), ("0.2/3", 2)]
-
-
-async def test_signals_of_a_name_go_to_calls_in_the_order_in_which_they_came(tools: Toolbox) -> None:
-    async def body(ctx: Context) -> Any:
-        return await ctx.gather(*(ctx.signal("n") for _ in range(3)), ctx.signal("other"))
-
-    story = story_of(tools, body)
-    assert await story.drive() == "parked" and len(story.waiting("signal")) == 4
-    for i in (1, 2):
-        story.run.signal("n", i)
-    assert await story.drive() == "parked" and len(story.waiting("signal")) == 2
-    story.run.signal("other", "x")
-    story.run.signal("n", 3)
-    assert await story.drive() == "completed" and story.output == [1, 2, 3, "x"]
 
 
 @pytest.mark.parametrize("has_else", [True, False])
@@ -149,15 +117,6 @@ async def test_a_name_that_is_none_is_the_nodes_mistake(tools: Toolbox, name: st
 
     story = story_of(tools, body)
     assert await story.drive() == "completed"
-
-
-async def test_a_signal_while_the_worker_is_on_its_way_to_park_is_not_slept_through(tools: Toolbox) -> None:
-    async def body(ctx: Context) -> Any:
-        return await ctx.signal("go")
-
-    story = story_of(tools, body)
-    story._hit = lambda point, tool: story.run.signal("go", "just now") if point == "CP8" else None  # type: ignore[assignment, method-assign, func-returns-value]
-    assert await story.drive() == "completed" and story.output == "just now"
 
 
 # --- questions ---

@@ -203,9 +203,7 @@ async def test_it_goes_on_as_no_other_run(returned: Any) -> None:
     assert await imagined.drive() == "completed" and imagined.run.heir is None
 
 
-async def test_whoever_comes_past_the_steps_sends_nothing(
-    tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_bypassing_steps_sends_nothing(tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
     story = Story(two_orders(tools))
     await story.settle()
     before = len(outside.requests)

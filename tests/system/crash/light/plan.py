@@ -35,16 +35,7 @@ CALLS = (
 FREE = ("hop", "values", "sleep")
 
 # What may be done at an event of a run, and how likely.
-ACTS = {
-    "kill": 8,
-    "freeze": 4,
-    "cut": 5,
-    "drain": 3,
-    "pause": 4,
-    "cancel": 3,
-    "sandbox": 1,
-    "postgres": 1,
-}
+ACTS = {"kill": 8, "freeze": 4, "cut": 5, "drain": 3, "pause": 4, "cancel": 3, "sandbox": 1, "postgres": 1}
 RACES = (
     ("approve", "approve"),
     ("approve", "reject"),
