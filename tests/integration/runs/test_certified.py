@@ -11,7 +11,6 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from durableagents import Context, End
 from durableagents.identity.auth import issue_key
 from ledger import events as e
 from ledger.clock import database_now
@@ -21,10 +20,9 @@ from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
 from runs.models import Probe, Run
 from runs.services import lifecycle
-from runs.workers import failover
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage, events, kinds, output, problems, waiting
-from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.stage import Stage, calling, events, kinds, output, problems
+from tests.world import OLGA, Outside, Toolbox
 
 
 def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
@@ -62,11 +60,7 @@ class Knowing:
         self.known = known
 
     def start(self, tools: Toolbox) -> Run:
-        async def node(state: Notes, ctx: Context) -> End:
-            return End((await ctx.call(tools.order, Item(name="a"))).ref)
-
-        self.agent = agent_of(node, tools=tools.all(), name="orders")
-        return self.stage.start(self.agent)
+        return self.stage.start(calling(tools, "order", name="orders"))
 
 
 def test_refused_tool_stops_the_run_until_it_is_probed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
@@ -81,21 +75,6 @@ def test_refused_tool_stops_the_run_until_it_is_probed(stage: Stage, tools: Tool
     found(tools.order, "honours_keys", "orders")
     lifecycle.retry(run.id, by=OLGA, justification="It was probed.")
     assert stage.drive() == "completed" and output(run) == "order:a" and problems(run) == []
-
-
-def test_what_was_found_out_meanwhile_holds_for_the_repeat(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    knowing = Knowing(stage, "allow")
-    run = knowing.start(tools)
-    found(tools.order, "honours_keys", "orders")
-    stage.kill_at = [("CP4", "order")]
-    worker = stage.hire(is_dead=True)
-    assert stage.drive(worker) == "killed"
-    found(tools.order, "ignores_keys", "orders")
-    assert failover.worker_died(worker.id, "reaped") == 1
-    assert stage.settle(run) == "parked"
-    assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 1
-    (unknown,) = events(run, e.ToolOutcomeUnknown)
-    assert "not known to honour keys" in unknown.payload["reason"] and problems(run) == []
 
 
 def test_restored_database_does_not_certify_a_tool(stage: Stage, tools: Toolbox, postgres: Any) -> None:

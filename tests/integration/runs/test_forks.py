@@ -12,7 +12,7 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFou
 from ledger.models import LedgerEntry, OverrideRecord
 from runs.engine.errors import UnknownVersion
 from runs.models import Run, Wait
-from runs.services import lifecycle, questions
+from runs.services import lifecycle, questions, signals
 from runs.services.forks import forking
 from runs.services.forks.forking import EffectsChanged, Wanted
 from runs.services.forks.points import NotToBeTrusted, points
@@ -42,6 +42,17 @@ def orders(tools: Toolbox, **more: Any) -> Agent:
         return End(Done(ref=",".join(map(str, state.seen))))
 
     return agent_of(read, order, tools=tools.all(), output=Done, **({"name": "fork-orders"} | more))
+
+
+def mailer(tools: Toolbox, name: str) -> Agent:
+    async def first(state: Notes, ctx: Context) -> str:
+        await ctx.signal("go")
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(tools.mail, Item(name="m"))).ref)
+
+    return agent_of(first, second, tools=tools.all(), name=name)
 
 
 @pytest.fixture
@@ -180,18 +191,9 @@ def test_an_origin_whose_journal_was_changed_after_the_point_is_no_evidence(run:
 
 
 def test_of_a_run_at_work_every_call_with_an_effect_is_asked_about(stage: Stage, tools: Toolbox) -> None:
-    async def first(state: Notes, ctx: Context) -> str:
-        await ctx.signal("go")
-        return "second"
-
-    async def second(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="m"))).ref)
-
-    run = stage.start(agent_of(first, second, tools=tools.all(), name="fork-at-work"))
+    run = stage.start(mailer(tools, "fork-at-work"))
     stage.settle(run)
     made = fork(run, 1)
-    from runs.services import signals
-
     signals.signal(made.pk, "go", {}, by=SHOP)
     stage.settle(made)
     assert "Nobody can say" in asked(made).detail["about"]

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from durableagents import Agent, Context, End
 from ledger.errors import IllegalTransition
 from runs.models import Run
 from runs.services import lifecycle, signals
 from tests.integration.runs.stage import Stage, fresh, head, problems
 from tests.integration.runs.test_children import everything, parent_of
-from tests.integration.runs.test_forks import AGAIN, asked, fork, say
-from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
+from tests.integration.runs.test_forks import AGAIN, asked, fork, mailer, say
+from tests.world import OLGA, SHOP, Outside, Toolbox
 
 WHY = "because it must be"
-
-
-def mailer(tools: Toolbox, name: str) -> Agent:
-    async def first(state: Notes, ctx: Context) -> str:
-        await ctx.signal("go")
-        return "second"
-
-    async def second(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.mail, Item(name="m"))).ref)
-
-    return agent_of(first, second, tools=tools.all(), name=name)
 
 
 @pytest.fixture

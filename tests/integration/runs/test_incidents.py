@@ -222,15 +222,6 @@ def test_a_run_to_be_driven_alone_is_not_given_to_who_asks_for_many(stage: Stage
     assert [stage.wait(ask(solo=False)), stage.wait(ask(solo=True))] == [0, 1]
 
 
-def test_sending_again_and_again_is_no_progress(stage: Stage, tools: Toolbox) -> None:
-    """An answer that kills whoever reads it: each claim repeats the call, which is on record, and gets no further."""
-    run = stage.start(buying(tools, "order"))
-    for _ in range(MOST_DEATHS + 1):
-        dies(stage, run, "CP4", "order")
-    assert str(fresh(run).state) == "waiting_human"
-    assert [x.is_counted for x in events(run, e.WorkerLost)] == [False] + [True] * MOST_DEATHS
-
-
 @pytest.mark.parametrize("cause", [Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE, Incident.Cause.OPERATOR])
 def test_only_a_proven_death_is_held_against_a_run(stage: Stage, cause: Incident.Cause) -> None:
     run = stage.start(agent_of(ends_with(1)))

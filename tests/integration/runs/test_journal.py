@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,6 +24,7 @@ from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from tests.integration.runs import stage as real
 from tests.integration.runs.stage import Stage
+from tests.waiting import eventually
 from tests.world import OLGA, agent_of, ends_with
 from tests.writing import intend, record
 
@@ -887,7 +887,4 @@ def test_connections_are_given_back(stage: Stage) -> None:
             return [query for (query,) in cursor.fetchall()]
 
     # The server says so a moment after the client has its answer, and names the stage's other threads too.
-    deadline = time.monotonic() + 10.0
-    while left_open() and time.monotonic() < deadline:
-        pass
-    assert left_open() == []
+    eventually(lambda: not left_open(), "the end of every transaction")

@@ -16,8 +16,8 @@ from runs.services.families import wishes
 from runs.services.forks.forking import Wanted, prepared
 from tests.integration.runs.stage import Mood, Stage, at_once, dump, fresh, problems
 from tests.integration.runs.test_children import Asked, everything, parent_of
-from tests.integration.runs.test_forks import AGAIN, asked, fork, say
-from tests.integration.runs.test_forks_beside import WHY, mailer
+from tests.integration.runs.test_forks import AGAIN, asked, fork, mailer, say
+from tests.integration.runs.test_forks_beside import WHY
 from tests.integration.runs.test_raising import raised
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from runs.fleet.members import Sign, identify, incarnation_id
 from runs.models import Incident, Process, Run
 from runs.workers import failover
 from runs.workers.session_lock import Presence
-from tests.integration.runs.stage import Stage, fresh
+from tests.integration.runs.stage import Stage, at_once, fresh
 from tests.waiting import eventually
 from tests.world import agent_of, ends_with
 
@@ -173,20 +173,7 @@ def test_many_who_hear_of_a_death_at_once_free_each_run_once(stage: Stage) -> No
     runs = owned(stage, 6)
     owner = fresh(runs[0]).owner
     assert owner is not None
-    counts: list[int] = []
-
-    def hear() -> None:
-        try:
-            counts.append(failover.worker_died(owner, "reaped"))
-        finally:
-            connection.close()
-            members.hang_up()
-
-    threads = [threading.Thread(target=hear) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    counts = at_once(*[partial(failover.worker_died, owner, "reaped")] * 4)
     failover.watch()
     assert sum(counts) <= 6 and not Run.objects.filter(owner=owner).exists()
     assert Incident.objects.filter(run_id__in=[r.id for r in runs]).count() == 6

@@ -90,28 +90,19 @@ def test_silence_on_another_host_is_no_proof(stage: Stage, settings: Any) -> Non
     assert failover.watch() == 0 and fresh(run).owner == worker.id
 
 
-def test_before_a_reboot_of_the_only_host_everybody_is_dead(stage: Stage, settings: Any) -> None:
-    run = stage.start(agent_of(ends_with(1)))
-    worker = stage.hire()
-    stage.take(run, worker)
-    Process.objects.filter(pk=worker.id).update(boot="an earlier one")
-    assert failover.watch() == 1 and fresh(run).owner is None
-
-
-def test_a_pid_that_was_given_to_somebody_else_is_proof(stage: Stage) -> None:
+@pytest.mark.parametrize("proof", ["an earlier boot", "another process's pid", "an end on record"])
+def test_watch_frees_the_runs_of_a_proven_death(stage: Stage, proof: str) -> None:
     run = stage.start(agent_of(ends_with(1)))
     worker = stage.hire()
     stage.take(run, worker)
     identity = members.identify(os.getpid())
     assert identity is not None
-    Process.objects.filter(pk=worker.id).update(born_ticks=identity.born_ticks - 1)
-    assert failover.watch() == 1 and fresh(run).owner is None
-
-
-def test_a_worker_on_record_as_ended_loses_what_it_still_holds(stage: Stage) -> None:
-    run = stage.start(agent_of(ends_with(1)))
-    stage.take(run)
-    Process.objects.filter(pk=stage.worker.id).update(ended_at=now())
+    changes: dict[str, dict[str, Any]] = {
+        "an earlier boot": {"boot": "an earlier one"},
+        "another process's pid": {"born_ticks": identity.born_ticks - 1},
+        "an end on record": {"ended_at": now()},
+    }
+    Process.objects.filter(pk=worker.id).update(**changes[proof])
     assert failover.watch() == 1 and fresh(run).owner is None
 
 

@@ -84,79 +84,31 @@ def test_a_refused_prompt_ends_the_run_by_name_and_costs_nothing(stage: Stage) -
     check_against_journal(run)
 
 
+def screened(to: str = "tool x", refused: int = 0, replaced: int = 0, **more: Any) -> e.Event:
+    """A look of the hook `guard`, as it is put on record."""
+    return e.ContentScreened(
+        slot="0.1/9", n=0, to=to, hooks=["guard@1"], pieces=1, refused=refused, replaced=replaced, **more
+    )
+
+
+def withheld(**more: Any) -> e.Event:
+    """A hook's verdict, as it is put on record."""
+    given = {"place": "arguments", "source": "node node", "to": "tool x", "verdict": "replaced", "hook": "guard"} | more
+    return e.ContentWithheld(slot="0.1/9", n=0, version="1", digest="", size=1, reason="x", **given)
+
+
 FORGED: dict[str, tuple[list[e.Event], str]] = {
-    "a verdict of no look": (
-        [
-            e.ContentWithheld(
-                slot="0.1/9",
-                n=0,
-                place="0",
-                source="tool look",
-                to="model mind",
-                verdict="replaced",
-                hook="guard",
-                version="1",
-                digest="",
-                size=1,
-                reason="x",
-            )
-        ],
-        "belongs to no look of hooks",
-    ),
-    "a hook that was not asked": (
-        [
-            e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=0, replaced=1),
-            e.ContentWithheld(
-                slot="0.1/9",
-                n=0,
-                place="arguments",
-                source="node node",
-                to="tool x",
-                verdict="replaced",
-                hook="other",
-                version="1",
-                digest="",
-                size=1,
-                reason="x",
-            ),
-        ],
-        "other@1 was not asked",
-    ),
-    "more refused than verdicts": (
-        [e.ContentScreened(slot="0.1/9", n=0, to="tool x", hooks=["guard@1"], pieces=1, refused=1, replaced=0)],
-        "the verdicts of others",
-    ),
+    "a verdict of no look": ([withheld(place="0", source="tool look", to="model mind")], "belongs to no look of hooks"),
+    "a hook that was not asked": ([screened(replaced=1), withheld(hook="other")], "other@1 was not asked"),
+    "more refused than verdicts": ([screened(refused=1)], "the verdicts of others"),
     "something put in a place unasked": (
-        [
-            e.ContentScreened(
-                slot="0.1/9",
-                n=0,
-                to="tool x",
-                hooks=["guard@1"],
-                pieces=1,
-                refused=0,
-                replaced=0,
-                payload={"stands": {"arguments": {"name": "evil"}}},
-            )
-        ],
+        [screened(payload={"stands": {"arguments": {"name": "evil"}}})],
         "that no hook replaced",
     ),
     "a call in spite of a no": (
         [
-            e.ContentScreened(slot="0.1/9", n=0, to="tool look", hooks=["guard@1"], pieces=1, refused=1, replaced=0),
-            e.ContentWithheld(
-                slot="0.1/9",
-                n=0,
-                place="arguments",
-                source="node node",
-                to="tool look",
-                verdict="refused",
-                hook="guard",
-                version="1",
-                digest="",
-                size=1,
-                reason="x",
-            ),
+            screened("tool look", refused=1),
+            withheld(to="tool look", verdict="refused"),
             e.ToolRead(slot="0.1/9", tool="look", requested_hash="h", payload={"result": {}}),
         ],
         "guard had refused what it sends",

@@ -7,15 +7,13 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from durableagents import TransportError
-from runs.engine.runtime import RetryPolicy
 from runs.models import Wait
 from runs.services import lifecycle
 from runs.workers import timers
 from tests.integration.runs import clockwork
-from tests.integration.runs.stage import Stage, calling, kinds, now, problems, waiting
+from tests.integration.runs.stage import Stage, now
 from tests.tiers import many
-from tests.world import SHOP, Outside, Toolbox
+from tests.world import SHOP
 
 MANY, DUE = many(100_000, 20_000), 50
 
@@ -79,24 +77,3 @@ def test_what_is_due_is_found_by_its_index(stage: Stage, statement: str) -> None
         cursor.execute(f"EXPLAIN {query}", [[], *([list(timers.RESOLUTIONS), 200] if statement == "due" else [])])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "runs_wait_due" in plan and "Seq Scan" not in plan, plan
-
-
-def test_long_outage_costs_few_events_and_one_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Each round is one claim, one try and one timer, however the timers are passed; the database's clock rings
-    them."""
-    stage.retry = RetryPolicy(first=0, longest=0, in_place=-1)
-
-    run = stage.start(calling(tools, "order", "x"))
-    outside.trouble("order", *[TransportError("away")] * 40, when="after")
-    elapsed = timedelta(0)
-    for _ in range(40):
-        assert stage.drive() == "parked"
-        (timer,) = waiting(run)
-        elapsed += timer.deadline - now()
-        Wait.objects.filter(pk=timer.pk).update(deadline=now())
-        timers.sweep()
-    assert elapsed > timedelta(hours=2)
-    assert stage.drive() == "completed" and len(outside.executed("order")) == 1
-    per_hour = len(kinds(run)) / (elapsed / timedelta(hours=1))
-    assert per_hour < 150 and kinds(run).count("ToolRedispatched") == 40
-    assert problems(run) == []

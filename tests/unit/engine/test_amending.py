@@ -58,6 +58,13 @@ def paying(tool: Tool) -> Agent:
     return agent_of(node, tools=[tool])
 
 
+async def parked(tool: Tool) -> Story:
+    """The story of a payment that people are asked about."""
+    story = Story(paying(tool))
+    assert await story.drive() == "parked"
+    return story
+
+
 def amended(story: Story, tool: Tool | None, approves: bool = True, **changed: Any) -> None:
     ((wait_id, _),) = story.waiting("approval")
     amend(story.run, wait_id, changed, tool=tool, hasher=HASHER, approves=approves)
@@ -89,8 +96,7 @@ async def test_amended_call_is_what_leaves(tools: Toolbox, outside: Outside, nam
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
 async def test_amended_call_is_sent_once_after_deaths(tools: Toolbox, outside: Outside, name: str, point: str) -> None:
     pay = changeable(tools, name)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, pay, amount=4000)
     story.kill_at = [(point, name)]
     assert await story.drive() == "killed"
@@ -106,8 +112,7 @@ async def test_amended_call_is_sent_once_after_deaths(tools: Toolbox, outside: O
 
 async def test_a_change_that_waits_for_somebody_else_sends_nothing(tools: Toolbox, outside: Outside) -> None:
     pay = changeable(tools)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, pay, approves=False, amount=90_000)
     assert await story.drive() == "parked" and outside.requests == []
     story.decide("rejected", "too much")
@@ -117,8 +122,7 @@ async def test_a_change_that_waits_for_somebody_else_sends_nothing(tools: Toolbo
 
 async def test_second_amendment_shows_first_and_last(tools: Toolbox, outside: Outside) -> None:
     pay = changeable(tools)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, pay, approves=False, amount=5000)
     await story.drive()
     amended(story, pay, amount=6000)
@@ -141,8 +145,7 @@ class Even(Item):
 async def test_invalid_amendment_is_asked_again(tools: Toolbox, outside: Outside) -> None:
     """The web process had no code of the agent's, and the schema can't say it."""
     pay = replace(changeable(tools), input=Even)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, None, amount=4001)
     assert await story.drive() == "parked" and outside.requests == []
     again = story.events(e.ApprovalRequested)[-1]
@@ -155,8 +158,7 @@ async def test_invalid_amendment_is_asked_again(tools: Toolbox, outside: Outside
 
 async def test_invalid_amendment_can_be_taken_back(tools: Toolbox, outside: Outside) -> None:
     pay = replace(changeable(tools), input=Even)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, None, amount=4001)
     await story.drive()
     story.decide()
@@ -166,8 +168,7 @@ async def test_invalid_amendment_can_be_taken_back(tools: Toolbox, outside: Outs
 
 async def test_approval_without_the_amount_is_asked_again(tools: Toolbox, outside: Outside) -> None:
     pay = changeable(tools, amount="amount USD")
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, None, amount=4000)
     assert await story.drive() == "parked" and outside.requests == []
     again = story.events(e.ApprovalRequested)[-1]
@@ -181,8 +182,7 @@ async def test_approval_without_the_amount_is_asked_again(tools: Toolbox, outsid
 async def test_another_yes_does_not_let_the_changed_call_through(tools: Toolbox, outside: Outside) -> None:
     """The yes names the question before: nothing leaves, and an operator looks."""
     pay = changeable(tools)
-    story = Story(paying(pay))
-    await story.drive()
+    story = await parked(pay)
     amended(story, pay, amount=4000)
     decided = next(i for i, x in enumerate(story.run.events) if isinstance(x, e.ApprovalDecided))
     first = story.events(e.ApprovalRequested)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -192,53 +193,44 @@ async def test_a_grant_lets_exactly_its_call_through_once(tools: Toolbox, outsid
     assert story.events(e.ToolInvoked)[0].grant == "0.1/1"
 
 
-async def test_a_grants_second_use_is_refused_by_the_journal(tools: Toolbox, outside: Outside) -> None:
-    async def use(ctx: Context, grant: Grant) -> None:
-        await ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=grant)
-        await ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=grant)
-
-    story = Story(granted(tools, use))
-    await story.drive()
-    story.decide()
-    assert await story.drive() == "operator" and story.found.reason == "approval_missing"
-    assert len(outside.executed()) == 1
-
-
-@pytest.mark.parametrize("what", ["other arguments", "another tool"])
-async def test_a_grant_for_x_does_not_let_y_through(tools: Toolbox, outside: Outside, what: str) -> None:
-    async def use(ctx: Context, grant: Grant) -> None:
-        if what == "another tool":
-            await ctx.call(tools.wire, Item(name="po", amount=DEAR), grant=grant)
-        else:
-            await ctx.call(tools.pay, Item(name="po", amount=DEAR + 1), grant=grant)
-
-    story = Story(granted(tools, use))
-    await story.drive()
-    story.decide()
-    assert await story.drive() == "operator" and story.found.reason == "grant_mismatch"
-    assert outside.requests == []
-
-
-async def test_a_grant_from_another_queue_does_not_pass_a_tools_own_gate(tools: Toolbox, outside: Outside) -> None:
-    async def use(ctx: Context, grant: Grant) -> None:
+async def _used_twice(tools: Toolbox, ctx: Context, grant: Grant) -> None:
+    for _ in range(2):
         await ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=grant)
 
-    story = Story(granted(tools, use, queue="legal"))
+
+# What a node does with its grant, the queue that gave it, why the run stops, and what was executed by then.
+MISUSES: dict[str, tuple[Any, str, str, int]] = {
+    "a second use": (_used_twice, "finance_po", "approval_missing", 1),
+    "other arguments": (
+        lambda tools, ctx, grant: ctx.call(tools.pay, Item(name="po", amount=DEAR + 1), grant=grant),
+        "finance_po",
+        "grant_mismatch",
+        0,
+    ),
+    "another tool": (
+        lambda tools, ctx, grant: ctx.call(tools.wire, Item(name="po", amount=DEAR), grant=grant),
+        "finance_po",
+        "grant_mismatch",
+        0,
+    ),
+    "a grant of another queue": (_used_twice, "legal", "grant_mismatch", 0),
+    "a forged grant": (
+        lambda tools, ctx, grant: ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=replace(grant, slot="0.1/9")),
+        "finance_po",
+        "approval_missing",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+async def test_misused_grant_stops_the_run(tools: Toolbox, outside: Outside, misuse: str) -> None:
+    use, queue, reason, executed = MISUSES[misuse]
+    story = Story(granted(tools, partial(use, tools), queue=queue))
     await story.drive()
     story.decide()
-    assert await story.drive() == "operator" and story.found.reason == "grant_mismatch"
-    assert outside.requests == []
-
-
-async def test_a_forged_grant_is_refused(tools: Toolbox, outside: Outside) -> None:
-    async def use(ctx: Context, grant: Grant) -> None:
-        await ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=replace(grant, slot="0.1/9"))
-
-    story = Story(granted(tools, use))
-    await story.drive()
-    story.decide()
-    assert await story.drive() == "operator"
-    assert outside.requests == []
+    assert await story.drive() == "operator" and story.found.reason == reason
+    assert len(outside.requests) == len(outside.executed()) == executed
 
 
 async def test_a_yes_without_a_tool_is_information_only(tools: Toolbox, outside: Outside) -> None:

@@ -7,23 +7,12 @@ import pytest
 
 from durableagents import Context, DidNotHappen, End, Happened, KeyRejected, ReplayClass, ToolCall, TransportError, tool
 from ledger import events as e
-from runs.engine.agents import Agent
-from runs.engine.errors import ToolFailure
 from runs.engine.threads import ToolThreads
 from tests.unit.engine.story import Story
+from tests.unit.engine.test_troubles import one_call
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 REJECTED = KeyRejected("this key was used with another body", details={"status": 422})
-
-
-def one_call(tools: Toolbox, name: str) -> Agent:
-    async def node(state: Notes, ctx: Context) -> End:
-        try:
-            return End((await ctx.call(getattr(tools, name), Item(name="a"))).ref)
-        except ToolFailure as failure:
-            return End([failure.code, failure.message])
-
-    return agent_of(node, tools=tools.all())
 
 
 async def rejected(tools: Toolbox, outside: Outside, name: str = "order", **more: Any) -> Story:
