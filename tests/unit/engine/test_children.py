@@ -206,11 +206,3 @@ async def test_a_retried_run_starts_a_failed_child_anew(helper: Agent, outside: 
     assert second == child_id(story.run.id, "0.1/1", 1)
     story.run.end_child(second, output={"ref": "made"})
     assert await story.drive() == "completed" and story.output == "made"
-
-
-async def test_a_cancelled_run_discloses_the_children_that_it_leaves(helper: Agent) -> None:
-    story = Story(parent_of((helper, {})))
-    await story.drive()
-    story.run.is_cancel_requested = True
-    assert await story.drive() == "cancelled"
-    assert story.events(e.RunCancelled)[0].in_flight == ["0.1/1"]

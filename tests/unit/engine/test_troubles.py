@@ -15,7 +15,7 @@ from runs.engine.errors import ToolFailure
 from runs.engine.runtime import RetryPolicy
 from tests.cases import each_case
 from tests.unit.engine.story import Begun, Story
-from tests.world import AT_ONCE, IN_PLACE, Item, Killed, Notes, Outside, Toolbox, agent_of
+from tests.world import AT_ONCE, IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
 EVERY = ["look", "order", "mail"]
 
@@ -350,14 +350,3 @@ async def test_a_node_that_swallows_its_own_cancellation_is_still_cut_off(tools:
     with pytest.raises(asyncio.CancelledError):
         await driving
     assert not story.events(e.RunCompleted) and not story.events(e.RunFailed)
-
-
-async def test_a_killed_worker_is_told_apart_from_everything_else(tools: Toolbox, outside: Outside) -> None:
-    outside.trouble("order", Killed(), when="after")
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.order, Item(name="a"))).ref)
-
-    story = Story(agent_of(node, tools=tools.all()))
-    assert await story.drive() == "killed"
-    assert story.kinds()[-1] == "ToolInvoked", "nothing was written by the dead"
