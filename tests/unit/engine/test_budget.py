@@ -163,12 +163,7 @@ async def test_a_model_without_a_price_costs_nobody_knows_what(tools: Toolbox) -
 
 @pytest.mark.parametrize("resource", ["usd_micro", "model_calls", "tokens_in", "tokens_out", "steps"])
 async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -> None:
-    asked: list[int] = []
-
-    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
-        asked.append(1)
-        return await request_model(assistant, messages)
-
+    asked, model = counted()
     whole = Story(thinking(tools, [ordering("a")], [ordering("b")], [final()]), prices={"mind": PRICE})
     assert await whole.drive() == "completed"
     wanted = {"tokens_in": "tokens_in", "tokens_out": "tokens_out", "usd_micro": "usd_micro"}
@@ -196,12 +191,7 @@ async def test_a_request_whose_answer_was_lost_stands_on_record_with_its_estimat
 @pytest.mark.parametrize("nth", range(1, 16))
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, nth: int, when: Any) -> None:
-    requests: list[int] = []
-
-    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
-        requests.append(1)
-        return await request_model(assistant, messages)
-
+    requests, model = counted()
     agent = thinking(tools, [ordering("a"), ordering("b")], [ordering("c")], [final()])
     story = Story(agent, prices={"mind": PRICE}, journal=mortal([Death(nth, when)]), model=model)
     for _ in range(3):
@@ -318,12 +308,7 @@ async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: 
 
 async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Toolbox) -> None:
     """The cap was set while there was one, or the model is another one now: an operator looks, and nothing goes out."""
-    asked: list[int] = []
-
-    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
-        asked.append(1)
-        return await request_model(assistant, messages)
-
+    asked, model = counted()
     story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9), model=model)
     assert await story.drive() == "operator" and story.found.reason == "no_price" and not asked
     assert "mind" in story.found.payload["problem"] and not story.events(e.ModelRouted)
@@ -331,6 +316,17 @@ async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Tool
     wait_id, _ = story.one_waiting("operator")
     story.run.resolve(wait_id, "retried")
     assert await story.drive() == "completed" and story.run.used.usd_micro > 0
+
+
+def counted() -> tuple[list[int], Callable[..., Any]]:
+    """A list that grows with each request, and the model that is asked."""
+    asked: list[int] = []
+
+    async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
+        asked.append(1)
+        return await request_model(assistant, messages)
+
+    return asked, model
 
 
 def once(*troubles: BaseException) -> Callable[..., Any]:

@@ -51,6 +51,16 @@ def cut(story: Story, visit: int) -> tuple[int, Snapshot]:
     return next((seq, snapshot) for seq, snapshot in story.run.snapshots if snapshot.visit == visit)
 
 
+def begin(
+    made: Story, origin: Story, visit: int, payload: dict[str, Any], *, how: str = FORK, effects: int = 0
+) -> Story:
+    """Put on record that a run was made of another one at one of its visits."""
+    seq, snapshot = cut(origin, visit)
+    of = {"origin": origin.run.id, "visit": visit, "at_seq": seq, "node": snapshot.node}
+    made.run.append([e.RunForked(how=how, by="user:olga", effects=effects, payload=payload, **of)])
+    return made
+
+
 def fork_of(
     story: Story,
     visit: int,
@@ -72,21 +82,7 @@ def fork_of(
         "effects": [x.as_json() for x in found],
         "justification": "try it again",
     }
-    fork.run.append(
-        [
-            e.RunForked(
-                origin=story.run.id,
-                how=how,
-                by="user:olga",
-                visit=visit,
-                at_seq=seq,
-                node=snapshot.node,
-                effects=len(found),
-                payload=payload,
-            )
-        ]
-    )
-    return fork
+    return begin(fork, story, visit, payload, how=how, effects=len(found))
 
 
 @pytest.fixture

@@ -53,10 +53,6 @@ async def test_a_return_that_was_not_declared_fails_the_run(value: Any, code: st
     assert "node" in story.failure.payload["message"] or code == "bad_output"
 
 
-class _Node:
-    """Stands for the node of another agent."""
-
-
 returning_node = "another_agents_node"
 
 

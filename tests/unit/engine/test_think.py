@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,8 +28,6 @@ from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.thinking.request import request_model
 from tests.unit.engine.story import Story
 from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
-
-Script = Callable[[int, list[ModelMessage]], list[Any]]
 
 
 def call(tool: str, /, **args: Any) -> ToolCallPart:

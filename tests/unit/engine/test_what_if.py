@@ -14,7 +14,7 @@ from runs.engine.forks import WHAT_IF, records_of
 from runs.engine.steps import forks
 from tests.cases import each_case
 from tests.unit.engine.story import Story
-from tests.unit.engine.test_forks import cut, told, two_orders
+from tests.unit.engine.test_forks import begin, cut, told, two_orders
 from tests.unit.engine.test_screening import POISON, asking, calling, hook, no_poison
 from tests.unit.engine.test_think import Mind, call, final, thinking
 from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
@@ -41,21 +41,7 @@ def imagine(
             for x in records
         ],
     }
-    imagined.run.append(
-        [
-            e.RunForked(
-                origin=story.run.id,
-                how=WHAT_IF,
-                by="user:olga",
-                visit=visit,
-                at_seq=seq,
-                node=snapshot.node,
-                effects=0,
-                payload=payload,
-            )
-        ]
-    )
-    return imagined
+    return begin(imagined, story, visit, payload, how=WHAT_IF)
 
 
 def silent(imagined: Story, outside: Outside, before: int) -> None:
