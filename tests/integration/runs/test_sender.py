@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from durableagents import Context, DidNotHappen, End, ReplayClass, ToolCall, tool
+from durableagents import Agent, Context, DidNotHappen, End, ReplayClass, ToolCall, tool
 from ledger.errors import IllegalTransition
 from runs.models import Incident, Process, Run
 from runs.workers import failover
@@ -21,11 +22,10 @@ def line() -> Iterator[threading.Event]:
     line.set()
 
 
-@pytest.fixture
-def in_doubt(stage: Stage, line: threading.Event) -> Run:
-    """A run whose call was given up, while the thread that makes it goes on."""
+def faxing(line: threading.Event, **more: Any) -> Agent:
+    """An agent that sends a fax over this line."""
 
-    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2)
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2, **more)
     def fax(args: Item, call: ToolCall) -> Done:
         line.wait(60)
         return Done(ref="fax")
@@ -33,7 +33,14 @@ def in_doubt(stage: Stage, line: threading.Event) -> Run:
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(fax, Item(name="letter"))).ref)
 
-    run = stage.start(agent_of(node, tools=[fax]))
+    return agent_of(node, tools=[fax])
+
+
+@pytest.fixture
+def in_doubt(stage: Stage, line: threading.Event) -> Run:
+    """A run whose call was given up, while the thread that makes it goes on."""
+
+    run = stage.start(faxing(line))
     assert stage.drive() == "parked"
     return run
 
@@ -73,15 +80,7 @@ def test_and_every_sender_before_it_that_lost_the_run(stage: Stage, line: thread
     async def nothing_there(args: Item, call: ToolCall) -> DidNotHappen:
         return DidNotHappen()
 
-    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2, reconcile=nothing_there)
-    def fax(args: Item, call: ToolCall) -> Done:
-        line.wait(60)
-        return Done(ref="fax")
-
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(fax, Item(name="letter"))).ref)
-
-    run, first, second = stage.start(agent_of(node, tools=[fax])), stage.hire(), stage.hire()
+    run, first, second = stage.start(faxing(line, reconcile=nothing_there)), stage.hire(), stage.hire()
     stage.kill_at = [("CP2", "fax")]
     assert stage.drive(first) == "killed"
     in_thread(lambda: failover.worker_died(first.id, "silent for too long", Incident.Cause.SUSPICION))
