@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections import Counter
 from typing import Any
@@ -28,6 +29,16 @@ from tests.unit.engine.story import Story
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(180)]
 QUESTION: dict[str, Any] = {**agent.samples[0].input, "documents": 6, "at_once": 3}
 SCOPE = {"documents": 6, "packages": ", ".join(corpus.PACKAGES)}
+
+
+made = corpus.documents
+known = functools.cache(made)
+
+
+@pytest.fixture(autouse=True)
+def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the packages once for all tests: their files don't change, and reading them takes seconds."""
+    monkeypatch.setattr(corpus, "documents", known)
 
 
 async def settled(story: Story, *, fails: frozenset[int] = frozenset(), scope: Any = SCOPE) -> str:
@@ -149,7 +160,7 @@ def test_what_can_not_be_reviewed_is_refused_at_the_start(wrong: dict[str, Any])
 
 
 def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -> None:
-    once, again = corpus.documents(), corpus.documents()
+    once, again = known(), made()
     assert once == again and len(once) >= 200
     assert len({each.id for each in once}) == len(once)
     assert all(corpus.SHORTEST - 1 <= len(each.body) <= corpus.LONGEST for each in once)
