@@ -47,7 +47,7 @@ DROPS = """
     FROM pg_index i LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
     WHERE i.indrelid = %s::regclass AND i.indisunique"""
 # A thousand under `pytest --long`, in parts that a busy machine gets through.
-SEEDS, MUTATIONS = range(many(20, 4)), 50
+SEEDS, MUTATIONS = range(many(20, 2)), 50
 # What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*,
 # names them.
 UNTOLD = {
