@@ -13,7 +13,9 @@ DECLARE
 BEGIN
     INSERT INTO public.ledger_accountrecord (action, subject, subject_person, by, person, auth, address, before, after, at, reason, tx, code)
     VALUES (p_action, p_subject, p_subject_person, coalesce(said ->> 'by', 'database:' || session_user), (said ->> 'person')::bigint,
-            coalesce(said ->> 'auth', 'database'), coalesce(said ->> 'address', ''), p_before, p_after, clock_timestamp(),
+            coalesce(said ->> 'auth', 'database'), coalesce(said ->> 'address', ''), p_before,
+            p_after || CASE WHEN p_action ~ '^(factor|sign_in)_' AND said ? 'reason' THEN jsonb_build_object('reason', said -> 'reason') ELSE '{}' END,
+            clock_timestamp(),
             coalesce(said ->> 'reason', ''),
             pg_current_xact_id()::text || '@' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint,
             CASE WHEN code ~ '^([0-9a-f]{2})+$' THEN decode(code, 'hex') END);
@@ -154,49 +156,27 @@ END $$;
 CREATE OR REPLACE TRIGGER accounts_are_recorded AFTER INSERT OR UPDATE OR DELETE ON durableagents_owntag
     FOR EACH ROW EXECUTE FUNCTION accounts_on_own_tag();
 
--- Return the reason that was given with the act, if any, as part of a record.
-CREATE OR REPLACE FUNCTION accounts_reason() RETURNS jsonb
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp AS $$
-DECLARE
-    reason text := nullif(current_setting('durableagents.actor', true), '')::jsonb ->> 'reason';
-BEGIN
-    RETURN CASE WHEN reason IS NULL THEN '{}' ELSE jsonb_build_object('reason', reason) END;
-END $$;
-
--- Return how many of ten recovery codes are left, by the mask of the used ones.
-CREATE OR REPLACE FUNCTION accounts_codes_left(p_data jsonb) RETURNS integer
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
-BEGIN
-    RETURN 10 - bit_count(coalesce((p_data ->> 'used_mask')::bigint, 0)::bit(64));
-END $$;
-
--- Return what a record says of a passkey: its name and the digest of its public key.
-CREATE OR REPLACE FUNCTION accounts_passkey(p_type text, p_data jsonb) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, public, pg_temp AS $$
-BEGIN
-    RETURN CASE WHEN p_type = 'webauthn' THEN jsonb_build_object('name', p_data -> 'name', 'key', p_data -> 'key') ELSE '{}' END;
-END $$;
-
--- Trigger: second factors and their recovery codes. Using a code or a passkey is no change; using a recovery code is.
+-- Trigger: second factors and their recovery codes. Of a passkey the record has its name and the digest of its public key. Using a code or a passkey
+-- is no change; using one of the ten recovery codes is.
 CREATE OR REPLACE FUNCTION accounts_on_factor() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     one public.mfa_authenticator := CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
-    told jsonb := jsonb_build_object('factor', one.type) || accounts_passkey(one.type, one.data);
+    was jsonb := CASE WHEN TG_OP = 'INSERT' THEN '{}'
+                 ELSE jsonb_strip_nulls(jsonb_build_object('factor', OLD.type, 'name', OLD.data -> 'name', 'key', OLD.data -> 'key')) END;
+    is_now jsonb := CASE WHEN TG_OP = 'DELETE' THEN '{}'
+                    ELSE jsonb_strip_nulls(jsonb_build_object('factor', NEW.type, 'name', NEW.data -> 'name', 'key', NEW.data -> 'key')) END;
     used text[] := ARRAY['used_step', 'used_mask', 'viewed_at', 'sign_count'];
 BEGIN
-    IF TG_OP = 'INSERT' THEN
-        PERFORM accounts_record('factor_added', accounts_name(one.user_id), one.user_id, '{}', told || accounts_reason());
-    ELSIF TG_OP = 'DELETE' THEN
-        PERFORM accounts_record('factor_removed', accounts_name(one.user_id), one.user_id, told, accounts_reason());
+    IF TG_OP <> 'UPDATE' THEN
+        PERFORM accounts_record(CASE TG_OP WHEN 'INSERT' THEN 'factor_added' ELSE 'factor_removed' END, accounts_name(one.user_id), one.user_id, was, is_now);
     ELSIF OLD.user_id <> NEW.user_id OR OLD.type <> NEW.type OR OLD.data - used <> NEW.data - used THEN
-        PERFORM accounts_record('factor_changed', accounts_name(one.user_id), one.user_id,
-                                jsonb_build_object('factor', OLD.type, 'user_id', OLD.user_id) || accounts_passkey(OLD.type, OLD.data),
-                                told || jsonb_build_object('user_id', NEW.user_id, 'is_other_secret', OLD.data - used - 'name' <> NEW.data - used - 'name')
-                                     || accounts_reason());
+        PERFORM accounts_record('factor_changed', accounts_name(one.user_id), one.user_id, was || jsonb_build_object('user_id', OLD.user_id),
+            is_now || jsonb_build_object('user_id', NEW.user_id, 'is_other_secret', OLD.data - used - 'name' <> NEW.data - used - 'name'));
     ELSIF OLD.data -> 'used_mask' IS DISTINCT FROM NEW.data -> 'used_mask' THEN
         PERFORM accounts_record('recovery_code_used', accounts_name(one.user_id), one.user_id,
-                                jsonb_build_object('codes_left', accounts_codes_left(OLD.data)), jsonb_build_object('codes_left', accounts_codes_left(NEW.data)));
+            jsonb_build_object('codes_left', 10 - bit_count(coalesce((OLD.data ->> 'used_mask')::bigint, 0)::bit(64))),
+            jsonb_build_object('codes_left', 10 - bit_count(coalesce((NEW.data ->> 'used_mask')::bigint, 0)::bit(64))));
     END IF;
     RETURN NULL;
 END $$;
@@ -214,10 +194,10 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP <> 'INSERT' THEN
-        PERFORM accounts_record('sign_in_unlinked', accounts_name(OLD.user_id), OLD.user_id, was, accounts_reason());
+        PERFORM accounts_record('sign_in_unlinked', accounts_name(OLD.user_id), OLD.user_id, was, '{}');
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        PERFORM accounts_record('sign_in_linked', accounts_name(NEW.user_id), NEW.user_id, '{}', is_now || accounts_reason());
+        PERFORM accounts_record('sign_in_linked', accounts_name(NEW.user_id), NEW.user_id, '{}', is_now);
     END IF;
     RETURN NULL;
 END $$;
