@@ -37,7 +37,7 @@ from runs.services.schedules import firing
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.approvals.setup import WHY, asked
-from tests.integration.limits.team import Team, in_thread, permits_of, said
+from tests.integration.limits.team import Team, in_thread, said
 from tests.integration.limits.team import asked as wanted
 from tests.integration.runs.conftest import outside, stage, tools  # noqa: F401 (fixtures)
 from tests.integration.runs.stage import Stage
@@ -228,7 +228,7 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
         # The rule that the worker read itself counts, and the forged one for nothing once it is seen.
         refused = await one.take((key,), wanted(patience=0.1))
         assert isinstance(refused, Refused) and refused.why == "at_once"
-        team.all.append(permits_of(stage, worker=one.worker))  # as after a restart
+        team.all.append(Permits(one.worker))  # as after a restart
         await team.look()
         for each in team.all:
             assert each.concerns((key,))
