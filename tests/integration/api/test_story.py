@@ -20,6 +20,7 @@ from runs.workers.run_loop import Host
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.api.worker import TOKENS, purchase_agent, working
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True)
 YES = {"verdict": "approve", "justification": "within budget"}
@@ -257,11 +258,8 @@ def test_an_unknown_outcome_is_settled_by_an_operator(story: Story, verdict: str
 
 
 def test_ready_when_a_worker_breathes_and_sweeps(story: Story) -> None:
-    deadline = time.monotonic() + 60
-    while (answer := story.caller(None).get("/readyz")).status_code != 200:
-        assert time.monotonic() < deadline, answer.json()
-        time.sleep(0.05)
-    body = answer.json()
+    eventually(lambda: story.caller(None).get("/readyz").status_code == 200, "a worker that breathes and sweeps")
+    body = story.caller(None).get("/readyz").json()
     assert body["status"] == "ready" and set(body["checks"]) == {"database", "writes", "workers", "sweeper"}
     for check in body["checks"].values():
         assert check["ok"] is True and check["age_seconds"] >= 0

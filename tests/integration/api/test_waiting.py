@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -25,6 +24,7 @@ from tests.integration.api.worker import working
 from tests.integration.runs.conftest import stage  # noqa: F401 (fixture)
 from tests.integration.runs.stage import Stage, dump, events, kinds
 from tests.integration.runs.test_injecting import WHY, asks, deal
+from tests.waiting import eventually
 from tests.world import OLGA, only_for_now
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -197,15 +197,14 @@ def ask(story: Story, who: str = "integrator", *, wait: int = 0, name: str = "ad
 
 
 def answered(story: Story, n: int) -> dict[str, Any]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+    def row() -> Any:
         story.host.ring()
-        row = story.auditor.get(f"runs/{story.id}/messages/{n}").json()
-        if row["outcome"] != "waiting":
-            RequestRow.model_validate(row)
-            return dict(row)
-        time.sleep(0.05)
-    pytest.fail("nobody answers")
+        found = story.auditor.get(f"runs/{story.id}/messages/{n}").json()
+        return None if found["outcome"] == "waiting" else found
+
+    found = eventually(row, f"an answer to message {n}")
+    RequestRow.model_validate(found)
+    return dict(found)
 
 
 def test_the_answer_is_waited_for_or_read_later(review: Story) -> None:
@@ -232,10 +231,8 @@ def test_the_answer_is_waited_for_or_read_later(review: Story) -> None:
 def ring_until(story: Story, n: int) -> None:
     """There is no queue here that would call the worker."""
     try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and not Message.objects.filter(n=n).exclude(outcome="").exists():
-            story.host.ring()
-            time.sleep(0.05)
+        answers = Message.objects.filter(n=n).exclude(outcome="")
+        eventually(lambda: story.host.ring() or answers.exists(), f"an answer to message {n}")
     finally:
         connection.close()
 
