@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import pytest
@@ -19,6 +17,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from approvals.notices import courier
+from tests.integration.approvals.push_service import Answer, http_server
 
 
 class Postbox:
@@ -97,28 +96,13 @@ class Room:
 def chat_room() -> Iterator[Room]:
     room = Room()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            room.heard.append((dict(self.headers), json.loads(body)))
-            status, headers = room.answers.pop(0) if room.answers else (200, {})
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
+    def take(_: str, headers: dict[str, str], body: bytes) -> Answer:
+        room.heard.append((headers, json.loads(body)))
+        return room.answers.pop(0) if room.answers else (200, {})
 
-        def log_message(self, *_: Any) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    room.url = f"http://127.0.0.1:{server.server_port}/services/T0/B0/secret-part"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with http_server(take) as port:
+        room.url = f"http://127.0.0.1:{port}/services/T0/B0/secret-part"
         yield room
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture

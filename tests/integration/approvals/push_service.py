@@ -9,7 +9,7 @@ import json
 import secrets
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -124,17 +124,19 @@ def certificate(folder: Path) -> tuple[Path, Path]:
     return cert, private
 
 
+Answer = tuple[int, dict[str, str]]
+
+
 @contextmanager
-def push_service(folder: Path) -> Iterator[tuple[Service, Path]]:
-    """One that listens on this machine, and the certificate by which it is trusted."""
-    cert, private = certificate(folder)
-    service = Service()
+def http_server(
+    take: Callable[[str, dict[str, str], bytes], Answer], context: ssl.SSLContext | None = None
+) -> Iterator[int]:
+    """A server on this machine, by its port: it answers each POST with the status and headers that `take` gives."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            service.came.append((self.path, dict(self.headers), body))
-            status, headers = service.answers.pop(0) if service.answers else (201, {})
+            status, headers = take(self.path, dict(self.headers), body)
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
@@ -143,15 +145,30 @@ def push_service(folder: Path) -> Iterator[tuple[Service, Path]]:
         def log_message(self, *_: Any) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(cert, private)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    service.url = f"https://localhost:{server.server_port}"
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield service, cert
+        yield server.server_port
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def push_service(folder: Path) -> Iterator[tuple[Service, Path]]:
+    """One that listens on this machine, and the certificate by which it is trusted."""
+    cert, private = certificate(folder)
+    service = Service()
+
+    def take(path: str, headers: dict[str, str], body: bytes) -> Answer:
+        service.came.append((path, headers, body))
+        return service.answers.pop(0) if service.answers else (201, {})
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, private)
+    with http_server(take, context) as port:
+        service.url = f"https://localhost:{port}"
+        yield service, cert
