@@ -22,7 +22,7 @@ from runs.engine.agents import Agent
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions, reconciling, signals
 from runs.services.authority import own_act
-from tests.integration.approvals.setup import sound
+from tests.integration.approvals.setup import buying, sound
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, dump
 from tests.integration.runs.stories import as_superuser
@@ -32,13 +32,6 @@ from tests.integration.runs.test_forks import say as answer
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-
-
-def buying(tools: Toolbox) -> Agent:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End((await ctx.call(tools.pay, Item(name="po", amount=5000))).ref)
-
-    return agent_of(node, tools=tools.all())
 
 
 def asking(tools: Toolbox) -> Agent:
