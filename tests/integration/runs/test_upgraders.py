@@ -230,23 +230,21 @@ def test_a_checkpoint_of_an_older_number_is_brought_up(stage: Stage) -> None:
     sound(run)
 
 
-def test_a_checkpoint_of_a_later_number_stops_its_run_by_name(stage: Stage) -> None:
-    run = parked_by(stage, version("1.0.0", upgraders=UPGRADERS["3.0.0"]))
-    again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
+@pytest.mark.parametrize(
+    ("wrote", "reads", "reason", "problem"),
+    [
+        (UPGRADERS["3.0.0"], UPGRADERS["2.0.0"], "unknown_format", "is of format 3"),
+        (UPGRADERS["1.0.0"], {1: broken}, "bad_checkpoint", "no such customer"),
+    ],
+    ids=["a later number", "a broken step"],
+)
+def test_checkpoint_without_a_way_up_stops(stage: Stage, wrote: Any, reads: Any, reason: str, problem: str) -> None:
+    run = parked_by(stage, version("1.0.0", upgraders=wrote))
+    again(stage, "1.0.0", upgraders=reads)
     go(run)
     assert stage.settle(run) == "operator"
     (stop,) = events(run, e.OperatorNeeded)
-    assert stop.reason == "unknown_format" and "is of format 3" in stop.payload["problem"]
-    sound(run)
-
-
-def test_a_step_that_breaks_on_a_checkpoint_stops_its_run_by_name(stage: Stage) -> None:
-    run = parked_by(stage, version("1.0.0"))
-    again(stage, "1.0.0", upgraders={1: broken})
-    go(run)
-    assert stage.settle(run) == "operator"
-    (stop,) = events(run, e.OperatorNeeded)
-    assert stop.reason == "bad_checkpoint" and "no such customer" in stop.payload["problem"]
+    assert stop.reason == reason and problem in stop.payload["problem"]
     sound(run)
 
 
