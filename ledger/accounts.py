@@ -1,8 +1,5 @@
-"""Accounts and roles as protected rows: everything by which an account may do something has the application's code.
-
-An account's code covers its memberships, permissions, second factors, linked sign-ins and tags, and therefore their
-absence too. Roles have codes of their own, since a role that is renamed gives its members other rights.
-"""
+"""Accounts and roles as protected rows. An account's code also covers its memberships, permissions, second factors,
+linked sign-ins and tags, and so their absence. Roles have their own codes: renaming one changes its members' rights."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ relates(Group.permissions.through, ROLE)
 
 @receiver(pre_delete, sender=Group, dispatch_uid="ledger.accounts.before_role_is_deleted")
 def _before_role_is_deleted(sender: type[Group], instance: Group, **_: Any) -> None:
-    """Take the role from its members first: the database would do so without renewing their codes."""
+    """Remove the role's members first: a cascade in the database would not renew their codes."""
     instance.user_set.clear()
 
 
@@ -55,6 +52,6 @@ PROOF = RawSQL(f"{ACCOUNT.proof_sql('auth_user')}::text", [], output_field=TextF
 
 
 def is_authentic_account(user: Any) -> bool:
-    """Return whether an account is as the application wrote it, by its annotation `proof` or read now."""
+    """Return whether an account is authentic, by its annotation `proof` or by reading it now."""
     proof = getattr(user, "proof", None)
     return is_authentic_row(ACCOUNT, user.pk) if proof is None else is_authentic(proof)

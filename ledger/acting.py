@@ -1,9 +1,7 @@
-"""Name the actor of changes to accounts to the database, signed for one transaction.
+"""Name the actor of account changes to the database, signed for one transaction: any SQL may set `durableagents.actor`,
+so it has a code, which the triggers keep with the record and verification checks.
 
-Triggers write the records of what was done to accounts (`durableagents/sql`) and take the actor from the setting
-`durableagents.actor`. Any SQL may set it, so it carries a code under the installation's key, for this transaction
-alone: `tx` is its number and when the server was started. The trigger keeps the code with the record and verification
-checks it.
+The code covers `tx`: the transaction's number and the server's start time.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from ledger.codes import row_code
 from ledger.keys import code_key
 
 TABLE = "actor"
-# The actor of what the application does for nobody in particular, as the trigger has it.
+# The actor of changes that the application makes on its own, as the trigger names it.
 DATABASE = "database"
 _SAY = "SELECT set_config('durableagents.actor', %s, true)"
-# The transaction and this run of the server, as the trigger has them: a signature is good in no other one.
+# The transaction and the server's start, as the trigger computes them: a signature is valid in no other transaction.
 _TX = "pg_current_xact_id()::text || '@' || (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint"
 _NOW = f"SELECT coalesce(current_setting('durableagents.actor', true), ''), {_TX}, session_user"
 _FORGET = """SELECT set_config('durableagents.actor', '', true)
@@ -32,19 +30,18 @@ _FORGET = """SELECT set_config('durableagents.actor', '', true)
 
 @contextmanager
 def acting(by: Actor, reason: str = "") -> Iterator[None]:
-    """Put what is done to accounts inside on record as this actor's, with the reason where one is given. One
-    transaction: what fails has changed nothing."""
+    """Record account changes inside the block as this actor's, in one transaction, with the reason if given."""
     actor = {"by": by.ref, "person": by.person, "auth": by.auth, "address": by.address}
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_NOW)
         before, tx, _ = cursor.fetchone()
         cursor.execute(_SAY, [_signed(actor | ({"reason": reason} if reason else {}), tx)])
         yield
-        cursor.execute(_SAY, [before])  # a transaction around this one goes on as before
+        cursor.execute(_SAY, [before])  # an enclosing transaction keeps its own actor
 
 
 def sign_if_nobody_acts() -> None:
-    """Sign for a change that the application makes in nobody's name: at a shell, or when it sets itself up."""
+    """Sign changes that the application makes on its own: at a shell or during setup."""
     with connection.cursor() as cursor:
         cursor.execute(_NOW)
         before, tx, role = cursor.fetchone()
@@ -54,7 +51,7 @@ def sign_if_nobody_acts() -> None:
 
 
 def end_unnamed_actor() -> None:
-    """End what `sign_if_nobody_acts` began. A named actor stays."""
+    """Remove the actor that `sign_if_nobody_acts` set. A named actor stays."""
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [DATABASE])
 

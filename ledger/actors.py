@@ -1,4 +1,4 @@
-"""Under whose authority a run's record may be written: a worker's lease, or a named actor."""
+"""The authority under which a run's record is written: a worker's lease, or a named actor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ class Lease:
 class Actor:
     """A person, key, part of the system or outside party that acts without a lease.
 
-    `role` is the role under which the act was allowed, `auth` how strongly the actor was authenticated (`session`,
-    which may go on `+sso`, `+totp`, `+recovery_code`, `+passkey`; `api_key`, `token`, `system`, `shell`), `address`
-    where the request came from, `person` the primary key of the account: names can be changed, and one account acts by
-    session and by key. `batch` is the act on many runs that this one is a part of. `proved_at` is when this session's
-    person last showed who they are, by the database's clock, and `proved_by` with what (`password`, `totp`,
-    `recovery_code`, `passkey`, `sso`); a key shows nothing.
+    `role` is the role under which the act was allowed. `auth` is how the actor was authenticated: `session` (optionally
+    with `+sso`, `+totp`, `+recovery_code`, `+passkey`), `api_key`, `token`, `system` or `shell`. `address` is where the
+    request came from. `person` is the account's primary key, since names change and one account acts by session and by
+    key. `batch` is the bulk act that this one belongs to. `proved_at` is when the session's user last authenticated, by
+    the database's clock, and `proved_by` how (`password`, `totp`, `recovery_code`, `passkey`, `sso`); empty for keys.
     """
 
     kind: str
@@ -43,7 +42,7 @@ class Actor:
 
     @property
     def ref(self) -> str:
-        """How records name this actor, for example `user:olga`."""
+        """Return the actor's name in records, for example `user:olga`."""
         return f"{self.kind}:{self.name}"
 
 

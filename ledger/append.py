@@ -1,8 +1,5 @@
-"""The services' way into the journal: one call of the append function, in the transaction that also changes the state.
-
-Workers write through the step functions in `runs/sql/`, which call the same append function; the row lock on the head
-orders all.
-"""
+"""Append to the journal from services: one call of the append function, in the transaction that changes the state.
+Workers use the step functions in `runs/sql/`, which call the same function; the head's row lock orders all writes."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ from ledger.models import Event as Row
 _hearing: ContextVar[list[dict[str, Any]] | None] = ContextVar("hearing", default=None)
 MAX_JUSTIFICATION = 4000
 MIN_JUSTIFICATION = 2
-# Letters by their category that are drawn as nothing: the fillers of Hangul.
+# Letters by Unicode category that are drawn as nothing: the Hangul fillers.
 _BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0")
 
 
 _LINE = "ROW(%s, %s, %s, %s, %b, %b, %b)"
 _FACT = "ROW(%s, %s, %s, %s, %s, %s, %s, %s, %s)"
-# Beyond this many, rows come as columns: each number of rows is a statement of its own, and a statement has 65,535
-# parameters at most.
+# Above this, pass rows as columns: each row count makes a new statement, and a statement takes at most 65,535
+# parameters.
 _MOST_ROWS = 8
 _MANY_LINES = """(
     SELECT array_agg(ROW(kind, slot, attempt, fact, clear, sealed, body)::ledger_line ORDER BY n)
@@ -50,10 +47,10 @@ _MANY_LINES = """(
 
 
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
-    """Events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the journal's last event as
-    far as the writer knows: each event's code says that it stands behind it.
+    """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
 
-    Rows of scalars cost a third of what parallel arrays of one cost, on this side and on the server's.
+    `after` is the seq of the last event the writer knows of; each event's code covers the place that follows. Rows of
+    scalars cost a third of parallel arrays, in Python and in the database.
     """
     key = code_key()
     rows = [_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
@@ -63,22 +60,21 @@ def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[
 
 
 def kept_bytes(values: Sequence[Any]) -> int:
-    """How many bytes the journal keeps of events whose `lines` have these parameters: as the head counts them. Of few
-    events, which come as rows."""
+    """Return the number of bytes the journal stores for these `lines` parameters, as the head counts them."""
     assert len(values) % 7 == 0 and len(values) <= 7 * _MOST_ROWS, "rows of seven"
     return sum(len(value or b"") for i, value in enumerate(values) if i % 7 in (4, 5))
 
 
 def _line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
-    """One `ledger_line`. Its body is digest ‖ code, which the append function takes apart: a process of an older
-    version hands in the digest alone, and both may write while an upgrade is under way."""
+    """Return one `ledger_line`. Its body is digest ‖ code, which the append function splits: during an upgrade, older
+    processes pass the digest alone."""
     clear, packed = encode_clear(event), pack(event.payload)
     body = body_hash(clear, packed)
     return event.KIND, event.slot, event.attempt, event.fact, clear, packed, body + event_code(key, run_id, place, body)
 
 
 def facts(entries: Sequence[Entry]) -> tuple[str, list[Any]]:
-    """Ledger facts as an SQL expression of type `ledger_fact[]`, and its parameters."""
+    """Return ledger facts as an SQL expression of type `ledger_fact[]`, and its parameters."""
     if not entries:
         return "ARRAY[]::ledger_fact[]", []
     values = [value for entry in entries for value in _fact(entry)]
@@ -100,11 +96,11 @@ def _fact(entry: Entry) -> tuple[Any, ...]:
 
 
 def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = ()) -> int:
-    """Append events in the caller's transaction, under the head's lock. Returns the last event's seq."""
+    """Append events in the caller's transaction, under the head's lock. Return the last event's seq."""
     facts_sql, facts_values = facts(entries)
     with connection.cursor() as cursor:
         cursor.execute("SELECT seq FROM ledger_head WHERE run_id = %s FOR UPDATE", [run_id])
-        (last,) = cursor.fetchone() or (0,)  # of a run that isn't there, the function says so
+        (last,) = cursor.fetchone() or (0,)  # if the run is missing, the function raises
         events_sql, events_values = lines(events, run_id, last)
         cursor.execute(
             f"SELECT ledger_append_as(%s, %s, {events_sql}, {facts_sql})",
@@ -114,7 +110,7 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = (
 
 
 def locked_head(run_id: UUID) -> Head:
-    """The run's head, locked: the first lock of every service. Raises NotFound, RecordDamaged."""
+    """Lock and return the run's head: the first lock of every service. Raises NotFound, RecordDamaged."""
     head = Head.objects.select_for_update().filter(run_id=run_id).first()
     if head is None:
         raise RecordDamaged(run_id, "its head") if is_recorded(run_id) else NotFound("run", run_id)
@@ -122,22 +118,22 @@ def locked_head(run_id: UUID) -> Head:
 
 
 def is_recorded(run_id: UUID) -> bool:
-    """Whether there is a record of such a run, be it a damaged one."""
+    """Return whether the run has any record, even a damaged one."""
     return Head.objects.filter(run_id=run_id).exists() or Row.objects.filter(run_id=run_id).exists()
 
 
 def mark_of(said: object) -> str:
-    """What a form was made from, in a few signs: whoever sends it says which they saw."""
+    """Return a short digest of what a form was made from; the client sends it back to show what it saw."""
     return sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:20]
 
 
 def is_moved(seen: str | None, said: object) -> bool:
-    """Whether what was seen is another by now. None: whoever asks hasn't looked."""
+    """Return whether the value has changed since it was seen. False for None: the client didn't look."""
     return seen is not None and seen != mark_of(said)
 
 
 def justified(action: str, justification: object) -> str:
-    """The justification, trimmed. Raises JustificationRequired for a missing, blank or over-long one."""
+    """Return the justification, trimmed. Raises JustificationRequired if it is missing, blank or too long."""
     text = justification.strip() if isinstance(justification, str) else ""
     letters = _letters(text)
     if not letters:
@@ -162,15 +158,14 @@ def _letters(text: str) -> int:
 
 
 def _is_read(character: str) -> bool:
-    """Whether it says something: a letter or a digit. Marks, signs and punctuation say nothing by themselves, and some
-    are drawn as nothing."""
+    """Return whether a character is a visible letter or digit; marks and punctuation alone are no justification."""
     return unicodedata.category(character)[0] in "LN" and character not in _BLANK_LETTERS
 
 
 def override(
     head: Head, action: str, *, by: Actor, justification: str, before: dict[str, Any], after: dict[str, Any]
 ) -> OverrideRecord:
-    """Put on record that a person changed the run's course, on the exact state they did it on."""
+    """Record a person's override of the run, with the exact state it was made on."""
     record = OverrideRecord(
         run_id=head.run_id,
         action=action,
@@ -193,7 +188,7 @@ def override(
 
 @contextmanager
 def hearing() -> Iterator[list[dict[str, Any]]]:
-    """What is put on record inside by `acted`, in its order: action, subject, queue, before, after."""
+    """Collect what `acted` records inside the block, in order: action, subject, queue, before, after."""
     told: list[dict[str, Any]] = []
     token = _hearing.set(told)
     try:
@@ -215,9 +210,8 @@ def acted(
     at: datetime | None = None,
     is_systems: bool = False,
 ) -> None:
-    """Put on record what a person did, on the exact state of the run they did it to. What the system or the outside
-    does is no act of a person, and stands there only where it changes what people have set (`is_systems`). `at` is for
-    whoever has just read the database's clock."""
+    """Record a person's act on the exact state of the run; the system's only if it changes people's settings
+    (`is_systems`). `at` saves a query when the caller has just read the database's clock."""
     if not (by.is_person or by.auth == "shell" or is_systems):
         return
     record = ActRecord(
@@ -250,8 +244,7 @@ def _of_batch(by: Actor) -> dict[str, Any]:
 
 
 def _next_place(register: str) -> tuple[int, bytes]:
-    """The number and the link of the next record that belongs to no run. Whoever comes after waits for the end of this
-    transaction."""
+    """Return number and link of the next record without a run. Later callers wait for this transaction to end."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT n, chain FROM ledger_next(%s)", [register])
         n, chain = cursor.fetchone() or (0, b"")

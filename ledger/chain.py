@@ -1,12 +1,12 @@
-"""How a run's journal is made tamper-evident. Pure: no Django, no I/O.
+"""The hash chain that makes a run's journal tamper-evident. Pure: no Django, no I/O.
 
-    body = sha256( clear ‖ sha256(packed) )                         computed by the writer
-    hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
+  body = sha256( clear ‖ sha256(packed) )                         computed by the writer
+  hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
 
 Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
-and the first event's `prev` is the run id's 16 bytes hashed. Verification needs no key and no plaintext: the clear
-bytes and the digest of the packed ones are enough. Who wrote an event is another matter, for which there are the codes
-(`codes.py`); `manage.py ledger verify` checks both, and every row beside them (`ledger/verification/`).
+and the first event's `prev` is the hash of the run id's 16 bytes. Verification needs no key and no plaintext: the clear
+bytes and the digest of the packed ones are enough. The codes (`codes.py`) show who wrote an event. `manage.py ledger
+verify` checks both, and all related rows (`ledger/verification/`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One stored event as far as the chain is concerned."""
-
     seq: int
     epoch: int
     at: datetime
@@ -36,12 +34,11 @@ class Link:
 
     @classmethod
     def of(cls, row: Any) -> Link:
-        """A row as it is stored; drivers give its bytes as memoryviews too."""
+        """Build a link from a stored row; drivers may return its bytes as memoryviews."""
         sealed = None if row.sealed is None else bytes(row.sealed)
         return cls(row.seq, row.epoch, row.at, bytes(row.clear), sealed, bytes(row.prev_hash), bytes(row.hash))
 
     def body(self) -> bytes:
-        """Digest of its content."""
         return body_hash(self.clear, self.sealed)
 
     def is_as_written(self, body: bytes) -> bool:
@@ -53,24 +50,22 @@ def genesis(run_id: UUID) -> bytes:
 
 
 def body_hash(clear: bytes, packed: bytes | None) -> bytes:
-    """Digest of an event's content."""
     return hashlib.sha256(clear + (ZERO if packed is None else hashlib.sha256(packed).digest())).digest()
 
 
 def microseconds(at: datetime) -> int:
-    """Exact microseconds since 1970, without going through a float."""
+    """Return microseconds since 1970, without going through a float."""
     return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> bytes:
-    """Digest that binds an event to its place and to all before it."""
+    """Return the digest that binds an event to its place and to all events before it."""
     numbers = (number.to_bytes(8, "big", signed=True) for number in (seq, epoch, microseconds(at)))
     return hashlib.sha256(b"".join((prev, *numbers, body))).digest()
 
 
 def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:
-    """What is wrong with a run's chain alone, in words; empty when it holds. `links` ascend by seq from 1. For
-    whoever has nothing but an export; what an installation asks is `ledger.verification.runs.verify`."""
+    """Return the problems of a chain alone, empty if it holds. `links` ascend by seq from 1."""
     problems: list[str] = []
     prev, expected = genesis(run_id), 1
     for link in links:

@@ -1,4 +1,4 @@
-"""The only clock that leases, deadlines and records read: the database's."""
+"""The only clock that leases, deadlines and records use: the database's."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from django.db import connection
 from psycopg import DataError
 from psycopg.types.datetime import TimeLoader, TimestamptzLoader
 
-# The same as a number, as notifications and pages carry it: microseconds.
+# The same as a number for notifications and pages: microseconds.
 MOMENT = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 
 def moment_of(text: str) -> int:
-    """A moment that somebody names; 0 for what is none."""
+    """Parse a client's moment; 0 if invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
 def database_now() -> datetime:
-    """`clock_timestamp()`: unlike `now()` it is not the transaction's start, which can be older than a lock just
-    won."""
+    """Return `clock_timestamp()`: `now()` is the transaction's start, which can predate a lock just won."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         at: datetime = cursor.fetchone()[0]
@@ -28,18 +27,16 @@ def database_now() -> datetime:
 
 
 class ReadableTime(TimestamptzLoader):
-    """PostgreSQL's calendar is longer than Python's. A time beyond it is read as the last (or first) one there is: one
-    such row must not make every list unreadable that it is in."""
+    """Clamp times beyond Python's calendar to its ends: one such row must not make a whole list unreadable."""
 
-    timezone = UTC  # what Django looks at, to see whether this loader is as good as its own
+    timezone = UTC  # Django checks this to see whether the loader is equivalent to its own
 
     def load(self, data: Any) -> datetime:
         return self.read(str(data, "ascii"))
 
     def read(self, written: str) -> datetime:
-        """A moment as the server writes it."""
         try:
-            # What the server nearly always writes, read ten times as fast: a long journal is thousands of times.
+            # Fast path for the server's usual format, ten times as fast: a long journal has thousands of times.
             at = datetime.fromisoformat(written)
             if at.tzinfo is not None:
                 return at if at.tzinfo is UTC else at.astimezone(UTC)
@@ -54,7 +51,7 @@ class ReadableTime(TimestamptzLoader):
 
 
 class ReadableHour(TimeLoader):
-    """The same for a time of day: PostgreSQL's day has a 24:00."""
+    """Read times of day outside Python's range: PostgreSQL has a 24:00."""
 
     def load(self, data: Any) -> time:
         try:
@@ -64,7 +61,7 @@ class ReadableHour(TimeLoader):
 
 
 def read_every_time(*, connection: Any, **_: Any) -> None:
-    """connection_created receiver. In Django's loader's place, which reads in UTC as well."""
+    """Replace Django's time loaders, which read in UTC as well (connection_created receiver)."""
     if connection.vendor == "postgresql":
         connection.connection.adapters.register_loader("time", ReadableHour)
         connection.connection.adapters.register_loader("timestamptz", ReadableTime)

@@ -1,5 +1,5 @@
-"""What a kind of event is (the kinds themselves are in `events.py`), and the bytes in which one is stored: clear
-metadata, and a packed payload. Pure: no Django, no I/O."""
+"""The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a packed payload. Pure: no
+Django, no I/O."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from pydantic_core import from_json
 RAW, ZSTD = b"\x00", b"\x01"
 _COMPRESS_FROM = 256
 MAX_PAYLOAD = 64 * 1024 * 1024
-# A page decodes no more of a payload than this: it shows less.
+# Pages decode at most this much of a payload and show a part of larger ones.
 MAX_HEAD = 256 * 1024
-# As many stored bytes hold a head of that size: a block of Zstandard is at most 128 KiB, and never grows.
+# Enough stored bytes for a head of that size: a Zstandard block is at most 128 KiB and never grows.
 MAX_STORED_HEAD = MAX_HEAD + 256 * 1024
-# The engine takes in no document deeper than 64 levels; a few more are its own wrapping. What is deeper was put there
-# by other hands, and nobody is shown it.
+# The engine accepts at most 64 levels, plus a few for its own wrapping. Anything deeper is foreign and is not shown.
 MOST_DEEP = 200
 
-# Made once: an encoder or a compressor made for each event costs more than its work.
+# Created once: creating an encoder or compressor per event costs more than its work.
 _CLEAR = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 _PAYLOAD = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -44,7 +43,7 @@ _READ = json.JSONDecoder(parse_float=_finite, parse_constant=_no_number)
 
 
 class _Zstd(threading.local):
-    """A thread's own: neither may be used by two threads at once."""
+    """A thread's compressor and decompressor: neither is thread-safe."""
 
     def __init__(self) -> None:
         self.compressor, self.decompressor = zstandard.ZstdCompressor(level=3), zstandard.ZstdDecompressor()
@@ -54,12 +53,12 @@ _zstd = _Zstd()
 
 
 def clear_bytes(metadata: dict[str, Any]) -> bytes:
-    """Sorted compact ASCII JSON: any text survives it, and with no floats it has one form only."""
+    """Encode as sorted compact ASCII JSON: safe for any text and, without floats, canonical."""
     return _CLEAR.encode(metadata).encode()
 
 
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
-    """The inverse of `clear_bytes`. Raises ValueError for what is no object."""
+    """Decode the bytes of `clear_bytes`. Raises ValueError if they aren't an object."""
     metadata = json.loads(bytes(clear))
     if not isinstance(metadata, dict):
         raise ValueError("the clear bytes are no object")
@@ -67,11 +66,10 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
 
 
 def pack(payload: Any) -> bytes | None:
-    """Payload bytes as stored: one codec byte, then JSON, compressed where that pays. None stays None."""
+    """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller. None stays None."""
     if payload is None:
         return None
-    # Half a surrogate pair is no text: it is replaced here rather than refused, for what failed must always be
-    # recordable.
+    # A lone surrogate is replaced, not refused: a failure must always be recordable.
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
         raise ValueError(
@@ -84,7 +82,7 @@ def pack(payload: Any) -> bytes | None:
 
 
 def unpack(packed: bytes | memoryview | None) -> Any:
-    """The inverse of `pack`. Raises ValueError on bytes that `pack` can't have made."""
+    """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
     data = bytes(packed)
@@ -102,34 +100,31 @@ def unpack(packed: bytes | memoryview | None) -> Any:
 
 
 class Cut(str):
-    """The text at which a payload was cut; `size` is the size of the whole payload in bytes."""
+    """The text at which a payload was cut; `size` is the whole payload's size in bytes."""
 
     size: int
 
     def __new__(cls, text: str, size: int) -> Cut:
-        """Return the text with the size of what it was cut from."""
         cut = super().__new__(cls, text)
         cut.size = size
         return cut
 
 
 def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
-    """Return the size of a packed payload's JSON in bytes. Its first 20 bytes and its `stored` size are enough."""
+    """Return the size in bytes of a packed payload's JSON, from its first 20 bytes and its `stored` size."""
     data = bytes(packed[:20])
     if data[:1] == ZSTD:
         try:
             if (size := zstandard.frame_content_size(data[1:])) >= 0:
                 return size
         except zstandard.ZstdError:
-            pass  # damaged: `unpack` says so
+            pass  # damaged: `unpack` raises
     return (len(packed) if stored is None else stored) - 1
 
 
 def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) -> Any:
-    """Return the payload, or the head of a large one, in which the last text is a `Cut`.
-
-    `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes. Raises ValueError as `unpack` does.
-    """
+    """Return the payload, or the head of a large one, in which the last text is a `Cut`. Raises ValueError as `unpack`.
+    `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
     body = bytes(packed[1 : MAX_STORED_HEAD + 1])
@@ -143,7 +138,7 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
 
 
 def _marked(value: Any, size: int) -> Any:
-    """Mark the end of a document that was cut: its last text is where the cut was, or comes after its last value."""
+    """Mark where a document was cut: in its last text, or after its last value."""
     if isinstance(value, str):
         return Cut(value, size)
     at: Any = value
@@ -162,14 +157,13 @@ def _marked(value: Any, size: int) -> Any:
 
 
 def read_json(stored: bytes | str) -> Any:
-    """What a stored text says. Raises ValueError for what is no JSON, and for numbers that aren't finite: Python reads
-    them, no payload of ours can hold them, and they could be sent to nobody."""
+    """Decode stored JSON. Raises ValueError for invalid JSON and for non-finite numbers, which Python would accept."""
     text = stored if isinstance(stored, str) else stored.decode(json.detect_encoding(stored), "surrogatepass")
     return _READ.decode(text)
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether following it by recursion could exhaust the stack. Level by level, so without recursion itself."""
+    """Return whether recursion over the value could exhaust the stack. Works level by level, without recursion."""
     level = [value]
     for _ in range(MOST_DEEP):
         level = [
@@ -191,7 +185,7 @@ KINDS: dict[str, type[Event]] = {}
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Base of all kinds. `slot` is the identity of a logical call, or None for what concerns the run as a whole."""
+    """Base of all kinds. `slot` identifies a logical call; None for events of the run as a whole."""
 
     KIND: ClassVar[str] = ""
     FACT: ClassVar[str | None] = None
@@ -202,7 +196,7 @@ class Event:
     payload: Any = None
 
     def __init_subclass__(cls, fact: str | None = None) -> None:
-        """Make a kind of the class, under its own name."""
+        """Register the class as a kind, under its own name."""
         dataclass(frozen=True, kw_only=True)(cls)
         cls.KIND, cls.FACT = cls.__name__, fact
         cls._CLEAR = tuple(f.name for f in fields(cls) if f.name not in ("slot", "attempt", "payload"))
@@ -210,7 +204,7 @@ class Event:
 
     @property
     def fact(self) -> str | None:
-        """What this event says about its slot; with the wait's kind and a number where a slot may have several."""
+        """Return the fact about the slot, with the wait's kind and a number where a slot may have several."""
         parts = (self.FACT, getattr(self, "wait", None), getattr(self, "n", None))
         return None if self.FACT is None else ".".join(str(p) for p in parts if p is not None)
 
@@ -219,13 +213,11 @@ class Event:
 
 
 def encode_clear(event: Event) -> bytes:
-    """The bytes that the chain covers. Kind, slot and attempt are inside, so the row's columns are derived from hashed
-    bytes and can be checked against them."""
+    """Return the bytes that the chain covers, with kind, slot and attempt, so that the row's columns can be checked."""
     return clear_bytes({"kind": event.KIND, "slot": event.slot, "attempt": event.attempt, **event.clear()})
 
 
 def decode(clear: bytes | memoryview, payload: Any = None) -> Event:
-    """An event from its stored parts. Raises KeyError for a kind that this version of the vocabulary lacks, ValueError
-    for no event."""
+    """Return an event from its stored parts. Raises KeyError for an unknown kind, ValueError for no event."""
     metadata = read_clear(clear)
     return KINDS[metadata.pop("kind")](payload=payload, **metadata)

@@ -1,16 +1,15 @@
-"""Keyed codes: who lacks the installation's key can't add to the record what the engine would believe. Pure: no Django,
-no I/O.
+"""Keyed codes: without the installation's key nobody can add an event that the engine believes. Pure: no Django, no
+I/O.
 
-    key    = hmac( master key, "ledger code v1" )
-    mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
-    code   = 1 ‖ place ‖ mac                                 41 bytes, stored beside the event
+  key    = hmac( master key, "ledger code v1" )
+  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
+  code   = 1 ‖ place ‖ mac                                 41 bytes, stored with the event
 
-`place` is where the writer, as far as it knew the journal, expected the event to stand. Others may have written in
-between, so it stands there or further on: never before. That, the run's id, and that no code is ever used twice, is
-what keeps a genuine event from being copied into another run, written once more, or moved up over one that was taken
-away.
+`place` is the seq that the writer expected for the event. Others may have written in between, so the event has that seq
+or a later one, never an earlier one. This, the run's id, and the uniqueness of codes keep an authentic event from being
+copied into another run, repeated, or moved up to replace a deleted one.
 
-The chain needs no key and says whether anything was changed since; the code needs the key and says who wrote.
+The chain needs no key and shows whether anything was changed; the code needs the key and shows who wrote it.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ from ledger.events import Event, WaitResolved
 
 _VERSION = b"\x01"
 LENGTH = 41
-# What functions in the database write, which has no key. Neither makes anybody send anything: a claim tells who drives,
-# and what a signal taken brings stands in the event of its coming, which has a code.
+# Written by database functions, which have no key. Neither causes a call: a claim names the driver, and a taken
+# signal's content is in its SignalReceived event, which has a code.
 SQL_MADE = frozenset({"RunClaimed", "SignalTaken"})
-# So does the end of a wait that its time has passed. Nothing more than what moving its deadline, which no code covers,
-# would bring about.
+# Timeouts of waits as well: forging one achieves no more than moving its deadline, which no code covers.
 _TIMED = frozenset(
     {
         ("timer", "fired"),
@@ -53,31 +51,30 @@ def derived(master: bytes) -> bytes:
 
 
 def event_code(key: bytes, run_id: UUID, place: int, body: bytes) -> bytes:
-    """The code of an event that its writer expects at `place` of a run's journal."""
+    """Return the code of an event that its writer expects at `place` of a run's journal."""
     at = place.to_bytes(8, "big")
     return _VERSION + at + hmac.digest(key, b"event" + run_id.bytes + at + body, "sha256")
 
 
 def is_genuine(key: bytes, run_id: UUID, seq: int, body: bytes, code: bytes) -> bool:
-    """Whether somebody with the key wrote this event for this run, and it doesn't stand before where it was written."""
+    """Return whether a key holder wrote this event for this run, and it isn't before the place it was written for."""
     place = place_of(code)
     return place is not None and place <= seq and hmac.compare_digest(event_code(key, run_id, place, body), code)
 
 
 def place_of(code: bytes) -> int | None:
-    """Where the writer expected the event; None for what is no code."""
+    """Return the place that the writer expected; None if this is no code."""
     return int.from_bytes(code[1:9], "big") if len(code) == LENGTH and code[:1] == _VERSION else None
 
 
 def row_code(key: bytes, table: str, values: Mapping[str, Any]) -> bytes:
-    """The code of a row that isn't an event: of all its values, under the table's name. Values are texts, numbers,
-    JSON."""
+    """Return the code of a row other than an event: of its values (texts, numbers, JSON) under the table's name."""
     text = json.dumps([table, dict(values)], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return _VERSION + hmac.digest(key, b"row" + text.encode(), "sha256")
 
 
 def number_text(value: Decimal | None) -> str | None:
-    """A number of six decimals as codes cover it: as the database gives it back, where no zero has a sign."""
+    """Return a number with six decimals as codes cover it: as the database returns it, without a negative zero."""
     text = None if value is None else f"{value:.6f}"
     return "0.000000" if text == "-0.000000" else text
 

@@ -1,8 +1,7 @@
 """Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in exactly one file.
 
-`manage.py migrate` calls `install` after the migrations. The table `ledger_definition` holds the digest of every
-installed definition, so only what changed is replaced, and a process can tell that its database has other definitions
-than its code. The table belongs to the owner; the runtime role may only read it (durableagents/grants.py).
+The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
+process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
 """
 
 from __future__ import annotations
@@ -27,13 +26,11 @@ _CHANGED = "a changed signature needs a new name for one release, so that old an
 
 
 class DefinitionRefused(Exception):
-    """A definition that can't replace the installed one. Nothing was changed."""
+    """A definition can't replace the installed one. Nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Definition:
-    """One statement of an SQL file."""
-
     kind: str
     name: str
     table: str
@@ -71,7 +68,7 @@ def parse(path: Path) -> Iterator[Definition]:
 
 @cache
 def definitions() -> dict[str, Definition]:
-    """Return the definitions of all installed apps by key. Raises ValueError for one that two files define."""
+    """Return the definitions of all installed apps by key. Raises ValueError if two files define one."""
     found: dict[str, Definition] = {}
     for app in apps.get_app_configs():
         for path in sorted(Path(app.path, "sql").glob("*.sql")):
@@ -83,7 +80,7 @@ def definitions() -> dict[str, Definition]:
 
 
 def differing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
-    """Return the keys of definitions that the database lacks, has in another version or has besides."""
+    """Return the keys of definitions that are missing, different or superfluous in the database."""
     wanted = {each.key: each.digest for each in definitions().values()}
     with connections[using].cursor() as cursor:
         installed = _installed(cursor)
@@ -91,14 +88,12 @@ def differing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
 
 
 def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
-    """Bring the database's definitions to those of the files, in one transaction, and return the keys that differed.
-
-    Raises DefinitionRefused, and changes nothing, for a changed type or signature.
-    """
+    """Install the files' definitions in one transaction and return the keys that differed. Raises DefinitionRefused,
+    and changes nothing, for a changed type or signature."""
     if not differing(using):
         return []
     with transaction.atomic(using), connections[using].cursor() as cursor:
-        # Two `migrate` at once: the second waits here and finds nothing left to do.
+        # Of two concurrent `migrate`, the second waits here and finds nothing left to do.
         cursor.execute("LOCK TABLE ledger_definition IN EXCLUSIVE MODE")
         # Functions may call each other in any order; tests/integration/architecture/test_sql.py checks their bodies.
         cursor.execute("SET LOCAL check_function_bodies = off")
@@ -139,7 +134,7 @@ def _create(cursor: CursorWrapper, each: Definition, is_new: bool) -> None:
 
 
 def _refuse_overloads(cursor: CursorWrapper, names: list[str]) -> None:
-    """A function with other arguments would be a second one, while the first goes on being called."""
+    """Refuse functions with new arguments: they would be overloads, and the old ones would still be called."""
     cursor.execute(
         "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = ANY (%s) "
         "GROUP BY proname HAVING count(*) > 1 ORDER BY proname",

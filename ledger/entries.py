@@ -1,4 +1,4 @@
-"""A row of the ledger of side effects, as whoever journals hands it in. Pure: no Django, no I/O."""
+"""A row of the ledger of side effects, as the journal's writers pass it. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One fact about one side effect, for the ledger."""
+    """One fact about one side effect."""
 
     slot: str
     attempt: int

@@ -1,6 +1,6 @@
-"""The one base class of every domain error, and the errors that any app may raise.
+"""The base class of every domain error, and the errors that any app may raise.
 
-An error owns its message; callers pass data. `status` is the HTTP status the faces answer with, `code` the stable
+An error owns its message; callers pass data. `status` is the HTTP status of the response, `code` the stable
 machine-readable name (the last part of the problem type URI).
 """
 
@@ -11,7 +11,7 @@ from uuid import UUID
 
 
 class DurableAgentsError(Exception):
-    """Base of all errors that a user of the system can cause or see. `extra` joins the problem document."""
+    """Base of all errors that a user can cause or see. `extra` is added to the problem document."""
 
     status = 500
     code = "error"
@@ -31,7 +31,7 @@ class NotFound(DurableAgentsError):
 
 
 class RecordDamaged(DurableAgentsError):
-    """Rows of a run's record are gone that an act would have to go by, or stand in its way and are none of ours."""
+    """Rows of a run's record that an act needs are missing, or foreign rows block it."""
 
     status, code, title = 409, "record-damaged", "Damaged record"
 
@@ -48,7 +48,7 @@ class Forbidden(DurableAgentsError):
     status, code, title = 403, "forbidden", "Not allowed"
 
 
-# What people know an act as, where its name on the record doesn't say it.
+# Names of acts for people, where the recorded name isn't clear.
 _IN_WORDS = {
     "absence": "Noting an absence",
     "absence_end": "Ending an absence",
@@ -114,7 +114,7 @@ class InvalidInput(DurableAgentsError):
 
 
 class TooLarge(DurableAgentsError):
-    """More was sent at once than is read."""
+    """The request is larger than the limit."""
 
     status, code, title = 413, "too-large", "Too large"
 
@@ -123,7 +123,7 @@ class TooLarge(DurableAgentsError):
 
 
 class Busy(DurableAgentsError):
-    """Nothing is broken: more is asked for at once than is taken. Nothing was done."""
+    """The server is at capacity. Nothing was done."""
 
     status, code, title = 503, "busy", "Busy"
 
@@ -132,12 +132,12 @@ class Busy(DurableAgentsError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, on one line; its class where it says nothing."""
+    """Return an error's message on one line, or its class if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class Proposed(Exception):
-    """No error: what was asked for waits for a second person (ledger/four_eyes). Every face says so in its own way."""
+    """Not an error: the change waits for a second person (ledger/four_eyes). Each interface reports it its own way."""
 
     def __init__(self, change: UUID) -> None:
         super().__init__(f"proposed as change {change}")
@@ -145,8 +145,7 @@ class Proposed(Exception):
 
 
 class Moved(DurableAgentsError):
-    """What is to be set anew was set by somebody else since it was read: their word would be lost without anybody
-    having seen it."""
+    """The value was set by somebody else since it was read; saving would overwrite their change unseen."""
 
     status, code, title = 409, "moved", "It was set anew meanwhile"
 

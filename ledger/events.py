@@ -4,9 +4,9 @@ Every event is frozen and past tense. Its fields are the *clear* metadata: small
 bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is stored apart as
 *packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
 
-`fact` names what a kind says about its slot. The database holds `(run, slot, attempt, fact)` unique, so a second
-intent, result or decision for one logical call can't be written at all. A kind that may repeat within a slot numbers
-its fact by `n`. A shipped shape never changes; a new shape is a new kind.
+`fact` names what a kind states about its slot. `(run, slot, attempt, fact)` is unique in the database, so a logical
+call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact by `n`. A
+shipped shape never changes; a new shape is a new kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ledger.codec import encode_clear as encode_clear
 from ledger.codec import unpack
 from ledger.kinds import *  # noqa: F403 - each room of kinds is part of the one vocabulary
 
-unseal = unpack  # by this name a shipped migration (runs 0013) imports it
+unseal = unpack  # a shipped migration (runs 0013) imports it by this name
 
 # --- the run as a whole -----------------------------------------------------------------------------------------------
 
@@ -42,14 +42,14 @@ class RunClaimed(Event):
 
 
 class VisitEntered(Event):
-    """The run came to a node: the consistent cut at which a checkpoint is enough to go on."""
+    """The run entered a node: the consistent cut from which a checkpoint can continue."""
 
     node: str
     visit: int
 
 
 class RunParked(Event):
-    """Every branch waits; the worker let go. `waits` are the slots waited for."""
+    """Every branch waits; the worker released the run. `waits` are the slots waited for."""
 
     state: str
     waits: list[str]
@@ -68,26 +68,26 @@ class PauseRequested(Event):
 
 
 class RunPaused(Event):
-    """The run stands still until it is resumed."""
+    """The run is paused until it is resumed."""
 
     by: str
 
 
 class RunResumed(Event):
-    """A person let a paused run go on. Payload: the justification."""
+    """A person resumed a paused run. Payload: the justification."""
 
     by: str
     state: str
 
 
 class CancelRequested(Event):
-    """A person asked to end the run; nothing more is dispatched from here on. Payload: the justification."""
+    """A person asked to cancel the run; nothing more is dispatched from here on. Payload: the justification."""
 
     by: str
 
 
 class RunCancelled(Event):
-    """The run ended by a person's act. `in_flight` discloses calls whose answer was still outstanding."""
+    """The run was cancelled by a person. `in_flight` lists calls whose answer was still outstanding."""
 
     by: str
     in_flight: list[str]
@@ -100,19 +100,19 @@ class RunFailed(Event):
 
 
 class RunCompleted(Event):
-    """The run ended well. Payload: the output."""
+    """The run completed. Payload: the output."""
 
 
 class RunRetried(Event):
-    """A person let a failed run re-enter its visit; slots in `reopened` are tried anew. Payload: the justification, and
-    from when to when the run had ended (`over`)."""
+    """A person let a failed run re-enter its visit; slots in `reopened` are tried again. Payload: the justification,
+    and the time span for which the run had ended (`over`)."""
 
     by: str
     reopened: list[str]
 
 
 class OperatorNeeded(Event):
-    """The engine stopped rather than guess. Payload: what was found, with both sides where two disagree."""
+    """The engine stopped instead of guessing. Payload: what was found, with both sides where two disagree."""
 
     reason: str
 
@@ -130,7 +130,7 @@ class ModelRequested(Event, fact="intent"):
 
 
 class ModelResponded(Event, fact="result"):
-    """The model's turn, never asked again. Payload: the response message."""
+    """The model's response, never requested again. Payload: the response message."""
 
     conversation: str
     turn: int
@@ -139,8 +139,8 @@ class ModelResponded(Event, fact="result"):
 
 
 class ModelFailed(Event, fact="result"):
-    """The provider refused the request for good, or no request was made: content was withheld, or the loop gave up.
-    Payload: message and traceback."""
+    """The provider refused the request for good, or none was made: content was withheld, or the loop gave up. Payload:
+    message and traceback."""
 
     conversation: str
     turn: int
@@ -151,8 +151,8 @@ class ModelFailed(Event, fact="result"):
 
 
 class ChildStarted(Event, fact="child"):
-    """A run of another agent was started as a step of this one, in the same commit. `caps` is what it may use, which is
-    set aside here. Payload: its input."""
+    """A run of another agent was started as a step of this one, in the same commit. `caps` is the budget set aside for
+    it. Payload: its input."""
 
     child: str
     agent: str
@@ -161,7 +161,7 @@ class ChildStarted(Event, fact="child"):
 
 
 class ChildOf(Event):
-    """The run was started by a step of another one, `depth` runs below one that wasn't."""
+    """The run was started by a step of another one, `depth` levels below the root run."""
 
     parent: str
     parent_slot: str
@@ -170,8 +170,8 @@ class ChildOf(Event):
 
 
 class ChildEnded(Event, fact="result"):
-    """A child came to its end, and what it and its own children used is debited here. `state`: completed, failed,
-    cancelled. Payload: its output, or its error."""
+    """A child run ended; its usage and its own children's is debited here. `state`: completed, failed, cancelled.
+    Payload: its output, or its error."""
 
     child: str
     agent: str
@@ -190,9 +190,9 @@ class ChildEnded(Event, fact="result"):
 
 
 class ToolInvoked(Event, fact="intent"):
-    """The durable intent of a call that has effects: committed before the first byte leaves. Payload: arguments, key,
-    and the callback token of a tool that answers later: all that a repeat needs to send the same bytes. `grant` is the
-    slot of the approval that this intent consumed."""
+    """The durable intent of a call that has effects, committed before the first byte leaves. `grant` is the slot of the
+    approval that this intent consumed. Payload: arguments, key, and the callback token of a tool that answers later:
+    all that a repeat needs to send the same bytes."""
 
     tool: str
     replay_class: str
@@ -202,14 +202,14 @@ class ToolInvoked(Event, fact="intent"):
 
 
 class ToolRead(Event, fact="result"):
-    """A pure call with its answer: no intent was needed. Payload: arguments and result."""
+    """A pure call with its answer; it needed no intent. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
 
 
 class ToolAccepted(Event, fact="accepted"):
-    """Upstream took the call and will answer by callback. Payload: what it said."""
+    """Upstream accepted the call and will answer by callback. Payload: its response."""
 
     tool: str
 
@@ -236,19 +236,17 @@ class CallbackReceived(Event, fact="result"):
 
 
 class CallbackArrivedLate(Event, fact="late"):
-    """An answer came when its call was over: its deadline had been acted on, or somebody had said what became of it. It
-    is no result any more; where it belies what is on record, a further attempt waits for a person. Payload: the
-    body."""
+    """A callback came after its call was over: its deadline had passed, or a person had settled it. It is not a result;
+    if it contradicts the record, a further attempt waits for a person. Payload: the body."""
 
     tool: str
 
 
 class ToolAnsweredLate(Event, fact="answered_late"):
-    """A worker that has lost the run, or whose answer another one overtook, tells how its call came out, when that was
-    settled already, or somebody else is getting it. It is no result; where it belies what is on record, a further
-    attempt waits for a person. `outcome`: happened, refused, accepted.
-    `contradicts` is what of the record it belies: a verdict (happened, did_not, fail), refused, or nothing. Payload:
-    the answer."""
+    """A worker that lost the run, or was overtaken, reports a call's outcome after it was settled or taken over. It is
+    not a result; if it contradicts the record, a further attempt waits for a person. `outcome`: happened, refused,
+    accepted. `contradicts` is the contradicted part of the record: a verdict (happened, did_not, fail), refused, or
+    nothing. Payload: the answer."""
 
     tool: str
     by: str
@@ -265,7 +263,7 @@ class ToolNotDispatched(Event, fact="not_sent"):
 
 
 class ToolRedispatched(Event, fact="resent"):
-    """A call may go out again, at most `tries` times under this claim: from here on its outcome is in doubt again."""
+    """A call may be sent again, at most `tries` times under this claim: from here on its outcome is unknown again."""
 
     tool: str
     n: int
@@ -273,8 +271,8 @@ class ToolRedispatched(Event, fact="resent"):
 
 
 class ToolOutcomeUnknown(Event, fact="unknown"):
-    """The call may or may not have happened and must not be repeated unasked. Payload: why it is unknown.
-    `is_sender_done`: the sender itself reported this, so no byte of the old attempt can still leave."""
+    """The call may or may not have happened and must not be repeated unasked. `is_sender_done`: the sender itself
+    reported this, so no byte of the old attempt can still leave. Payload: why it is unknown."""
 
     tool: str
     is_sender_done: bool
@@ -299,13 +297,13 @@ class ValueRead(Event, fact="result"):
 
 
 class BranchesOpened(Event, fact="branches"):
-    """The node went on in so many branches at once; their calls are numbered below this slot."""
+    """The node opened this many concurrent branches; their calls are numbered below this slot."""
 
     branches: int
 
 
 class WaitOpened(Event, fact="wait_opened"):
-    """The run asked for something and can't go on without it. Payload: details for people, if any."""
+    """The run waits for something. Payload: details for people, if any."""
 
     wait: str
     deadline: str
@@ -313,7 +311,7 @@ class WaitOpened(Event, fact="wait_opened"):
 
 
 class SignalReceived(Event):
-    """Somebody sent the run its `n`-th signal of a name; it is kept until the node takes it. Payload: what was sent."""
+    """The run received its `n`-th signal of a name, kept until the node takes it. Payload: the signal's content."""
 
     name: str
     n: int
@@ -321,19 +319,19 @@ class SignalReceived(Event):
 
 
 class SignalTaken(Event, fact="result"):
-    """A call of the node got the `n`-th signal of a name. What was sent is in the event that tells of its coming."""
+    """A call of the node took the `n`-th signal of a name. The content is in its SignalReceived event."""
 
     name: str
     n: int
 
     @property
     def fact(self) -> str | None:
-        """One result for one call, whichever signal it is."""
+        """Return one result fact per call, whichever signal it took."""
         return self.FACT
 
 
 class InputAnswered(Event, fact="answer"):
-    """A person answered what the node asked. Payload: the answer and the justification, if there is one."""
+    """A person answered the node's question. Payload: the answer and the justification, if any."""
 
     by: str
     role: str
@@ -341,7 +339,7 @@ class InputAnswered(Event, fact="answer"):
 
 
 class WaitResolved(Event, fact="wait_resolved"):
-    """What was waited for came, or its time ran out. First one wins, for ever."""
+    """A wait was satisfied or timed out. The first resolution is final."""
 
     wait: str
     resolution: str
@@ -363,7 +361,7 @@ class ApprovalRequested(Event, fact="gate"):
 
 
 class ApprovalDecided(Event, fact="decision"):
-    """A person decided, or the deadline did (which denies). Payload: the justification."""
+    """A person decided, or the deadline passed (which denies). Payload: the justification."""
 
     approval_id: str
     verdict: str

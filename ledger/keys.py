@@ -1,4 +1,4 @@
-"""The key of the codes, from the installation's master key: the same in every process, and nowhere in the database."""
+"""The key of the codes, derived from the installation's master key; it is not in the database."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from ledger.codes import derived
 
 
 def code_key() -> bytes:
-    """The key under which this installation writes and checks codes. Raises OSError where the master key can't be
-    read."""
+    """Return the key for writing and checking codes. Raises OSError if the master key can't be read."""
     return _read(settings.DURABLEAGENTS_MASTER_KEY_FILE)
 
 

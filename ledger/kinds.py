@@ -1,4 +1,4 @@
-"""Kinds of event that are not in `ledger/events.py`, by topic. They are one vocabulary."""
+"""Event kinds that are not in `ledger/events.py`, by topic. Both are one vocabulary."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from ledger.codec import Event
 
 
 class AttributesSet(Event, fact="result"):
-    """What the run is found by from here on: those in `named` are as this event says, others stay as they are. `names`,
-    `kinds` and `values` belong together by their place; what is named and has no value is unset. At the start it has no
-    slot; `by` is whoever set them. Payload of a step: its arguments."""
+    """Search attributes were set: those in `named` change, others stay. `names`, `kinds` and `values` belong together
+    by index; a named one without a value is unset. No slot at the start; `by` is who set them. Payload of a step: its
+    arguments."""
 
     by: str
     named: list[str]
@@ -19,8 +19,8 @@ class AttributesSet(Event, fact="result"):
 
 
 class ModelRouted(Event, fact="routed"):
-    """The `n`-th time that a request goes out: which model is asked, and what is set aside for the answer. `price` is
-    the row of the price table that counts; without one `usd_micro` is None: nobody knows what it costs."""
+    """A request goes out for the `n`-th time: its model and its reservation. `price` is the row of the price table;
+    without one `usd_micro` is None, since the cost is unknown."""
 
     n: int
     model: str
@@ -31,8 +31,8 @@ class ModelRouted(Event, fact="routed"):
 
 
 class BudgetSet(Event):
-    """What the run may use from here on, all of it: `caps` by resource (money in millionths of a dollar); what isn't
-    named has no cap. `until` is when its time is up. Payload: the justification, where a person changed it."""
+    """The run's budget from here on: `caps` by resource (money in millionths of a dollar), unnamed ones are uncapped.
+    `until` is its time limit. Payload: the justification, if a person changed it."""
 
     by: str
     caps: dict[str, int]
@@ -40,8 +40,7 @@ class BudgetSet(Event):
 
 
 class BudgetDebited(Event, fact="debit"):
-    """What the `n`-th request of a slot used. `is_estimate`: its answer was lost, and this is what had been set
-    aside."""
+    """The usage of a slot's `n`-th request. `is_estimate`: the answer was lost, and this is the reservation."""
 
     n: int
     model: str
@@ -54,8 +53,8 @@ class BudgetDebited(Event, fact="debit"):
 
 
 class BudgetExceeded(Event):
-    """Something that was to be begun would have broken a cap, so it wasn't; the run stands still until somebody raises
-    it. `resource` is the cap's, or `time`; `call` is the slot that wanted it."""
+    """A step would have broken a cap, so it wasn't begun; the run waits until somebody raises the cap. `resource` is
+    the cap's, or `time`; `call` is the slot that wanted it."""
 
     resource: str
     most: int
@@ -66,9 +65,8 @@ class BudgetExceeded(Event):
 
 
 class ApprovalTimed(Event, fact="timed"):
-    """Until when a question waits was settled in other words than a plain deadline, in the commit that put it: by a
-    calendar (name and version; empty: around the clock), or with something else than a no when time runs out. Payload:
-    the terms."""
+    """A request's deadline differs from the plain default, in the commit that opened it: by a calendar (name and
+    version; empty: around the clock), or with a timeout action other than denial. Payload: the terms."""
 
     approval_id: str
     on_timeout: str
@@ -78,8 +76,8 @@ class ApprovalTimed(Event, fact="timed"):
 
 
 class ApprovalReminded(Event, fact="reminded"):
-    """People were reminded of a question, for the `n`-th time at its slot. `cause`: before (its deadline comes near),
-    no_deadline (it waits until somebody answers; `deadline` is when they are reminded next)."""
+    """People were reminded of a request, for the `n`-th time at its slot. `cause`: before (its deadline comes near),
+    no_deadline (it waits without limit; `deadline` is the next reminder)."""
 
     approval_id: str
     cause: str
@@ -88,9 +86,8 @@ class ApprovalReminded(Event, fact="reminded"):
 
 
 class ApprovalEscalated(Event, fact="escalated"):
-    """Nobody answered in time, so a question was put to a further queue besides, whose role may decide it until
-    `deadline`; whoever was asked before still may. The `n`-th time at its slot. `cause`: timeout, away (everybody who
-    decides there is away). Payload: when they are reminded."""
+    """A request was escalated to a further queue, whose role may decide it until `deadline`; earlier deciders still
+    may. The `n`-th time at its slot. `cause`: timeout, away (every decider is away). Payload: the reminder times."""
 
     approval_id: str
     to: str
@@ -100,12 +97,11 @@ class ApprovalEscalated(Event, fact="escalated"):
 
 
 class RunForked(Event):
-    """The run begins as a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
-    `at_seq`; or, with visit 0, from its input. `how`: fork, what_if, start_again. Of the origin's effects after that
-    point `effects` are listed; with `fences_all` nobody can say that these are all of them, so each call with an effect
-    is asked about. Payload: `state`, and the fingerprint of the `code` that it fits, unless the event is older;
-    `effects`; of a what-if the `records` and `answers` that its calls are answered
-    from; the justification."""
+    """The run is a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
+    `at_seq`; or, with visit 0, from its input. `how`: fork, what_if, start_again. `effects` counts the origin's effects
+    after that point; with `fences_all` the list may be incomplete, so each call with an effect is asked about. Payload:
+    `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; of a what-if the
+    `records` and `answers` that its calls are answered from; the justification."""
 
     origin: str
     how: str
@@ -118,7 +114,7 @@ class RunForked(Event):
 
 
 class ForkMade(Event):
-    """Somebody made `fork` of this run: at its `visit`, 0 from its input. Payload: the justification."""
+    """A person made `fork` of this run: at its `visit`, or with 0 from its input. Payload: the justification."""
 
     fork: str
     how: str
@@ -127,10 +123,10 @@ class ForkMade(Event):
 
 
 class AnswerTakenOver(Event, fact="result"):
-    """Nothing was sent: the call of this slot was given what is on record at `of_slot` and `of_attempt` of `of_run`.
-    `how`: consent (a person said so at this call), audit (a person said so before the run began), what_if (of a run
-    that sends nothing), given (of such a one, what the person gave it). `code`: the refusal that is on record. Payload:
-    the result, or the message of the refusal."""
+    """Nothing was sent: the slot's call got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
+    consent (a person agreed at this call), audit (a person agreed before the run began), what_if (of a run that sends
+    nothing), given (what the person gave such a run). `code`: the recorded refusal. Payload: the result, or the
+    refusal's message."""
 
     tool: str
     requested_hash: str
@@ -144,8 +140,8 @@ class AnswerTakenOver(Event, fact="result"):
 
 
 class MessageReceived(Event):
-    """Somebody sent the run its `n`-th message, a request of a name; it is handled when the run comes to where it may
-    be, after those before it. Payload: the request, as it was checked."""
+    """The run received its `n`-th message, a request of a name; it is handled in order, once the run reaches a point
+    where it may be. Payload: the request, as it was checked."""
 
     name: str
     n: int
@@ -153,10 +149,10 @@ class MessageReceived(Event):
 
 
 class MessageHandled(Event):
-    """What became of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and
-    number), while the node waited at its `place`-th call, or, where that is 0, when the node was done; there a replay
-    takes over what it changed. `calls` are the slots of calls that waited for it. Payload: the answer and the state's
-    fields that were changed, with the `number` of that state where it isn't 1; or code and message."""
+    """The outcome of the `n`-th message: answered, refused or failed. It was handled in `visit` (generation and
+    number), while the node waited at its `place`-th call, or with 0 when the node was done; there a replay takes over
+    its changes. `calls` are the slots of calls that waited for it. Payload: the answer and the changed state fields,
+    with the `number` of that state if it isn't 1; or code and message."""
 
     name: str
     n: int
@@ -167,12 +163,12 @@ class MessageHandled(Event):
 
 
 class ContextInjected(Event):
-    """An operator handed this to the run, and let it go on: fields of its state, or a message for the models that its
-    node asks. It stood in `visit` (generation and number). The node takes over what was changed when the `place`-th
-    call of its own line has ended; 0: before the next node is entered; -1: as it was entered, for it had made no call.
-    The run was looked at with `seen` as its last event, whose hash is `head`. Payload: the justification; `change`,
-    the fields with their new values, each whole, and `gone`, those that are no more, with the `number` of that state
-    where it isn't 1; `before`, what of these fields there was; `message`, the text for the models."""
+    """An operator changed the run's state or added a message for the models of its node, and let it continue. It was in
+    `visit` (generation and number). The change applies when the `place`-th call of the node's own branch has ended; 0:
+    before the next node is entered; -1: on entry, since it had made no call. The operator saw the run with `seen` as
+    its last event, whose hash is `head`. Payload: the justification; `change`, the fields with their whole new values,
+    and `gone`, the removed ones, with the `number` of that state if it isn't 1; `before`, their old values; `message`,
+    the text for the models."""
 
     by: str
     role: str
@@ -183,12 +179,12 @@ class ContextInjected(Event):
 
 
 class RunMigrated(Event):
-    """From here on the run, which was one of `of`, is one of `to` (name@version); `generation` counts how often it was
-    moved. `how`: replayed (the visit under way goes on in the middle, as the node `node`), reentered (what it had done
-    is left behind, and `node` is entered from its top), unbegun (it had entered none). It stood in the `visit`-th
-    visit, whose calls have `slots` as their generation. `fingerprint` is of the code that it was tried with. Payload:
-    the justification, the `state` that it goes on with, the mapping of `nodes`, the function that made the state, and
-    what was answered from the record and what is made anew."""
+    """The run moved from version `of` to `to` (name@version); `generation` counts its moves. `how`: replayed (the
+    current visit continues in the middle, as the node `node`), reentered (the visit is dropped, and `node` is entered
+    from its top), unbegun (it had entered none). It was in the `visit`-th visit, whose calls have `slots` as their
+    generation. `fingerprint` is of the code it was tried with. Payload: the justification, the `state` it continues
+    with, the mapping of `nodes`, the function that made the state, and which calls are answered from the record or
+    repeated."""
 
     of: str
     to: str
@@ -201,13 +197,13 @@ class RunMigrated(Event):
     by: str
 
 
-CONTENT_REFUSED = "content_refused"  # the code of a call, or of a model request, that was not let through
+CONTENT_REFUSED = "content_refused"  # the code of a call or model request that was not let through
 
 
 class ContentScreened(Event, fact="screened"):
-    """Hooks looked at what was about to reach a model, a tool or the node, for the `n`-th time at its slot. `hooks` are
-    those that were asked, as name@version; `pieces` how many there were, of which so many were `refused` or `replaced`.
-    What isn't named in a ContentWithheld passed. Payload: what stands for a piece from here on, by its place."""
+    """Hooks screened content for a model, a tool or the node, for the `n`-th time at its slot. `hooks` are those asked,
+    as name@version; of `pieces` so many were `refused` or `replaced`. Pieces without a ContentWithheld passed. Payload:
+    the replacements, by place."""
 
     n: int
     to: str
@@ -218,9 +214,8 @@ class ContentScreened(Event, fact="screened"):
 
 
 class ContentWithheld(Event, fact="withheld"):
-    """A hook kept a piece back: it is `refused`, or `replaced` by something else. The content is told by its size in
-    characters and a keyed digest only. `n` numbers them at their slot, `place` says which piece, `source` where it came
-    from."""
+    """A hook withheld a piece: it is `refused`, or `replaced`. The content is recorded only by its size in characters
+    and a keyed digest. `n` numbers them at their slot, `place` names the piece, `source` its origin."""
 
     n: int
     place: str
@@ -238,15 +233,15 @@ class ContentWithheld(Event, fact="withheld"):
 CHOICE = "models"
 BY_SETTING = "system:settings"
 NO_VALID_ANSWER, TOO_MANY_TURNS = "no_valid_answer", "too_many_turns"
-# The codes of a ModelFailed that stands in the place of a request: none went out.
+# Codes of a ModelFailed that was written instead of a request: none went out.
 NEVER_SENT = frozenset({CONTENT_REFUSED, NO_VALID_ANSWER, TOO_MANY_TURNS})
-COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages its answer is to stand for
+COMPACTS = "compacts"  # in the payload of a ModelRequested: how many messages its answer replaces
 
 
 class ModelsChosen(Event, fact="models"):
-    """From here on the requests of `assistant` (empty: of every one) go to the first of `models` that serves; the slot
-    is always `models`, and `n` counts. By `system:settings` where it is what the installation said when the run first
-    asked. Payload: the justification, where a person moved it."""
+    """From here on the requests of `assistant` (empty: all) go to the first of `models` that serves; the slot is always
+    `models`, and `n` counts. `by` is `system:settings` for the installation's choice when the run first asked. Payload:
+    the justification, if a person changed it."""
 
     n: int
     assistant: str
@@ -255,9 +250,8 @@ class ModelsChosen(Event, fact="models"):
 
 
 class TranscriptCompacted(Event, fact="compacted"):
-    """The answer of this slot stands for the `messages` oldest of its conversation, the prompt not among them, from
-    here on. Tokens are estimates, of the whole conversation. Payload: `of`, a digest of each message that was made
-    short."""
+    """From here on the slot's answer replaces the `messages` oldest of its conversation, not counting the prompt.
+    Tokens are estimates of the whole conversation. Payload: `of`, a digest of each compacted message."""
 
     conversation: str
     model: str
@@ -267,9 +261,9 @@ class TranscriptCompacted(Event, fact="compacted"):
 
 
 class PolicyApplied(Event, fact="policy"):
-    """What the policies in force at `revision` said of the call, for the `n`-th time: `effect` allow, require or deny,
-    by the strictest that matched, `policy` and its `version` (empty: none did). Written with what came of it: the
-    intent, the answer of a read, the question to a queue, the refusal. `queues` are those whose yes was demanded."""
+    """What the policies of `revision` decided for the call, for the `n`-th time: `effect` allow, require or deny, by
+    the strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer
+    of a read, the request to a queue, the refusal. `queues` are those that must approve."""
 
     tool: str
     effect: str
@@ -281,8 +275,7 @@ class PolicyApplied(Event, fact="policy"):
 
 
 class CachedReadTaken(Event, fact="result"):
-    """A pure call was answered by what another call had read at `read_at`: the one of `slot_read` in `run_read`.
-    Payload: arguments and result."""
+    """A pure call was answered by what `slot_read` of `run_read` read at `read_at`. Payload: arguments and result."""
 
     tool: str
     requested_hash: str
@@ -292,9 +285,9 @@ class CachedReadTaken(Event, fact="result"):
 
 
 class ToolReadAnew(Event, fact="read_anew"):
-    """A pure call was made for the `n`-th time more, since what was on record of it had become too old and nothing
-    had been made of it yet. Its outcome stands from here on: `code` is that of a definite failure, empty where there is
-    an answer. Payload: arguments and result, or message and details."""
+    """A pure call was repeated for the `n`-th time, since its recorded result was stale and not yet used. Its outcome
+    counts from here on: `code` is a definite failure's, empty for an answer. Payload: arguments and result, or message
+    and details."""
 
     n: int
     tool: str
@@ -303,11 +296,10 @@ class ToolReadAnew(Event, fact="read_anew"):
 
 
 class WorkerLost(Event):
-    """The run was taken from the worker that drove it. `is_counted`: proven dead, in a step with nothing written since
-    its claim. `cause`: proof, suspicion, host_gone, operator,
-    requeued; `proof` says it in words. `reached`: claimed,
-    intent_durable, result_durable, visit_entered, wait_opened; `call` is the slot of a call in doubt. `silent_ms`: from
-    the worker's last sign of life to this event."""
+    """The run was taken from its worker. `is_counted`: proven dead, in a step with nothing written since its claim.
+    `cause`: proof, suspicion, host_gone, operator, requeued; `proof` describes it. `reached`: claimed, intent_durable,
+    result_durable, visit_entered, wait_opened; `call` is the slot of a call with unknown outcome. `silent_ms`: from the
+    worker's last heartbeat to this event."""
 
     worker: str
     epoch: int
@@ -323,8 +315,8 @@ class WorkerLost(Event):
 
 
 class RunRequeued(Event):
-    """An operator gave the run back to the pool: where a `worker` (its incarnation) had it, the next event says that it
-    lost it; empty: nobody had, and it is to be taken now. Payload: the justification."""
+    """An operator returned the run to the pool. If a `worker` (its incarnation) had it, a WorkerLost follows; empty:
+    nobody had it, and it is ready now. Payload: the justification."""
 
     by: str
     role: str
@@ -332,9 +324,9 @@ class RunRequeued(Event):
 
 
 class OutcomeProposed(Event, fact="proposed"):
-    """Somebody said what became of a call, where two people settle that: it counts once a second one says the same.
-    `verdict`: happened, did_not. `says` is the digest of that and of the receipt, `person` the account, `question` the
-    number of the wait that it answers. Payload: receipt and justification. The `n`-th about the attempt."""
+    """A person proposed a call's outcome, where two people settle that: it counts once a second one agrees. `verdict`:
+    happened, did_not. `says` is the digest of verdict and receipt, `person` the account, `question` the number of the
+    wait. Payload: receipt and justification. The `n`-th about the attempt."""
 
     tool: str
     verdict: str
@@ -347,7 +339,7 @@ class OutcomeProposed(Event, fact="proposed"):
 
 
 class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
-    """Whoever said it takes it back. `n` is the proposal's. Payload: the justification."""
+    """The author withdrew a proposed outcome. `n` is the proposal's. Payload: the justification."""
 
     by: str
     role: str
@@ -355,8 +347,8 @@ class OutcomeWithdrawn(Event, fact="proposal_withdrawn"):
 
 
 class UpstreamAsked(Event, fact="upstream_asked"):
-    """A person wants the other side asked once more what became of the call, by its tool's hook; its worker does that.
-    Payload: the justification. The `n`-th about the attempt."""
+    """A person wants the tool's hook to ask upstream again for the call's outcome; the worker does it. Payload: the
+    justification. The `n`-th about the attempt."""
 
     by: str
     role: str
@@ -364,19 +356,19 @@ class UpstreamAsked(Event, fact="upstream_asked"):
 
 
 class UpstreamTold(Event, fact="upstream_told"):
-    """What the other side said: `happened`, `did_not`, or `nothing` where it gave no answer that can be used. It
-    settles nothing: whoever asked reads it. Payload of what happened: the result. `n` is that of the asking."""
+    """Upstream's answer: `happened`, `did_not`, or `nothing` if unusable. It settles nothing: it is for the person who
+    asked. Payload of `happened`: the result. `n` is that of the UpstreamAsked."""
 
     answer: str
     n: int = 0
 
 
 class VersionAssigned(Event):
-    """A start by the agent's name came while a `ramp` was on, between two versions. `is_new`: it was given the newer
-    side's. `why`: share, tag, halted (the ramp stood), unserved (no living worker had the newer one), unknown (whoever
-    took the start had not). Of a share: `place`, where the start's key stands among 10,000, and how many of these
-    (`share`) went over; `key` says which kind of key that was: business_key, idempotency_key, schedule, run. Of a tag:
-    which."""
+    """A start by the agent's name was assigned a version during a `ramp`. `is_new`: the newer one. `why`: share, tag,
+    halted (the ramp was halted), unserved (no living worker had the newer version), unknown (the process that accepted
+    the start did not know it). Of a share: `place`, the position of the start's key among 10,000, and how many of these
+    (`share`) get the newer one; `key` is its kind: business_key, idempotency_key, schedule, run. `tag` is the deciding
+    tag."""
 
     ramp: int
     from_version: str
@@ -390,9 +382,9 @@ class VersionAssigned(Event):
 
 
 class StartPlanned(Event):
-    """With what the run was accepted besides its input: the key of the caller's business and the rule for the case that
-    a run of that key lives, from when it may begin and by when it must have (ISO 8601; empty: not said), the run of its
-    key that it came after (None: none lived), and the schedule that it is of, with the time that was planned."""
+    """The run's start options besides its input: the business key and the rule for a live run with the same key, the
+    earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind (None: none lived),
+    and its schedule with the planned time."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -404,31 +396,30 @@ class StartPlanned(Event):
 
 
 class RunAdmitted(Event):
-    """Its turn has come: no run of its key that came before it is left. `after` is the one that ended last; None: it
-    is not known."""
+    """No earlier run of the key is left, so this one may start. `after` is the one that ended last; None: unknown."""
 
     by: str
     after: str | None
 
 
 class RunRenewed(Event):
-    """The run goes on as `successor`, of the same version, with an empty journal: its end follows."""
+    """The run continues as `successor`, of the same version, with an empty journal; its end follows."""
 
     successor: str
 
 
 class RunHandedOff(Event):
-    """The run goes on as `successor`, of another `agent` (name@version): its end follows."""
+    """The run continues as `successor`, of another `agent` (name@version); its end follows."""
 
     successor: str
     agent: str
 
 
 class RunCarriedOn(Event):
-    """The run goes on where `origin` ended; `how`: renewal, handoff. `first` is the run that all began with, `turn` how
-    many runs have gone before this one, and `handoffs` how many of them handed off. `business_key` is what it keeps of
-    its origin's. A renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code` that made
-    it, unless the event is older; `transcript` of a handoff, if one was given."""
+    """The run continues `origin`; `how`: renewal, handoff. `first` is the first run of the chain, `turn` the number of
+    runs before this one, and `handoffs` how many of them handed off. `business_key` is what it keeps of its origin's. A
+    renewal begins at `node`. Payload: `state` of a renewal, and the fingerprint of the `code` that made it (absent in
+    older events); `transcript` of a handoff, if given."""
 
     origin: str
     first: str
@@ -440,8 +431,8 @@ class RunCarriedOn(Event):
 
 
 class SignalCarried(Event):
-    """A signal that no call of the origin took: there it was the `of_n`-th of its name, here it is the `n`-th. `by` is
-    whoever sent it. Payload: what was sent."""
+    """A signal that no call of the origin took: there the `of_n`-th of its name, here the `n`-th. `by` is its sender.
+    Payload: the signal's content."""
 
     name: str
     n: int
@@ -450,25 +441,23 @@ class SignalCarried(Event):
 
 
 class UndoRegistered(Event, fact="undo"):
-    """If the call of this slot has its effect, it can be undone: written with its intent. `undo` is the name by which
-    the agent knows how, `tool` what is called then."""
+    """The effect of the slot's call, if it happens, can be undone; written with its intent. `undo` is the agent's name
+    for it, `tool` the tool it calls."""
 
     undo: str
     tool: str
 
 
 class UndoAsked(Event):
-    """The run is to end for this `code`, and its effects are to be undone first. Payload: the error that it ends
-    with."""
+    """The run is to end with this `code`, and its effects are to be undone first. Payload: the error."""
 
     by: str
     code: str
 
 
 class UndoBegun(Event):
-    """From here on the run undoes its effects, and then ends as it would have ended: failed with `code`, or cancelled.
-    Nobody's wish to cancel and no cap stands in the way. Payload: what it ends with, and each effect, the last first,
-    with what undoes it or why it stays."""
+    """The run undoes its effects and then ends: failed with `code`, or cancelled. Neither cancel requests nor caps stop
+    it. Payload: its end, and each effect, last first, with what undoes it or why it stays."""
 
     reason: str
     code: str
@@ -476,8 +465,7 @@ class UndoBegun(Event):
 
 
 class EffectUndone(Event, fact="undone"):
-    """The call of this slot undid the effect of `of_slot` and `of_attempt`; `of_run` is empty where that was this run's
-    own."""
+    """The slot's call undid the effect of `of_slot` and `of_attempt`; `of_run` is empty for the run's own."""
 
     of_run: str
     of_slot: str
@@ -487,7 +475,7 @@ class EffectUndone(Event, fact="undone"):
 
 
 class EffectLeft(Event, fact="left"):
-    """A person let the effect of `of_slot` and `of_attempt` stand, asked at this slot. Payload: what was wrong with
+    """A person left the effect of `of_slot` and `of_attempt` in place, asked at this slot. Payload: the problem with
     undoing it, and the justification."""
 
     of_run: str
@@ -498,9 +486,9 @@ class EffectLeft(Event, fact="left"):
 
 
 class ApprovalVoted(Event, fact="vote"):
-    """One person said yes or no to a question, or that they stay out of it (`approve`, `reject`, `fail`, `abstain`).
-    Where it was the last word that was needed, `ApprovalDecided` follows. `person` is the account, `principal` that of
-    whom they stand in for. Payload: the justification, and under what standing."""
+    """A person voted on a request (`approve`, `reject`, `fail`, `abstain`). If it was the last vote needed,
+    ApprovalDecided follows. `person` is the account, `principal` that of the person they deputize for. Payload: the
+    justification, and their capacity."""
 
     approval_id: str
     verdict: str
@@ -513,20 +501,19 @@ class ApprovalVoted(Event, fact="vote"):
 
     @property
     def fact(self) -> str:
-        """One person has one vote on one question, whatever they do: the journal takes no second one."""
+        """Return one fact per person and request: the journal accepts no second vote."""
         return f"vote.{self.n}.{self.person}"
 
     @property
     def people(self) -> frozenset[int]:
-        """Whose word it is: a deputy's is their own and their principal's."""
+        """Return the people the vote counts for: a deputy's counts for deputy and principal."""
         return frozenset({self.person} if self.principal is None else {self.person, self.principal})
 
 
 class PlanAmended(Event, fact="amended"):
-    """A person put other arguments in the place of those that a gate had asked about. Its question (`approval_id`, with
-    the plan that they had read) is over; `next` asks for the same call with theirs, and where they may approve that,
-    their yes to it follows. Payload: the justification, the arguments, and `changes`: by field what it was and what it
-    is."""
+    """A person replaced a request's arguments. The old request (`approval_id`, with the plan they read) is over; `next`
+    asks for the same call with the new ones, and their approval of it follows if they may give it. Payload: the
+    justification, the arguments, and `changes`: old and new value by field."""
 
     approval_id: str
     plan_hash: str
@@ -537,9 +524,9 @@ class PlanAmended(Event, fact="amended"):
 
 
 class InquiryMade(Event, fact="inquiry"):
-    """Somebody who may decide a question asked a named person about it first. `to` is that person's name, `person`
-    their account; `deadline` is until when the question is open now, where its clock stops meanwhile, else empty.
-    Payload: the words, when, and what the deadline and the reminders were. The `n`-th at its slot."""
+    """A person who may decide a request asked a named person about it first. `to` is their name, `person` their
+    account; `deadline` is the request's new deadline if its clock stops meanwhile, else empty. Payload: the text, the
+    time, and the old deadline and reminders. The `n`-th at its slot."""
 
     approval_id: str
     by: str
@@ -551,8 +538,8 @@ class InquiryMade(Event, fact="inquiry"):
 
 
 class InquiryEnded(Event, fact="inquiry_ended"):
-    """An inquiry is over. `outcome`: answered (by the person who was asked), withdrawn (by whoever asked). `deadline`
-    as above, where the clock goes on by that. Payload: the words, and how long it stood. `n` is the inquiry's."""
+    """An inquiry ended. `outcome`: answered (by the person asked), withdrawn (by the asker). `deadline` as above, if
+    the clock resumes. Payload: the text, and how long it was open. `n` is the inquiry's."""
 
     approval_id: str
     outcome: str
@@ -563,9 +550,8 @@ class InquiryEnded(Event, fact="inquiry_ended"):
 
 
 class ApprovalDelegated(Event, fact="delegated"):
-    """Somebody who may decide a question handed it to a named person, who may decide it in their place from now on.
-    `principal` is the account of whoever handed it over, `person` that of whoever has it. Payload: the justification.
-    The `n`-th at its slot."""
+    """A person who may decide a request delegated it to a named person. `principal` is the delegator's account,
+    `person` the delegate's. Payload: the justification. The `n`-th at its slot."""
 
     approval_id: str
     by: str
@@ -577,7 +563,7 @@ class ApprovalDelegated(Event, fact="delegated"):
 
 
 class DelegationEnded(Event, fact="delegation_ended"):
-    """What was handed over was taken back, or given back. `n` is the delegation's. Payload: the justification."""
+    """A delegation was taken back, or given back. `n` is the delegation's. Payload: the justification."""
 
     approval_id: str
     by: str

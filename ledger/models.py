@@ -1,11 +1,8 @@
-"""What happened, and under which lease it may be written.
+"""The run's journal and the records of acts, written only by the functions in `sql/` and by `append.py`.
 
-The tables here are written by the functions in `sql/` and by `append.py`, nobody else. Events, ledger entries and
-override records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime role has no right to them
-either. So are the records of what people did besides, and of who was given which account, role or key.
-
-`person` is the primary key of the account that acted. Names can be changed, and are then somebody else's to take; a
-person's key can't. It is no foreign key: the record outlives the account.
+Events, ledger entries and all act records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime
+role has no right to them either. `person` is the account's primary key: names can change hands, keys can't. It is no
+foreign key, since the record outlives the account.
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ from ledger.keys import code_key
 
 
 def append_only() -> list[pgtrigger.Trigger]:
-    """Triggers that refuse every change to what was once written. `Protect` knows nothing of TRUNCATE, so that has its
-    own."""
+    """Return triggers that refuse every change to written rows. `Protect` doesn't cover TRUNCATE."""
     return [
         pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete),
         pgtrigger.Trigger(
@@ -38,8 +34,8 @@ def append_only() -> list[pgtrigger.Trigger]:
 
 
 class Json(models.JSONField):
-    """What can't be read of it, or is nested so deeply that nobody could show it, counts as nothing: no process of ours
-    writes that, and the database takes it from whoever may add rows."""
+    """JSON that reads as None if it is unreadable or nested too deeply to show: the database accepts it, we never write
+    it."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         try:
@@ -59,8 +55,7 @@ def _fits(value: Any, levels: int = 100) -> bool:
 
 
 class Coded(models.Model):
-    """A row whose code covers all that it says: what somebody with the application's rights in the database writes past
-    us gives nobody anything."""
+    """A row whose code covers all its values, so that rows forged in the database have no effect."""
 
     code = models.BinaryField(null=True)
     TABLE = ""
@@ -69,17 +64,16 @@ class Coded(models.Model):
         abstract = True
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers."""
+        """Return the values that the code covers."""
         raise NotImplementedError
 
     def seal(self) -> None:
-        """Give it the code of what it says now."""
+        """Set the code of the row's present values."""
         self.code = row_code(code_key(), self.TABLE, self.coded())
 
     @property
     def is_genuine(self) -> bool:
-        """Whether one of our processes wrote just this. What has no code at all, in values that none of them would
-        write, was written by nobody of us."""
+        """Return whether one of our processes wrote exactly this. False for values that no process would write."""
         try:
             return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
         except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
@@ -87,10 +81,8 @@ class Coded(models.Model):
 
 
 class Head(models.Model):
-    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage.
-
-    It has no index but its key, so that its updates stay in the page.
-    """
+    """The one narrow row of a run that every step touches: fence, sequence, chain head, control flags, usage. It has no
+    index but its key, so that updates stay in the page (HOT)."""
 
     run_id = models.UUIDField(primary_key=True)
     epoch = models.BigIntegerField(default=0)
@@ -116,7 +108,7 @@ class Head(models.Model):
         db_default=0,
         help_text="Of its events as they are stored; null: it is from before they were counted.",
     )
-    # The most that the run may use of each; null: as much as it likes.
+    # Caps on the run's usage; null: uncapped.
     cap_steps = models.IntegerField(null=True)
     cap_tokens_in = models.BigIntegerField(null=True)
     cap_tokens_out = models.BigIntegerField(null=True)
@@ -134,13 +126,13 @@ class Head(models.Model):
 
     @classmethod
     def standing_in(cls, run_id: UUID) -> Head:
-        """For a run whose head is gone, so that the run can still be shown. Never saved."""
+        """Return an unsaved substitute for a missing head, so that the run can still be shown."""
         return cls(run_id=run_id, chain=b"")
 
 
 class Event(models.Model):
-    """One line of a run's journal. `clear` and `sealed` (the packed payload) are exact bytes; the other columns derive
-    from them."""
+    """An event of a run's journal. `clear` and `sealed` (the packed payload) are exact bytes; other columns derive from
+    them."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()
@@ -165,10 +157,10 @@ class Event(models.Model):
                 name="ledger_event_one_fact_per_slot",
             )
         ]
-        indexes = [  # of journals of any length: which runs have anything to undo, and which were retried
+        indexes = [  # for journals of any length: runs with effects to undo, and retried runs
             models.Index(fields=["run_id"], condition=models.Q(kind="UndoRegistered"), name="ledger_event_to_undo"),
             models.Index(fields=["run_id"], condition=models.Q(kind="RunRetried"), name="ledger_event_retried"),
-            # what a run took back of what it did, and from which version to which it was moved
+            # undone effects and version moves of a run
             models.Index(
                 fields=["run_id"],
                 condition=models.Q(kind__in=["UndoAsked", "UndoBegun", "EffectUndone", "EffectLeft", "RunMigrated"]),
@@ -179,7 +171,7 @@ class Event(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """One fact about one side effect. A call's story is its successive rows, never an updated one."""
+    """One fact about one side effect. A call's history is a series of rows, never an updated one."""
 
     class Fact(models.TextChoices):
         PENDING = "pending"
@@ -225,7 +217,7 @@ class LedgerEntry(models.Model):
 
 
 class OverrideRecord(models.Model):
-    """An act of a person that changed a run's course: who, as what, why, on what exact state, before and after."""
+    """A person's act that changed a run's course: who, role, reason, exact state, before and after."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -254,7 +246,7 @@ class OverrideRecord(models.Model):
         triggers = append_only()
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that the row says."""
+        """Return all the row's values."""
         return {
             "run": str(self.run_id),
             "action": self.action,
@@ -273,8 +265,7 @@ class OverrideRecord(models.Model):
 
 
 class ActRecord(models.Model):
-    """What a person did that neither overrides a run nor decides a gate: started a run, answered, signalled, declared a
-    host dead."""
+    """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
@@ -295,7 +286,7 @@ class ActRecord(models.Model):
     after = Json(default=dict)
     at = models.DateTimeField()
     code = models.BinaryField(null=True)
-    # Place and links of an act that belongs to no run (ledger/sql/registers.sql); a run's acts are in its journal.
+    # Place and links of an act without a run (ledger/sql/registers.sql); a run's acts are in its journal.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)
@@ -315,12 +306,11 @@ class ActRecord(models.Model):
 
     @property
     def forms(self) -> tuple[dict[str, Any], ...]:
-        """What a right code covers one of: versions before places were known left the place out."""
+        """Return the forms a valid code may cover: versions before places were known left the place out."""
         return self.coded(), self.coded(is_placed=False)
 
     def coded(self, *, is_placed: bool = True) -> dict[str, Any]:
-        """What the code covers: everything that the row says, and where it stands among the acts that belong to no
-        run."""
+        """Return all the row's values, and its place among the acts without a run."""
         place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
         return place | {
             "run": str(self.run_id or ""),
@@ -342,8 +332,8 @@ class ActRecord(models.Model):
 
 
 class AccountRecord(models.Model):
-    """What was done to accounts, roles, permissions and API keys. Triggers on those tables write it, whoever changes
-    them and however; the runtime role may only read it."""
+    """A change of accounts, roles, permissions or API keys, written by triggers on those tables; the runtime role only
+    reads."""
 
     id = models.BigAutoField(primary_key=True)
     action = models.TextField()
@@ -356,11 +346,11 @@ class AccountRecord(models.Model):
     before = models.JSONField(default=dict)
     after = models.JSONField(default=dict)
     at = models.DateTimeField()
-    # What the application signed, for which transaction: see acting.py. None where it did not sign.
+    # The application's signature and its transaction: see acting.py. None if it did not sign.
     reason = models.TextField(blank=True, default="", db_default="")
     tx = models.TextField(blank=True, default="", db_default="")
     code = models.BinaryField(null=True)
-    # Its place in the list, and the links to the one before.
+    # Its place in the list, and the links to the previous record.
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)
@@ -377,14 +367,14 @@ class AccountRecord(models.Model):
 
     @property
     def is_signed(self) -> bool:
-        """Whether the application named the actor in this very transaction."""
+        """Return whether the application named the actor in this transaction."""
         actor = {"by": self.by, "person": self.person, "auth": self.auth, "address": self.address, "tx": self.tx}
         actor |= {"reason": self.reason} if self.reason else {}
         return self.code is not None and is_rows_code(code_key(), "actor", actor, bytes(self.code))
 
 
 class RowCode(models.Model):
-    """The code of one state of a protected row: see protected.py. The newest one of a row counts."""
+    """The code of one state of a protected row: see protected.py. A row's newest one counts."""
 
     pk = models.CompositePrimaryKey("table_name", "key", "n")
     table_name = models.TextField()
@@ -412,8 +402,7 @@ class RowCode(models.Model):
 
 
 class Register(models.Model):
-    """Where a list of records that belong to no run stands: `acts`, `accounts`. The last row's number and hash, as the
-    database's functions leave them; the runtime role may only read it."""
+    """The last number and hash of a list of records without a run (`acts`, `accounts`), set by database functions."""
 
     name = models.TextField(primary_key=True)
     n = models.BigIntegerField(default=0)
@@ -422,9 +411,9 @@ class Register(models.Model):
 
 
 class Uncoded(models.Model):
-    """Up to which event a run's journal may lack codes: what was written before there were any. The owner's business
-    alone, or whoever forges an event would simply leave its code away. While the row of NO_RUN is there, an upgrade is
-    under way and processes of the version before still write (docs/decisions/0012)."""
+    """The event up to which a run's journal may lack codes: it predates them. Only the owner may write this, or a
+    forger could omit the code. While the row of NO_RUN exists, an upgrade is under way and processes of the previous
+    version still write (docs/decisions/0012)."""
 
     run_id = models.UUIDField(primary_key=True)
     seq = models.BigIntegerField()
@@ -437,8 +426,7 @@ NO_RUN = UUID(int=0)
 
 
 class FourEyes(Coded):
-    """Which rules two people change, from here on. The newest row counts; there is none as long as nobody asks for
-    it."""
+    """The families of rules that need two people. The newest row counts; none if never set."""
 
     TABLE = "foureyes"
 
@@ -460,7 +448,7 @@ class FourEyes(Coded):
 
 
 class RuleChange(Coded):
-    """A change of a rule that somebody has proposed: the act, what it was given, and what it would have done then."""
+    """A proposed rule change: the act, its arguments, and what it would have done at that time."""
 
     TABLE = "rulechange"
 

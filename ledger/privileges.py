@@ -1,7 +1,4 @@
-"""Check that this process's database role can't rewrite the record.
-
-With a role that can, nothing in the database stops a bug, or SQL injected into the application, from doing so.
-"""
+"""Check that this process's database role can't rewrite the record, as a bug or injected SQL otherwise could."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-# A member of the owner may become the owner. For a superuser every such question is answered with yes, hence the first
-# column.
+# A member of the owner may become the owner. A superuser is a member of every role, hence the first column.
 _WHO = """
 SELECT current_user, rolsuper, coalesce((
     SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c
@@ -34,14 +30,14 @@ _FIX = "give DATABASE_URL a role that owns nothing and keep the owner for migrat
 
 
 def problem_of(ask: Callable[[str, Sequence[Any]], tuple[str, bool, str]]) -> str | None:
-    """Return what is wrong with a database role, in one line, or None. `ask` runs a statement as it: one row."""
+    """Return the problem of a database role in one line, or None. `ask` runs a statement as it, for one row."""
     role, is_superuser, owned = ask(_WHO, [_RECORD])
     if is_superuser:
         return f"the database role {role!r} is a superuser, which can rewrite the record: {_FIX}"
     return f"the database role {role!r} owns {owned}, so it can rewrite the record: {_FIX}" if owned else None
 
 
-# Further reasons not to serve: each answers as `refusal` does. Apps above register theirs.
+# Further checks that return a reason not to serve, as `refusal` does. Apps above register theirs.
 others: list[Callable[[], str | None]] = []
 
 
@@ -55,7 +51,7 @@ def refusal() -> str | None:
 
 
 def _role_refusal() -> str | None:
-    """Production's rule, and only there."""
+    """Check the role, in production only."""
     if not settings.DURABLEAGENTS.is_production:
         return None
 

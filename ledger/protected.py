@@ -1,14 +1,13 @@
-"""Rows that grant something, and whether the application wrote them as they are now.
+"""Rows that grant something, and whether the application wrote them in their present state.
 
-The database lets the application's role change accounts, roles, keys, invitations, schedules and prices, so SQL that
-was smuggled into it could too. Such a row counts only with a code under the installation's key (`ledger/codes.py`),
-which is not in the database. `protect` registers a table; from then on the application adds a code whenever it writes a
-row (`save`, `delete`, changes of many-to-many relations). Code that grants something by a row reads it together with
-`proof_sql` and asks `is_authentic`.
+The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such a
+row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database. `protect`
+registers a table: from then on every write adds a code (`save`, `delete`, changes of many-to-many relations). Code that
+grants something by a row reads it together with `proof_sql` and asks `is_authentic`.
 
-Codes are rows of `ledger_rowcode`, numbered for each row and never changed. The newest counts, so neither an old state
-nor an old code can be put back, and a deleted row leaves a code that says it should be there. A row changes only under
-its lock and only from a state that has its code: nobody gets a code for a forged row by changing something else.
+Codes are rows of `ledger_rowcode`, numbered per row and never changed. The newest counts, so neither an old state nor
+an old code can be put back, and deleting a row leaves a code that shows it is missing. A row changes only under its
+lock and only from a coded state: changing something else about a forged row doesn't give it a code.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from ledger.keys import code_key
 from ledger.models import Coded, RowCode
 
 log = logging.getLogger("ledger.protected")
-ABSENT = ""  # the state of a row that is not there
+ABSENT = ""  # the state of a missing row
 
 
 class ChangedOutside(DurableAgentsError):
-    """A row was added, changed or deleted by something that has not the installation's key."""
+    """A row was added, changed or deleted without the installation's key."""
 
     status, code, title = 403, "changed-outside", "Changed outside the application"
 
@@ -49,9 +48,9 @@ class ChangedOutside(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """A table whose rows carry codes. A code covers all columns but `free`. Where it also covers rows of other tables,
-    or rests on them, `proof` is SQL for the proofs of a row `{row}` (see ledger/sql/protected.sql), and `holds` are
-    those tables with the column that names the row. A row that does not fulfil the SQL condition `counts` is absent."""
+    """A table whose rows carry codes over all columns but `free`. If a code also covers or depends on rows of other
+    tables, `proof` is SQL for the proofs of a row `{row}` (see ledger/sql/protected.sql), and `holds` are those tables
+    with the column that names the row. A row that does not fulfil the SQL condition `counts` is absent."""
 
     model: type[models.Model]
     what: str
@@ -70,7 +69,7 @@ class Protected:
         return str(self.model._meta.pk.column)
 
     def proof_sql(self, row: str) -> str:
-        """SQL, of type jsonb, for what `is_authentic` asks for: the state of the row `row` and its newest code."""
+        """Return SQL (jsonb) for the state and newest code of the row `row`, as `is_authentic` expects."""
         if self.proof:
             return self.proof.format(row=row)
         counted = f"CASE WHEN {self.counts.format(row=row)} THEN {row} END"
@@ -79,24 +78,24 @@ class Protected:
         return f"jsonb_build_array({proof})"
 
     def absent_sql(self, key: str) -> str:
-        """SQL for the proof of a row that is not there; `key` is SQL for its key."""
+        """Return SQL for the proof of a missing row; `key` is SQL for its key."""
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """SQL for the proofs of all rows that had a code and are gone. Any SQL may add a code which says that a row was
-        deleted, so only the key tells whether the application did it."""
+        """Return SQL for the proofs of all deleted rows. Any SQL may add a deletion's code: only the key proves who
+        did."""
         return f"""
             SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
             WHERE c.table_name = '{self.table}' AND c.n = 1 AND NOT EXISTS (
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
-        """SQL for the proofs of all rows that count or are gone."""
+        """Return SQL for the proofs of all rows that count or are gone."""
         there = f"SELECT {self.proof_sql('t')} AS proof FROM {self.table} t WHERE {self.counts.format(row='t')}"
         return f"{there} UNION ALL {self.gone_sql()}"
 
     def lock_sql(self) -> str:
-        """SQL that locks a row and all that belongs to it: nobody changes what is about to get a code."""
+        """Return SQL that locks a row and its dependents, so that nobody changes what is about to get a code."""
         held = [(self.table, self.key), *self.holds]
         locks = [f"{at}_ AS (SELECT 1 FROM {at} WHERE {column} = %(key)s FOR UPDATE)" for at, column in held]
         counted = " + ".join(f"(SELECT count(*) FROM {at}_)" for at, _ in held)
@@ -107,8 +106,8 @@ registry: dict[str, Protected] = {}
 
 
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
-    """Give every row of a model a code; see `Protected` for `more`. Where rows have a column for a code of what they
-    say, this one says that they are there."""
+    """Give every row of a model a code; see `Protected` for `more`. For rows with a code column, cover only their
+    existence."""
     if issubclass(model, Coded):
         more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
     protected = registry[model._meta.db_table] = Protected(model, what, named_by, **more)
@@ -117,8 +116,8 @@ def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any)
 
 
 def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
-    """Register rows of a model as part of the protected row that their attribute `key` names. A save of the fields
-    `free` alone needs no code."""
+    """Register rows of a model as part of the protected row that their attribute `key` names. Saving only fields in
+    `free` needs no code."""
 
     def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
         found = getattr(instance, key)
@@ -128,7 +127,7 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
         if key == "pk" and instance._state.adding:
             return sign_if_nobody_acts()  # there is no row to lock yet
         for each in keys(instance, update_fields):
-            # A forged row may be deleted, and what belongs to it goes with it.
+            # A forged row may be deleted, with all that belongs to it.
             begin(protected, each, is_end=protected.model in (type(origin), getattr(origin, "model", None)))
 
     def after(sender: Any, instance: Any, update_fields: Any = None, **_: Any) -> None:
@@ -142,7 +141,7 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
 
 
 def relates(through: type[models.Model], protected: Protected) -> None:
-    """Register a many-to-many relation as part of the protected row at its one end."""
+    """Register a many-to-many relation as part of the protected row at one end."""
 
     ends = {each.related_model: each.name for each in through._meta.fields if each.is_relation}
 
@@ -160,8 +159,6 @@ def relates(through: type[models.Model], protected: Protected) -> None:
 
 
 def _in_one_transaction(save: Callable[..., None]) -> Callable[..., None]:
-    """Write a row and its code together or not at all."""
-
     @wraps(save)
     def atomic_save(self: Any, *args: Any, **kwargs: Any) -> None:
         with transaction.atomic():
@@ -171,7 +168,7 @@ def _in_one_transaction(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
-    """Lock a row that is about to change, and sign for who changes it. Raises ChangedOutside, unless it is to go."""
+    """Lock a row that is about to change, and sign for the actor. Raises ChangedOutside, unless it is being deleted."""
     with connection.cursor() as cursor:
         cursor.execute(protected.lock_sql(), {"key": key})
     if not is_end:
@@ -180,7 +177,7 @@ def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
 
 
 def seal(protected: Protected, key: Any) -> None:
-    """Add the code of what a row says now. For rows that `begin` was called for, or that were looked at."""
+    """Add the code of a row's present state, after `begin` or a check."""
     end_unnamed_actor()
     _, _, state, newest = _read(protected, key)[0]
     n, before, _ = newest or (0, ABSENT, "")
@@ -190,18 +187,18 @@ def seal(protected: Protected, key: Any) -> None:
 
 
 def is_changed_outside(protected: Protected, key: Any) -> bool:
-    """Return whether this very row is not as the application wrote it, whatever it rests on."""
+    """Return whether this row itself was changed outside the application, ignoring its dependencies."""
     return wrong_in(_read(protected, key)[:1]) is not None or bool(forged_rows(protected, pk=key))
 
 
 def forged_rows(protected: Protected, **which: Any) -> list[Coded]:
-    """Return rows whose own column has no code of what they say."""
+    """Return rows whose own code column doesn't match their values."""
     rows = protected.model._base_manager.filter(**which).iterator() if issubclass(protected.model, Coded) else ()
     return [row for row in rows if not row.is_genuine]
 
 
 def confirm(protected: Protected, key: Any) -> None:
-    """Let a row count as it is now, or that it is gone."""
+    """Accept a row's present state, or its absence."""
     for row in forged_rows(protected, pk=key):
         row.seal()
         row.save(update_fields=["code"])
@@ -209,13 +206,13 @@ def confirm(protected: Protected, key: Any) -> None:
 
 
 def check(protected: Protected, key: Any) -> None:
-    """Raises ChangedOutside for a row that is not as the application wrote it."""
+    """Check that the application wrote a row's present state. Raises ChangedOutside."""
     if wrong := wrong_in(_read(protected, key)):
         raise ChangedOutside(*wrong)
 
 
 def _read(protected: Protected, key: Any) -> list[Any]:
-    """Return the proof of the row with this key; a row that is gone has one too."""
+    """Return the proof of the row with this key, present or gone."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"""SELECT coalesce((SELECT {protected.proof_sql("t")} FROM {protected.table} t
@@ -226,7 +223,7 @@ def _read(protected: Protected, key: Any) -> list[Any]:
 
 
 def name_of(protected: Protected, key: Any) -> str:
-    """Return what messages call a row."""
+    """Return a row's name for messages."""
     with connection.cursor() as cursor:
         cursor.execute(f'SELECT "{protected.named_by}" FROM {protected.table} WHERE "{protected.key}" = %s', [key])
         row = cursor.fetchone()
@@ -234,17 +231,17 @@ def name_of(protected: Protected, key: Any) -> str:
 
 
 def is_authentic_row(protected: Protected, key: Any) -> bool:
-    """Return whether a row, read now, is as the application wrote it."""
+    """Return whether a row, read now, is authentic."""
     return wrong_in(_read(protected, key)) is None
 
 
 def is_authentic(proof: str | list[Any]) -> bool:
-    """Return whether a row, and all that it rests on, is as the application wrote it, by what `proof_sql` read."""
+    """Return whether a row and its dependencies are authentic, by the result of `proof_sql`."""
     return wrong_in(proof) is None
 
 
 def wrong_in(proof: str | list[Any]) -> tuple[str, str] | None:
-    """Return table and key of the first row of a proof that is not as the application wrote it."""
+    """Return table and key of the first row of a proof that isn't authentic."""
     for table, key, state, newest in json.loads(proof) if isinstance(proof, str) else proof:
         if not _fits(table, key, state, newest):
             log.warning("%s %s was changed outside the application", table, key)
@@ -253,8 +250,7 @@ def wrong_in(proof: str | list[Any]) -> tuple[str, str] | None:
 
 
 def wrong_rows(proofs: Collection[str]) -> Iterator[tuple[str, bool]]:
-    """Return the keys of rows that are not as the application wrote them, by what `proofs_sql` read, and whether each
-    is there."""
+    """Yield the keys of rows that aren't authentic, by the results of `proofs_sql`, and whether each exists."""
     for proof in proofs:
         own = json.loads(proof)[:1]
         if wrong_in(own):
@@ -269,10 +265,9 @@ def _fits(table: str, key: str, state: str, newest: list[Any] | None) -> bool:
 
 
 def is_coded(row: RowCode) -> bool:
-    """Return whether a code was written with this installation's key, for this row at this place."""
+    """Return whether a code has the installation's key, for this row and place."""
     return hmac.compare_digest(code_of(row.table_name, row.key, row.n, row.state), bytes(row.code))
 
 
 def code_of(table: str, key: str, n: int, state: str) -> bytes:
-    """Return the code of one state of a row."""
     return row_code(code_key(), table, {"key": key, "n": n, "state": state})

@@ -1,9 +1,5 @@
-"""Compare the database with this code: its migrations and its SQL definitions.
-
-An older database lacks what this code would write to; a newer one was changed by code that this code doesn't know and
-would misread. A process that finds either refuses to start and says why. Processes that already run continue while
-`migrate` changes the database, so an upgrade needs no outage (docs/operations.md).
-"""
+"""Compare the database with this code: its migrations and its SQL definitions. A process that finds a difference
+refuses to start; running ones continue while `migrate` runs, so an upgrade needs no outage (docs/operations.md)."""
 
 from __future__ import annotations
 
@@ -73,7 +69,7 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
     with connections[alias].cursor() as cursor:
         cursor.execute("SELECT to_regclass('ledger_definition') IS NULL")
         (is_older,) = cursor.fetchone()
-    if is_older:  # the first migrations of 0.1.0 make that table
+    if is_older:  # the first migrations of 0.1.0 create that table
         return (
             f"the database was made before the first migrations of 0.1.0 (it has {_named(unknown)}) and can't be "
             "upgraded: start with a new database (docs/operations.md, Upgrades and restarts)"

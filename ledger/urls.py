@@ -1,4 +1,4 @@
-"""The ledger's addresses."""
+"""URLs of the ledger's pages."""
 
 from django.urls import path
 

@@ -1,2 +1,1 @@
-"""Four eyes on the rules: who changes what others may do, or what counts, proposes it, and a second person puts it in
-force."""
+"""Two-person approval of rule changes: one person proposes a change, a second puts it in force."""

@@ -1,5 +1,4 @@
-"""What becomes of a proposed change of a rule: a second person puts it in force or refuses it, whoever proposed it may
-withdraw it. Each is one verb in one transaction, and an act on record."""
+"""End a proposed rule change: a second person applies or refuses it, or its author withdraws it."""
 
 from __future__ import annotations
 
@@ -24,32 +23,30 @@ from ledger.web.roles import is_role, roles
 
 LIVES = timedelta(days=14)
 MOST_OPEN = 200
-# How many rows are read at most to find those that are genuine among others.
+# Read at most this many rows to find authentic ones among others.
 MOST_READ = 1000
-# Who is told of a change that waits for a second person: in the transaction that puts it on record.
+# Called for a change that waits for a second person, in the transaction that records it.
 on_proposed: list[Callable[[RuleChange], None]] = []
 
 
 class ChangeOver(DurableAgentsError):
-    """Nothing can be done with it any more."""
+    """The change is no longer open."""
 
     status, code, title = 409, "change-over", "The change is not open any more"
 
 
 class ChangedMeanwhile(DurableAgentsError):
-    """It would do something else by now than what it was proposed to do, or to what is no longer as it was read."""
+    """The change would now do something else, or its target has changed since it was proposed."""
 
     status, code, title = 409, "changed-meanwhile", "Something has changed since it was proposed"
 
 
 class TooManyOpen(DurableAgentsError):
-    """So many that nobody reads them."""
-
     status, code, title = 409, "too-many-changes", "Too many changes are open"
 
 
 def find(change_id: UUID) -> RuleChange:
-    """A change, also one that is over. Raises NotFound."""
+    """Return a change, also one that is over. Raises NotFound."""
     found = RuleChange.objects.filter(pk=change_id).first()
     if found is None:
         raise NotFound("change", change_id)
@@ -57,8 +54,8 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def some(rows: QuerySet[RuleChange], most: int, now: datetime) -> list[RuleChange]:
-    """The newest `most` of these rows: genuine ones before what was written past us, and before what says that it was
-    made after `now`. However many there are, MOST_READ of those before `now` are read at most, and `most` others."""
+    """Return the newest `most` of these rows, authentic first, dated after `now` last; read at most MOST_READ past
+    ones."""
 
     def read(count: int) -> list[RuleChange]:
         past, ahead = rows.filter(made_at__lte=now), rows.filter(made_at__gt=now)
@@ -72,14 +69,14 @@ def some(rows: QuerySet[RuleChange], most: int, now: datetime) -> list[RuleChang
 
 
 def _are_too_many(rows: QuerySet[RuleChange]) -> bool:
-    """Whether as many are open as may be: those that are genuine, for nobody can refuse the others."""
+    """Return whether the limit of open changes is reached. Only authentic ones count: others can't be refused."""
     if rows[:MOST_OPEN].count() < MOST_OPEN:
         return False
     return sum(row.is_genuine for row in some(rows, MOST_OPEN, database_now())) >= MOST_OPEN
 
 
 def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
-    """Keep what an act would do, for a second person. Raises what the act itself raises, Forbidden, TooManyOpen."""
+    """Store what an act would do, for a second person. Raises what the act raises, Forbidden, TooManyOpen."""
     person = _check_signed_in(by)
     with transaction.atomic():
         _check_holds(by, known, "You")
@@ -110,8 +107,8 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
 
 @transaction.atomic
 def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
-    """Put it in force, as whoever proposed it: both are on record. What it does now must be what it was proposed to do.
-    Raises ChangeOver, ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
+    """Apply the change as its author; both people are recorded. It must still do what was proposed. Raises ChangeOver,
+    ChangedMeanwhile, Forbidden, NotFound, JustificationRequired, and what the act itself raises."""
     row, known, why = _as_second("Putting a change in force", change_id, by, justification)
     kind, _, name = row.by.partition(":")
     author = Actor(kind, name, role=row.role, auth=row.auth, address=row.address, person=row.person)
@@ -125,8 +122,8 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def _beside(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
-    """What else has changed where it would do the same, and who changed something there last, by the records up to
-    `last`; empty where it would do something else."""
+    """Describe what else changed about the subject and by whom, up to record `last`; empty if the change itself
+    differs."""
     if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
         return ""
     names = {
@@ -148,7 +145,6 @@ def _beside(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
 
 
 def _difference(told: dict[str, Any]) -> Any:
-    """What somebody reads that a record changes."""
     before, after = told["before"], told["after"]
     changes = {n: (before.get(n), after.get(n)) for n in {*before, *after} if before.get(n) != after.get(n)}
     return told["action"], told["subject"], changes
@@ -156,14 +152,14 @@ def _difference(told: dict[str, Any]) -> Any:
 
 @transaction.atomic
 def refuse(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
-    """Say no to it: nothing is changed. Raises as `apply` does."""
+    """Refuse the change. Raises as `apply` does."""
     row, _, why = _as_second("Refusing a change", change_id, by, justification)
     return _end("rule_change_refuse", row, RuleChange.State.REFUSED, by=by, why=why)
 
 
 @transaction.atomic
 def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
-    """Take back what one has proposed oneself. Raises ChangeOver, Forbidden, NotFound, JustificationRequired."""
+    """Withdraw one's own proposal. Raises ChangeOver, Forbidden, NotFound, JustificationRequired."""
     why = justified("Withdrawing a change", justification)
     _check_signed_in(by)
     row = _locked(change_id)
@@ -173,28 +169,26 @@ def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def is_late(row: RuleChange, now: Any) -> bool:
-    """Whether its time to be put in force is over."""
+    """Return whether the time to apply the change is over."""
     return bool(row.state == RuleChange.State.OPEN and now - row.made_at >= LIVES)
 
 
 def can_be_agreed(row: RuleChange) -> bool:
-    """Whether somebody could put it in force now."""
+    """Return whether the change could be applied now."""
     return row.state == RuleChange.State.OPEN and row.is_genuine and not is_late(row, database_now())
 
 
 def may_second(user: Any, row: RuleChange) -> bool:
-    """Whether somebody may be the second person of a change, as far as their account says."""
+    """Return whether the user's account may be the second person of a change."""
     known = acts.get(row.act)
     return known is not None and user.pk != row.person and holds(user, known.needs)
 
 
 def account_of(by: Actor) -> User | None:
-    """Return the account that acts, as it is now."""
     return None if by.person is None else User.objects.filter(pk=by.person).annotate(proof=PROOF).first()
 
 
 def holds(user: Any, needs: str) -> bool:
-    """Return whether an account holds what an act needs, as it is now."""
     if user is None or not user.is_active or not is_authentic_account(user):
         return False
     if needs == SUPERUSER:
@@ -216,7 +210,7 @@ def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tup
 
 
 def _locked(change_id: UUID) -> RuleChange:
-    """The change, locked, which is open and genuine. Raises ChangeOver, NotFound."""
+    """Return the open, authentic change, locked. Raises ChangeOver, NotFound."""
     row = RuleChange.objects.select_for_update().filter(pk=change_id).first()
     if row is None:
         raise NotFound("change", change_id)
@@ -229,22 +223,20 @@ def _locked(change_id: UUID) -> RuleChange:
 
 
 def _check_signed_in(by: Actor) -> int:
-    """Which person. A key says whose it is, and not who made it: an administrator makes keys for others. Raises
-    Forbidden."""
+    """Return the person's id. Keys don't count, since an administrator makes keys for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden("Two people change this here, and each has to be signed in: an API key counts for nobody.")
     return by.person
 
 
 def _check_holds(by: Actor, known: Guarded, who: str) -> None:
-    """By the account as it is now, whatever a request or a row says. Raises Forbidden."""
+    """Check the account as it is now, whatever a request or row claims. Raises Forbidden."""
     if not holds(account_of(by), known.needs):
         needed = "administrator" if known.needs == SUPERUSER or "." in known.needs else known.needs
         raise Forbidden(f"{who} may not change this: it takes an active account of an {needed}.")
 
 
 def _why(given: dict[str, Any]) -> str:
-    """The reason, as the act was given it."""
     body = given.get("body") or {}
     return str(given.get("justification") or (body.get("justification") if isinstance(body, dict) else "") or "")
 

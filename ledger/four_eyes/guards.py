@@ -1,4 +1,4 @@
-"""Setting which rules two people change."""
+"""Set which rules need two people to change."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ R = TypeVar("R")
 def second(
     family: str, *, needs: str, moving: frozenset[str] = frozenset()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Marks a service `(…, *, by)`: one that changes rules of a family. Where two people change such rules and one
-    person asks, it is proposed and Proposed is raised, besides all that the service raises itself."""
+    """Mark a service `(…, *, by)` that changes rules of a family. Where two people must change them, a person's call is
+    proposed and raises Proposed, in addition to what the service itself raises."""
 
     def marked(act: Callable[P, R]) -> Callable[P, R]:
         known = Guarded(f"{act.__module__}.{act.__name__}", family, needs, act, moving)
@@ -70,8 +70,8 @@ class GuardsBody(Strict):
 @second(GUARDS, needs=SUPERUSER)
 @transaction.atomic
 def require(body: GuardsBody, *, by: Actor) -> FourEyes:
-    """Say which rules two people change from now on: those and no others. An act that is under way counts as before.
-    Raises Forbidden, InvalidInput for what there isn't and where there are no two who could, JustificationRequired."""
+    """Set the families of rules that need two people. Acts already under way follow the previous setting. Raises
+    Forbidden, JustificationRequired, InvalidInput for an unknown family or without two able people."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
         raise Forbidden("Only an administrator says which rules two people change.")
     why = justified("Saying which rules two people change", body.justification)

@@ -1,7 +1,7 @@
-"""Which acts change rules, what such an act would do, and which of them two people do.
+"""The acts that change rules, what each would do, and which of them need two people.
 
-A trial runs the service itself, in a savepoint that is rolled back: what it refuses is refused to whoever proposes it,
-at once and in its own words, and what it would put on record is the difference that the second person reads.
+A trial runs the service itself in a savepoint that is rolled back: its refusals reach the author at once, and the
+records it would write are the difference that the second person reads.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ledger.web.roles import OPERATOR
 
 
 def agreed_to(person: int | None, since: datetime) -> Iterator[dict[str, Any]]:
-    """Each act of the changes of rules that somebody has put in force since then, as its record has it: `action`,
-    `subject`, `queue`, `before`, `after`."""
+    """Yield the recorded acts (`action`, `subject`, `queue`, `before`, `after`) of rule changes the person applied
+    since."""
     own = ActRecord.objects.filter(action="rule_change_apply", person=person, at__gte=since)
     named = [_id_in(subject) for subject in own.values_list("subject", flat=True)] if person is not None else []
     for told in RuleChange.objects.filter(pk__in=[each for each in named if each]).values_list("told", flat=True):
@@ -45,7 +45,7 @@ GUARDS = "guards"
 NUMBER = "its number"
 SUPERUSER = "superuser"
 OUTCOMES = "outcomes"
-# What can be under four eyes, in the words of a page.
+# Families that can need two people, with their text on pages.
 FAMILIES: Mapping[str, str] = {
     "policies": "policies: which calls may leave, and whose yes they need",
     "queues": "queues, up to how much whom may approve, and who stands in for somebody else",
@@ -55,17 +55,15 @@ FAMILIES: Mapping[str, str] = {
     "releases": "which version of an agent takes new starts",
     OUTCOMES: "what became of a call whose outcome nobody knows",
 }
-# Of those whose acts are no changes of a rule, and are not proposed as such: what an account must hold to be one of the
-# two.
+# Families whose acts aren't rule changes and aren't proposed as such: what an account must hold to be one of the two.
 BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A service that changes a rule. `needs` is what an account must hold for it: a role, a permission, or `superuser`;
-    `moving` are parts of what it puts on record that are another each time it runs: names of what is so after it, or of
-    one act that it puts on record (`absence.deputy`), and NUMBER where its subject ends in a number that is drawn for
-    it."""
+    """A service that changes a rule. `needs` is what an account must hold: a role, a permission, or `superuser`.
+    `moving` are the parts of its records that differ on each run: names in `after`, optionally of one act
+    (`absence.deputy`), and NUMBER if its subject ends in a generated number."""
 
     name: str
     family: str
@@ -74,7 +72,7 @@ class Guarded:
     moving: frozenset[str]
 
     def packed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What it was given, without the actor, as JSON that `given` makes the same of again."""
+        """Return the arguments without the actor, as JSON that `given` turns back into the same."""
         bound = inspect.signature(self.act).bind(*args, **kwargs).arguments
         kept = {
             name: self._adapter(name).dump_python(value, mode="json") for name, value in bound.items() if name != "by"
@@ -86,13 +84,13 @@ class Guarded:
         return {name: self._adapter(name).validate_json(json.dumps(value)) for name, value in kept.items()}
 
     def done(self, given: Mapping[str, Any], by: Actor) -> tuple[Any, list[dict[str, Any]]]:
-        """Do it: its result, and what it put on record."""
+        """Perform the act; return its result and its records."""
         with beneath(), hearing() as told:
             result = self.act(**given, by=by)
         return result, [self._settled(each) for each in told]
 
     def tried(self, given: Mapping[str, Any], by: Actor) -> list[dict[str, Any]]:
-        """What it would put on record, and nothing of it stays. Raises as it does."""
+        """Return the records the act would write, and roll it back. Raises what the act raises."""
         told: list[dict[str, Any]] = []
         try:
             with transaction.atomic():
@@ -114,19 +112,19 @@ class Guarded:
 
 
 class _Undone(Exception):
-    """The trial is over."""
+    pass
 
 
-# Every service that is marked, by its name.
+# Every marked service, by name.
 acts: dict[str, Guarded] = {}
-# Whoever says which rules two people change holds it alone, whoever acts by that holds it with others.
+# Held exclusively to set which rules need two people, shared to act on that setting.
 _LOCK = "hashtextextended('four eyes', 72)"
 is_beneath: ContextVar[bool] = ContextVar("under four eyes", default=False)
 
 
 @contextmanager
 def beneath() -> Iterator[None]:
-    """Inside, a service does what it says, whoever has to agree to that has."""
+    """Let services act directly inside the block: everybody who has to agree has done so."""
     token = is_beneath.set(True)
     try:
         yield
@@ -139,8 +137,7 @@ def standing() -> FourEyes | None:
 
 
 def guarded_families() -> frozenset[str]:
-    """What two people change now. Where the row that says so is not one of ours, everything: whoever writes past us
-    must not loosen it."""
+    """Return the families that need two people now: all of them if the row was forged, so forging can't loosen it."""
     row = standing()
     if row is None:
         return frozenset()
@@ -148,19 +145,19 @@ def guarded_families() -> frozenset[str]:
 
 
 def is_guarded(family: str) -> bool:
-    """Whether two people change rules of a family. What says so is one itself as soon as there is any."""
+    """Return whether two people must change rules of a family. The setting itself is one as soon as any family is."""
     families = guarded_families()
     return bool(families) if family == GUARDS else family in families
 
 
 def needs_of(family: str) -> list[str]:
-    """What an account must hold to be one of the two people of a family."""
+    """Return what an account must hold to be one of the two people of a family."""
     needs = {each.needs for each in acts.values() if each.family in (family, GUARDS)}
     return sorted(needs | {needed for of, needed in BESIDES.items() if of == family})
 
 
 def hold(*, is_alone: bool) -> None:
-    """Until this transaction ends nobody else says which rules two people change: so what is done by what counts now
-    comes before what is said next, by the clock of the record too. `is_alone` is for whoever says it."""
+    """Block changes of the two-person setting until the transaction ends, so that records are ordered by the clock.
+    `is_alone` is for the transaction that changes the setting."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock{'' if is_alone else '_shared'}({_LOCK})")

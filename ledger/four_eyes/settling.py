@@ -1,5 +1,5 @@
-"""Where two people settle unknown outcomes: what a person settled was said before by another one, in the same words,
-and nothing more was told of the call in between."""
+"""Check settlements by two people: the second confirmed what the first proposed, with no news about the call in
+between."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ledger.four_eyes.known import OUTCOMES
 from ledger.models import FourEyes
 from ledger.verification.runs import Line, ReadJournal
 
-# Who says which rules two people change and who acts by that are one after the other, by one clock; should it be set
-# back meanwhile, what is near the change isn't judged.
+# The lock orders changes of the setting and acts under it by one clock; in case the clock was set back, settlements
+# near a change aren't judged.
 _NEAR = timedelta(seconds=1)
 _BY_PEOPLE = ("user:", "key:")
 
@@ -28,16 +28,14 @@ class _Settled:
 
 
 class TwoPeople:
-    """Each settlement against the word before it."""
-
     def __init__(self, journal: ReadJournal) -> None:
         self.said: dict[tuple[str | None, int, int], tuple[int, e.OutcomeProposed]] = {}
         self.taken_back: set[tuple[str | None, int, int]] = set()
-        self.news: dict[str | None, int] = {}  # by the call: the last event that told of it
+        self.news: dict[str | None, int] = {}  # by slot: the last event about the call
         self.settled: list[_Settled] = []
 
     def see(self, line: Line) -> None:
-        """Keep what was said, and hold a settlement against it."""
+        """Keep proposals, and compare a settlement with its proposal."""
         event = line.event
         match event:
             case e.OutcomeProposed():
@@ -75,7 +73,7 @@ class TwoPeople:
         return ""
 
     def problems(self) -> Iterator[str]:
-        """What was settled by one alone, or not as the first one had said."""
+        """Yield settlements that one person made alone, or that differ from the proposal."""
         for one in self.settled:
             what = f"event {one.seq}, ToolReconciled, is settled"
             if one.wrong:
@@ -85,7 +83,7 @@ class TwoPeople:
 
 
 def _is_for_two(at: datetime) -> bool:
-    """Whether two people settled such things then, by the rows that this installation wrote."""
+    """Return whether settlements needed two people then, by the authentic rows."""
     rows = [row for row in FourEyes.objects.order_by("-n") if row.is_genuine]
     before = next((row for row in rows if row.at <= at - _NEAR), None)
     near = [row for row in rows if at - _NEAR < row.at <= at + _NEAR]

@@ -1,4 +1,4 @@
-"""What two people change, and what was proposed: each row was written by this installation and has its acts."""
+"""Verify the two-person setting and proposed changes: each row is authentic and has its acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDED = {"rule_change_apply": "applied", "rule_change_refuse": "refused", "rule
 
 
 def every_change() -> Listed | None:
-    """All rows of both. None where there are none."""
+    """Check all rows of both; None if there are none."""
     rows = [row for row in FourEyes.objects.order_by("n") if row.is_genuine]
     changes = RuleChange.objects.order_by("made_at", "id")
     found = [*_guards(rows), *_changes(list(changes))]
@@ -23,7 +23,7 @@ def every_change() -> Listed | None:
 
 
 def _guards(rows: list[FourEyes]) -> Iterator[str]:
-    """Compare the rows that this installation wrote with their acts. `ledger/protected.py` finds the others."""
+    """Compare the authentic rows with their acts. `ledger/protected.py` finds the others."""
     told = ActRecord.objects.filter(action="four_eyes", n__gt=0)
     acts = Counter((str(_said(act).get("families")), act.by) for act in told if isinstance(act.after, dict))
     for row in rows:
@@ -37,14 +37,14 @@ def _guards(rows: list[FourEyes]) -> Iterator[str]:
 
 
 def _said(act: ActRecord) -> dict[str, Any]:
-    """What an act says that it came to; nothing where none of our processes can have written that."""
+    """Return an act's outcome; empty if none of our processes can have written it."""
     return act.after if isinstance(act.after, dict) else {}
 
 
 def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator[str]:
-    """Two people, and just before the second one agreed what the first one's act leaves on record."""
+    """Check that two people agreed, and that the records just before the agreement are the proposed ones."""
     if agreement is None or agreement.n is None or not isinstance(row.told, list):
-        return  # which is said of its acts, and of its code
+        return  # reported by the checks of its acts and its code
     if agreement.person in (None, row.person):
         yield f"{what} was put in force by whoever proposed it"
     done = list(ActRecord.objects.filter(n__gte=agreement.n - len(row.told), n__lt=agreement.n).order_by("n"))
@@ -53,7 +53,7 @@ def _by_two(what: str, row: RuleChange, agreement: ActRecord | None) -> Iterator
 
 
 def _is_told(act: ActRecord, told: dict[str, Any], person: int) -> bool:
-    """Whether an act is what somebody proposed: all of it but what is drawn anew each time."""
+    """Return whether an act is the proposed one, except for generated parts."""
     is_same = (act.action, act.queue, act.before, act.person) == (told["action"], told["queue"], told["before"], person)
     return is_same and told["after"].items() <= _said(act).items()
 

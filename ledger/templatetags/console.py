@@ -1,4 +1,4 @@
-"""How values look on the console: outside text inert, times that tick, durations and numbers in plain words."""
+"""Template filters and tags for values on the console: untrusted text, times, durations, numbers."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from ledger.web.seeing.payloads import WHO_GIVES, Hidden
 register = template.Library()
 
 
-# A text or a value of more characters, or of more leaves, is shown by its head.
+# Longer texts, and values with more leaves, are shown by their head.
 MAX_SHOWN, MAX_LEAVES = 16_000, 400
 HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
 
 
 @register.filter
 def visible(value: object) -> SafeString:
-    """Return outside text with everything hidden made visible; of a large text its head, with the number of characters
-    left out. Every piece is escaped; only our own markup is markup."""
+    """Return untrusted text, escaped, with hidden characters made visible; of a large text its head and the length left
+    out."""
     text = str(value)
     if len(text) <= MAX_SHOWN:
         return whole(text)
@@ -44,7 +44,7 @@ def visible(value: object) -> SafeString:
 
 @register.filter
 def whole(value: object) -> SafeString:
-    """Return all of a text as `visible` shows it, however large: what a decision binds has to be seen in full."""
+    """Return all of a text as `visible` shows it: what a decision binds must be seen in full."""
     text = str(value)
     return SafeString(escape(text)) if seen.is_harmless(text) else _drawn(seen.pieces(text))
 
@@ -55,19 +55,18 @@ def _left_out(characters: int) -> str:
 
 @register.filter
 def listed(values: Iterable[object]) -> SafeString:
-    """Several outside texts in a row. (Django's own `join` escapes, and what is escaped twice shows its entities.)"""
+    """Join untrusted texts. (Django's `join` escapes, and a second escaping would show the entities.)"""
     return visible(", ".join(map(str, values)))
 
 
 @register.filter
 def datum(value: object) -> SafeString:
-    """A value that somebody else chose, where the console speaks: one line, bounded, and marked as a value, so that it
-    can't pose as the console's own words. Nothing for nothing."""
+    """Return an untrusted value on one bounded line, marked so that it can't pose as the console's own text."""
     text = str(value or "")
     return _datum(text) if len(text) <= _SHORT else _datum.__wrapped__(text)
 
 
-# The same names and tags stand in row after row, page after page.
+# The same names and tags recur in row after row, page after page.
 _SHORT = 200
 
 
@@ -83,8 +82,7 @@ def _datum(text: str) -> SafeString:
 
 @register.filter
 def amount(headline: object) -> SafeString:
-    """What a plan calls its headline: an amount of money as it is, for it can say nothing else; any other text as a
-    marked value."""
+    """Return a plan's headline: a plain amount of money as it is, any other text as a marked value."""
     text = str(headline or "")
     return format_html("{}", text) if is_amount(text) else datum(text)
 
@@ -99,14 +97,13 @@ _AMOUNT = re.compile(r"(?:[A-Z]{3} )?[$€£¥]?[0-9][0-9,. ]{0,18}(?: ?[A-Z]{3}
 
 @register.filter
 def way(path: object) -> SafeString:
-    """The path of a value, with both ends where it is long."""
+    """Return a value's path, with both ends if it is long."""
     text = str(path)
     is_plain = len(text) <= seen.MAX_PATH and "\n" not in text and seen.is_harmless(text)
     return SafeString(escape(text)) if is_plain else _drawn(seen.middle(text))
 
 
-# Joined and escaped by hand, as everything is here that a page has a thousand of: Django's own means take ten times as
-# long.
+# Joined and escaped by hand, since a page has thousands of these: Django's own means take ten times as long.
 def _drawn(pieces: Iterable[seen.Piece]) -> SafeString:
     return SafeString("".join([_mark(piece) if piece.is_mark else escape(piece.text) for piece in pieces]))
 
@@ -125,7 +122,7 @@ def visible_code(value: object) -> SafeString:
 
 @register.filter
 def plainly(value: object) -> str:
-    """The same as plain text, for attributes and drawings that can hold no markup of ours."""
+    """Return the text of `visible` without markup, for attributes and drawings."""
     return "".join(piece.text for piece in seen.pieces(str(value)))
 
 
@@ -141,8 +138,8 @@ def leaves(value: object) -> list[seen.Leaf]:
 
 @register.simple_tag
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
-    """Return a document leaf by leaf, each with its path; of a large one its head, its size, and a link to `url`, where
-    it can be downloaded. Of one that the reader may not read, who gives the right."""
+    """Return a document's leaves with their paths; of a large one the head, its size, and a download link to `url`. For
+    a hidden document, name who grants the right to read it."""
     if isinstance(value, Hidden):
         return SafeString(f'<p class="small muted" data-hidden>Not shown to you. {escape(WHO_GIVES)}</p>\n')
     shown, is_cut = _head(value)
@@ -155,7 +152,7 @@ def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeS
 
 
 def _head(value: object) -> tuple[list[seen.Leaf], bool]:
-    """Return the leaves of a value that are shown, and whether others are left out."""
+    """Return the leaves to show, and whether others are left out."""
     leaves: list[seen.Leaf] = []
     size, is_cut = 0, False
     for leaf in seen.each_leaf(value):
@@ -174,14 +171,14 @@ def _head(value: object) -> tuple[list[seen.Leaf], bool]:
 
 
 def cut_note(value: object, url: str = "") -> str:
-    """Return the words below a value of which only the head is shown: its size, and where all of it is."""
+    """Return the note below a truncated value: its size, and where to get all of it."""
     size = filesizeformat(_size(value))
     link = f'<a class="target" href="{escape(url)}" download>Download all of it</a>.' if url else ""
     return f'<p class="small muted" data-cut>Only the head is shown, of {escape(size)}. {link}</p>\n'
 
 
 def _size(value: object) -> int:
-    """Return the size in bytes of what a value is, or is the head of."""
+    """Return the size in bytes of a value, or of the whole value if this is its head."""
     last = value
     while isinstance(last, (dict, list)) and last:
         last = last[next(reversed(last))] if isinstance(last, dict) else last[-1]
@@ -198,13 +195,13 @@ def as_json(value: object) -> str:
 
 @register.filter
 def pretty(value: object) -> str:
-    """JSON for reading. Not for hashing: order is kept, indentation added."""
+    """Return indented JSON for reading, in the original order. Not for hashing."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 @register.filter
 def lapse(seconds: float | timedelta | None) -> str:
-    """A duration with the two units that matter: `0.4 s`, `38 s`, `2 h 14 m`, `3 d 4 h`."""
+    """Return a duration in its two largest units: `0.4 s`, `38 s`, `2 h 14 m`, `3 d 4 h`."""
     if seconds is None:
         return ""
     total = seconds.total_seconds() if isinstance(seconds, timedelta) else float(seconds)
@@ -225,28 +222,27 @@ def lapse(seconds: float | timedelta | None) -> str:
     return f"{days} d {hours} h"
 
 
-# What has no moment shows none: a row may lack one, and a variable that is missing resolves to empty text.
+# A row may lack a moment, and a missing template variable resolves to empty text: neither shows a time.
 def _is_moment(at: object) -> TypeGuard[datetime]:
     return isinstance(at, datetime)
 
 
 @register.simple_tag
 def typed_or(typed: Mapping[str, str], name: str, *shown: object) -> object:
-    """What a field has: what was typed into its form, be it nothing; where that form wasn't sent the first of these
-    that says anything."""
+    """Return a field's submitted text, even if empty; if the form wasn't sent, the first non-empty default."""
     return typed[name] if typed and name in typed else next((each for each in shown if each), "")
 
 
 @register.simple_tag
 def typed_in(refused: Refused | None, *act: object) -> Mapping[str, str]:
-    """What was typed into a form that was refused, if it was this one: the act's name, in as many parts as it has."""
+    """Return the input of a refused form if it was this one; `act` are the parts of the act's name."""
     return refused.typed if refused and refused.act == "".join(map(str, act)) else {}
 
 
 @register.simple_tag
 def seen_in(refused: Refused | None, typed: Mapping[str, str], now: str) -> str:
-    """What a form was made from, for its `seen`: as it was sent where something else was refused, so that what was set
-    anew meanwhile is found out about at the next try as well; as it is `now` where that was just told."""
+    """Return the `seen` value of a form: the one it was sent with, so that the next try still detects a change. After a
+    Moved error, which has just reported the change, it is `now`."""
     was = typed.get("seen") if typed else None
     return now if was is None or (refused and isinstance(refused.error, Moved)) else was
 
@@ -258,15 +254,15 @@ def wrong_in_any(refused: Refused | None, *acts: str) -> Mapping[str, str]:
 
 @register.simple_tag
 def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> SafeString:
-    """Whether a box is ticked: as it was sent with its form. One that isn't ticked sends nothing, so that whether the
-    form was sent goes by its other fields."""
+    """Return whether a box is ticked, as submitted. An unticked box sends nothing, so other fields show if the form was
+    sent."""
     is_on = typed.get(name, "off") != "off" if typed else bool(is_set)
     return SafeString(" checked" if is_on else "")
 
 
 @register.simple_tag
 def since(at: datetime | str | None) -> SafeString | str:
-    """How long ago; the page's script keeps it ticking."""
+    """Return the time since then; the page's script keeps it current."""
     if not _is_moment(at):
         return ""
     text = lapse(datetime.now(UTC) - at)
@@ -284,7 +280,7 @@ def until(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def due(at: datetime | str | None) -> SafeString | str:
-    """By when something is wanted: `due in 2 h 14 m`, or `overdue by 5 m 00 s`, which looks like it."""
+    """Return when something is due: `due in 2 h 14 m`, or `overdue by 5 m 00 s` with its style."""
     if not _is_moment(at):
         return ""
     left = at - datetime.now(UTC)
@@ -298,9 +294,8 @@ def due(at: datetime | str | None) -> SafeString | str:
 
 @register.simple_tag
 def clock(at: datetime | str | None, form: str = "full") -> SafeString | str:
-    """A moment. `full`: with year, seconds and zone, as evidence needs it; `brief`: day and minute, for lists;
-    `seconds`: the time of day, beneath a date. In UTC here; the page's script shows the reader's own time and names its
-    zone."""
+    """Return a moment in UTC; the page's script shows local time and its zone. `full` has year, seconds and zone, as
+    evidence needs; `brief` day and minute, for lists; `seconds` the time of day."""
     if not _is_moment(at):
         return ""
     at = at.astimezone(UTC)
@@ -324,14 +319,14 @@ def _stamp(at: datetime) -> str:
 
 @register.filter
 def short(value: object) -> str:
-    """An id by its two ends: first and last characters tell ids of one second apart."""
+    """Return an id's two ends: together they tell ids of the same second apart."""
     text = str(value).removeprefix("sha256:")
     return text if len(text) <= 13 else f"{text[:4]}…{text[-4:]}"
 
 
 @register.filter
 def quads(value: object) -> str:
-    """A digest in groups of four, as people compare it."""
+    """Return a digest in groups of four, for comparison by people."""
     text = str(value)
     head, colon, digest = text.rpartition(":")
     grouped = " ".join(digest[n : n + 4] for n in range(0, len(digest), 4))
@@ -340,7 +335,7 @@ def quads(value: object) -> str:
 
 @register.simple_tag
 def field_error(words: str, id: str) -> SafeString | str:
-    """What is wrong with a field, where the field says that it is described: `id` with `_error` behind it."""
+    """Return a field's error under the id that its `aria-describedby` names: `id` with `_error` appended."""
     return format_html('<span class="error" id="{}_error">{}</span>', id, visible(words)) if words else ""
 
 
@@ -356,20 +351,20 @@ def roles_in(held: Iterable[str]) -> list[str]:
 
 @register.filter
 def words(name: object) -> str:
-    """`create_vendor` as people say it: `create vendor`."""
+    """Return a name as text: `create_vendor` is `create vendor`."""
     return str(name).replace("_", " ").replace("-", " ")
 
 
 @register.filter
 def sentence(text: object) -> str:
-    """First letter up, the rest untouched."""
+    """Return the text with its first letter in upper case."""
     whole = str(text)
     return whole[:1].upper() + whole[1:]
 
 
 @register.filter
 def title_of(known: dict[str, Any], name: object) -> str:
-    """The title of a node or tool as its author wrote it, or its name as people say it."""
+    """Return the title of a node or tool as its author wrote it, or its name as text."""
     entry = known.get(str(name)) if known else None
     title = entry if isinstance(entry, str) else getattr(entry, "title", "")
     return title or words(name)
@@ -382,8 +377,8 @@ def item(mapping: dict[Any, Any], key: Any) -> Any:
 
 @register.simple_tag(takes_context=True)
 def navigation(context: template.Context) -> list[around.Entry]:
-    """The sections that the reader may open, with their numbers."""
-    request = context.get("request")  # none where one rendering is for many, who share their roles and no more
+    """Return the sections that the reader may open, with their counts."""
+    request = context.get("request")  # none in a rendering shared by many, who have only their roles in common
 
     def may(permission: str) -> bool:
         return request is not None and request.user.is_staff and request.user.has_perm(permission)
@@ -393,7 +388,7 @@ def navigation(context: template.Context) -> list[around.Entry]:
 
 @register.simple_tag
 def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
-    """Return the entries under "More", and the section among them that is open; None where there are none."""
+    """Return the entries under "More" and the open section among them; None if there are none."""
     more = [entry for entry in entries if entry.is_more]
     here = next((entry.section for entry in more if entry.section.name == section), None)
     return {"entries": more, "here": here} if more else None
@@ -406,13 +401,12 @@ def notices() -> list[around.Notice]:
 
 @register.simple_tag
 def accounts() -> list[Any]:
-    """Accounts that the reader may go on as."""
     return around.accounts()
 
 
 @register.filter
 def tags(value: object) -> list[str]:
-    """A run's tags as people say them: plain ones as they are, those with a value as `key: value`."""
+    """Return a run's tags as text: `key`, or `key: value`."""
     if isinstance(value, dict):
         return [f"{key}: {inner}" if inner not in ("", None) else str(key) for key, inner in value.items()]
     return [str(tag) for tag in value] if isinstance(value, list) else []
@@ -423,7 +417,7 @@ _CLASS = re.compile(r"\A(?:(?:[A-Za-z_]\w*\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exceptio
 
 @register.filter
 def said(message: object) -> str:
-    """What an error said, without the name of the class that said it: `a.b.TransportError: the line` is `the line`."""
+    """Return an error's message without its class name: `a.b.TransportError: the line` is `the line`."""
     return _CLASS.sub("", str(message))
 
 

@@ -1,1 +1,1 @@
-"""Whether the record is what was written: of a run, of all, and of what belongs to none."""
+"""Verification of the record: of one run, of all runs, and of records without a run."""

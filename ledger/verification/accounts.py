@@ -1,4 +1,4 @@
-"""Compare accounts, memberships, keys and second factors with what their records say was last done to them."""
+"""Compare accounts, memberships, keys and second factors with their records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connection
 from ledger.models import AccountRecord
 from ledger.verification.registers import Listed
 
-# What there is of each account: by kind, what it is called in the records.
+# What each account holds now: kind, account, and its name in the records.
 _NOW = """
     SELECT 'role', m.user_id, g.name FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
     UNION ALL SELECT 'API key', k.user_id, k.name FROM durableagents_apikey k WHERE k.revoked_at IS NULL
@@ -22,7 +22,7 @@ _FIELDS = ("username", "email", "is_active", "is_staff", "is_superuser")
 
 
 class _Replay:
-    """What the records make of accounts."""
+    """The accounts that result from the records."""
 
     def __init__(self) -> None:
         self.accounts: dict[int, dict[str, Any]] = {}
@@ -50,7 +50,7 @@ class _Replay:
                 self._key(record, person)
 
     def _key(self, record: AccountRecord, person: int) -> None:
-        """A key by its name before and after: records name no number."""
+        """Move a key by its names before and after: records have no number for it."""
         before, after, name = record.before, record.after, record.subject.partition("/")[2]
         was_named = before.get("name", name)
         held = self.held[before.get("user_id") or person]
@@ -62,7 +62,7 @@ class _Replay:
         self._move(record, was, now, was_named if is_there[0] else None, name if is_there[1] else None)
 
     def _move(self, record: AccountRecord, was: str, now: str, old: str | None, new: str | None) -> None:
-        """One of these less by the old name, and one more by the new, of the accounts before and after."""
+        """Remove one under the old name and account, and add one under the new."""
         person = record.subject_person or 0
         if old is not None:
             self.held[record.before.get("user_id") or person][was, old] -= 1
@@ -71,7 +71,7 @@ class _Replay:
 
 
 def every_account() -> Listed:
-    """Check that accounts are as their records leave them."""
+    """Check that accounts match their records."""
     replay, count = _Replay(), 0
     for record in AccountRecord.objects.filter(n__isnull=False).order_by("n").iterator():
         replay.see(record)

@@ -1,4 +1,4 @@
-"""The ledger's own tables against the journal: what people did, and the head that every step touches."""
+"""Check the ledger's own tables against the journal: acts, overrides and the head."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ledger.kinds import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
 
-# What an act's first event is.
+# The first event of each act.
 _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "pause": (e.PauseRequested, e.RunPaused),
     "resume": (e.RunResumed,),
@@ -28,13 +28,13 @@ _ACTS: dict[str, tuple[type[e.Event], ...]] = {
     "requeue": (e.RunRequeued,),
 }
 _BY_PEOPLE = tuple({kind for kinds in _ACTS.values() for kind in kinds})
-# Who these events name when no person did it: a worker that acts on a person's request, a hook, the clock, the outside.
+# `by` in these events if no person acted: a worker on a person's request, a hook, the clock, the outside.
 _NO_PERSON = ("operator", "budget", "hook", "worker:", "run:", "system:", "outside:")
 _PERSON = ("user:", "key:", "os:")
 
 
 class Overrides:
-    """Each act of a person has its record, on the state it was done on, and each record its event."""
+    """Check that each override has its record on the state it was done on, and each record its event."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -43,7 +43,7 @@ class Overrides:
         self._last: Line | None = None
 
     def see(self, line: Line) -> None:
-        """Keep the first event of each act: one that settles several stops at once writes one for each."""
+        """Keep the first event of each act: settling several stops at once writes one event each."""
         self._see_context(line)
         is_an_act = isinstance(line.event, _BY_PEOPLE) and _is_a_persons(line.event)
         if is_an_act and not self._goes_on(line) and not _is_of_the_start(line):
@@ -51,7 +51,8 @@ class Overrides:
         self._last = line
 
     def _see_context(self, line: Line) -> None:
-        """Something is handed to a run by whoever lets it go on with the very next event, on the state they saw."""
+        """Check that injected context refers to the state it was made on, and is followed by the act that continues the
+        run."""
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
                 self.wrong.append(f"event {line.seq}, ContextInjected, is no person's act: by {event.by!r}")
@@ -124,12 +125,12 @@ def _is_a_persons(event: e.Event) -> bool:
 
 
 def _is_of_the_start(line: Line) -> bool:
-    """What a run may use is told with its creation, and is no act of its own."""
+    """Return whether the event sets the initial budget: part of the creation, not an act."""
     return line.seq == 2 and isinstance(line.event, e.BudgetSet) and line.event.payload is None
 
 
 def _on_a_case(event: e.InquiryMade | e.InquiryEnded | e.ApprovalDelegated | e.DelegationEnded) -> tuple[str, str]:
-    """The act's name, and what was written, of what people do with a case that they don't decide by it."""
+    """Return the name and text of an act on a case other than its decision."""
     told = event.payload if isinstance(event.payload, dict) else {}
     match event:
         case e.InquiryMade():
@@ -150,36 +151,33 @@ _SAYINGS = {
 
 
 class _Act(NamedTuple):
-    """An event that somebody's act brought, as far as the act's record repeats it. `columns`: see `compared`."""
-
     seq: int
     is_coded: bool
     columns: dict[str, Any]
 
 
 class Acts:
-    """What people did without overriding anything has its record, on the state it was done on, and each record its
-    event."""
+    """Check that each act without an override has its record on the state it was done on, and each record its event."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.acts: dict[tuple[str, int], _Act] = {}
 
     def see(self, line: Line) -> None:
-        """Keep what the record of an act has to say, under its name and the event that it names as the last one."""
+        """Keep what an act's record should contain, by its name and last event."""
         event, columns = line.event, dict[str, Any]()
         match event:
             case e.RunCreated(by=by):
-                # Its record is written when there is a journal, so it names the event itself.
+                # Its record is written once there is a journal, so it names this event.
                 name, seq, columns = "start", line.seq, {"by": by, "subject": f"{event.agent}@{event.version}"}
             case e.BudgetSet() if _is_of_the_start(line) and ("start", 1) in self.acts:
-                self.acts["start", 2] = self.acts.pop(("start", 1))  # the two are one
+                self.acts["start", 2] = self.acts.pop(("start", 1))  # both belong to one act
                 return
             case e.StartPlanned() | e.RunForked() | e.VersionAssigned() | e.AttributesSet(slot=None) if (
                 "start",
                 line.seq - 1,
             ) in self.acts:
-                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # and so are these
+                self.acts["start", line.seq] = self.acts.pop(("start", line.seq - 1))  # these as well
                 return
             case e.SignalReceived(by=by):
                 name, seq, columns = "signal", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
@@ -187,7 +185,7 @@ class Acts:
                 name, seq, columns = "message", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
             case e.InputAnswered(by=by):
                 justification = event.payload.get("justification", "") if isinstance(event.payload, dict) else ""
-                # What was put on record afterwards, for answers from before, lacks it.
+                # Records added later, for older answers, lack it.
                 name, seq, columns = (
                     "answer",
                     line.seq - 1,
@@ -243,7 +241,7 @@ CAPPED = ("steps", "tokens_in", "tokens_out", "usd_micro", "tool_calls", "model_
 
 
 class HeadCheck:
-    """What the head says beside number and link: who holds the run, what people asked for, what was used."""
+    """Check the head's columns besides number and link: holder, requests by people, usage."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -251,11 +249,11 @@ class HeadCheck:
         self.is_held = self.is_pause = self.is_cancel = False
         self.tokens_in = self.tokens_out = self.model_calls = self.tool_calls = self.perhaps = 0
         self.usd_micro = self.unpriced = self.turns = 0
-        self.routed: set[tuple[str | None, int]] = set()  # requests whose debits are events of their own
+        self.routed: set[tuple[str | None, int]] = set()  # requests whose debits are separate events
         self.caps: dict[str, int] = {}
 
     def see(self, line: Line) -> None:
-        """Fold one event in."""
+        """Apply one event to the expected head."""
         match line.event:
             case e.RunClaimed(epoch=epoch):
                 self.epoch, self.claimed_seq, self.is_held = epoch, line.seq, True
@@ -270,7 +268,7 @@ class HeadCheck:
             case e.PauseRequested():
                 self.is_pause = True
             case e.BudgetExceeded(resource="time") if self.is_held:
-                self.is_pause = True  # the worker that has it stops at its next step
+                self.is_pause = True  # its worker stops at the next step
             case e.RunPaused():
                 self.is_pause = False
                 self._rest()
@@ -279,7 +277,7 @@ class HeadCheck:
             case e.CancelRequested():
                 self.is_cancel, self.is_pause = True, False
             case e.UndoBegun():
-                self.is_cancel = False  # from here on it is granted
+                self.is_cancel = False  # the cancel request is granted from here on
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled():
                 self.is_pause = self.is_cancel = False
                 self._rest()
@@ -288,8 +286,8 @@ class HeadCheck:
                 self._count(line.event)
 
     def _rest(self) -> None:
-        """What a worker comes to a rest by puts the deaths before behind it; what people and the watchdog do to a run
-        that nobody holds doesn't."""
+        """Release the run; a worker's stop resets its deaths, while acts of people or the watchdog on an unheld run
+        don't."""
         self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
 
     def _count(self, event: e.Event) -> None:
@@ -318,19 +316,19 @@ class HeadCheck:
             ):
                 self.tool_calls += 1
             case e.ToolReconciled(by="hook"):
-                self.perhaps += 1  # a step of the node's, but not when a cancelled run is settled
+                self.perhaps += 1  # a step of the node, unless a cancelled run is settled
             case _:
                 pass
 
     def _count_child(self, event: e.ChildEnded) -> None:
-        """What a child used is debited to its parent, whole."""
+        """Add a child's whole usage, which is debited to its parent."""
         self.tokens_in, self.tokens_out = self.tokens_in + event.tokens_in, self.tokens_out + event.tokens_out
         self.model_calls, self.tool_calls = self.model_calls + event.model_calls, self.tool_calls + event.tool_calls
         self.usd_micro, self.unpriced = self.usd_micro + event.usd_micro, self.unpriced + event.unpriced_calls
-        self.turns += event.steps - event.tool_calls  # steps of the head are turns and calls
+        self.turns += event.steps - event.tool_calls  # the head's steps are turns and calls
 
     def _count_undebited(self, event: e.ModelResponded | e.ModelFailed) -> None:
-        """A turn from before there were debits: it tells itself what it used, and nobody knows what it cost."""
+        """Count a turn from before debits existed: it has its own tokens, and its cost is unknown."""
         was_not_sent = isinstance(event, e.ModelFailed) and event.code in NEVER_SENT
         if was_not_sent or (event.slot, event.attempt) in self.routed:
             return

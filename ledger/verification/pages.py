@@ -1,4 +1,4 @@
-"""Whether the record is what was written: of one run, and of all."""
+"""Pages that verify the record of one run, and of all."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.page_base import Page
 from ledger.web.roles import READS_AUDIT
 
-# How long one page may go on verifying, and how many runs with problems it lists: the rest is a click away.
+# Limits of one page: seconds of verification, and runs with problems listed. A link continues.
 PAGE_SECONDS = 3.0
 MOST_SHOWN = 50
 
 
 class VerificationPage(Page):
-    """A run's whole record, checked again from the stored rows."""
+    """Verify a run's whole record from the stored rows."""
 
     template = "audit/verification.html"
     section = "audit"
@@ -28,7 +28,7 @@ class VerificationPage(Page):
 
 
 class VerifyAllPage(Page):
-    """What belongs to no run, and every run, as far as the page's time goes, with a link to go on."""
+    """Verify records without a run and every run, within the page's time, with a link to continue."""
 
     allowed = frozenset(READS_AUDIT)
     template = "audit/verify_all.html"
@@ -61,7 +61,7 @@ class VerifyAllPage(Page):
 
 
 def _cursor(request: HttpRequest) -> UUID | None:
-    """Where the page before stopped; what is no id means the beginning."""
+    """Return the cursor; None (the beginning) if invalid."""
     try:
         return UUID(request.GET.get("after", ""))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Compare protected rows with their codes, and find what was added, changed or deleted outside the application."""
+"""Compare protected rows with their codes to find changes made outside the application."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _rows(protected: Protected) -> Iterator[str]:
 
 
 def _codes(table: str, key: str, codes: list[RowCode]) -> Iterator[str]:
-    """Check the codes of one row: each was written with this installation's key, and none is missing."""
+    """Check the codes of one row: all have this installation's key, and none is missing."""
     for n, row in enumerate(codes, start=1):
         if row.n != n:
             yield f"code {n} of {table} {key} is missing"

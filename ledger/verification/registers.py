@@ -1,11 +1,10 @@
-"""Whether the records that belong to no run are what was written: acts such as declaring a host dead, and what was done
-to accounts.
+"""Verify the records without a run: acts such as declaring a host dead, and changes of accounts.
 
-Both lists are numbered and linked by the database (ledger/sql/registers.sql), so a row that is gone, changed, put in
-between or out of its place is found. Acts carry a code besides, which covers number and link: nobody without the key
-makes that list whole again. The database, which has none, writes what was done to accounts: whoever owns it could write
-that list anew from some row on. And no list knows that its end was cut off together with the row that says where it
-stands. Against both helps number and hash noted down elsewhere (docs/decisions/0025).
+The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
+found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database, which
+has no key, writes the account records: its owner could rewrite that list from some row on. And no list shows that its
+end was cut off together with its row in the register. A number and hash noted elsewhere detect both
+(docs/decisions/0025).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What checking one list came to. Number and hash of its last record are what to note down elsewhere."""
+    """The result of checking one list; note number and hash of its last record elsewhere."""
 
     name: str
     records: int
@@ -37,8 +36,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """One list: where it stands, and what one of its rows is called."""
-
     name: str
     what: str
     table: str
@@ -50,19 +47,18 @@ LISTS = (
     _List("acts", "act record", "ledger_actrecord", "ledger_act_body", "t.run_id IS NULL"),
     _List("accounts", "account record", "ledger_accountrecord", "ledger_account_body"),
 )
-# The database itself says when something was done, so nothing was done later than now; and the record is younger than
-# this century.
+# The database sets these times, so none is in the future or before this century.
 _ROWS = """
 SELECT t.id, t.n, t.prev_hash, t.hash, {body}(t), t.at BETWEEN '2000-01-01' AND clock_timestamp() + interval '1 minute'
 FROM {table} t WHERE {condition} AND {walk} %s::bigint ORDER BY {by} LIMIT %s
 """
-# Those that have a place, then those that have none: of each the columns that it is walked by, and what it is asked.
-# Both begin with the lowest number that there can be: our functions give none below one, and others may.
+# Rows with a place, then rows without: each walked by its own column. Both start at the lowest number, since forged
+# rows may have numbers below one.
 _WALKS = ((1, "t.n", "t.n"), (0, "t.id", "t.n IS NULL AND t.id"))
 _LOWEST = -(2**63)
 
 
-# What other apps keep that belongs to no run: each says what it found, or nothing where there is none of it.
+# Checks of other apps' records without a run; None if there are no records.
 more: list[Callable[[], Listed | None]] = []
 
 
@@ -75,7 +71,7 @@ def verify_registers() -> list[Listed]:
 
 
 def _finished(name: str, check: Callable[[], Listed | None]) -> Listed | None:
-    """What a check finds. A row that it can't make sense of is a finding too, and hides no other list."""
+    """Return a check's result. An unreadable row is a problem too, and hides no other list."""
     try:
         return check()
     except UNREADABLE as error:
@@ -83,8 +79,6 @@ def _finished(name: str, check: Callable[[], Listed | None]) -> Listed | None:
 
 
 class _Reading:
-    """One walk along one list."""
-
     def __init__(self, of: _List) -> None:
         self.of = of
         self.stands = Register.objects.filter(pk=of.name).first()
@@ -95,7 +89,7 @@ class _Reading:
         self.problems: list[str] = []
 
     def through(self) -> Listed:
-        """From the first row to the last, then what the list's own row says of both."""
+        """Check from the first row to the last, then compare with the list's own row."""
         for rows in self._pages():
             good = [row for row in rows if self._follows(row)]
             if self.of.name == "acts":
@@ -122,7 +116,7 @@ class _Reading:
             return cursor.fetchall()
 
     def _follows(self, row: Sequence[Any]) -> bool:
-        """Whether a row can be looked at further, after saying what is wrong with its place, its links and its time."""
+        """Check a row's place, links and time; return whether it can be checked further."""
         id, n, prev, link, body, is_time = row
         what, self.rows = f"{self.of.what} {id}", self.rows + 1
         if not is_time:
@@ -168,7 +162,7 @@ class _Reading:
             self.codes.add(code)
 
     def _check_signatures(self, ids: list[int]) -> None:
-        """Name every change of an account that the application did not sign for, and what it claims to be."""
+        """Report every account change that the application did not sign, with its claimed actor."""
         for row in AccountRecord.objects.filter(pk__in=ids).order_by("n", "id"):
             if not row.is_signed:
                 self.problems.append(
@@ -177,7 +171,7 @@ class _Reading:
                 )
 
     def _is_old(self, row: ActRecord) -> bool:
-        """Whether an act may lack a code, being from before there were any."""
+        """Return whether an act may lack a code because it predates them."""
         return row.n is not None and self.stands is not None and 0 < row.n <= self.stands.uncoded
 
     def _where_it_stands(self) -> Iterator[str]:

@@ -1,9 +1,8 @@
-"""Whether the whole record of a run is what was written: its journal, and every table that tells the same story.
+"""Verify the whole record of a run: its journal, and every table that repeats it.
 
-One pass over the events checks chain, columns and codes and shows each event to the checks, which afterwards hold their
-own tables against what they saw. `ledger` has checks of its own; `runs` and `approvals` register theirs. Nothing is
-kept that a check doesn't need, so a long journal takes little memory. All of one run is read from one snapshot of the
-database: what is written meanwhile disturbs nothing.
+One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
+own tables. `runs` and `approvals` register theirs. Nothing is kept that a check doesn't need, so a long journal takes
+little memory. A run is read from one snapshot, so concurrent writes don't disturb it.
 """
 
 from __future__ import annotations
@@ -26,22 +25,21 @@ from ledger.errors import NotFound
 from ledger.keys import code_key
 from ledger.models import NO_RUN, ActRecord, Event, Head, Uncoded
 
-# Times of rows and of the event that tells of them are read one after the other in one transaction.
+# A row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
-# Payloads of a batch are in memory together.
+# The payloads of a batch are in memory together.
 _BATCH = 100
-# So many places are left for events that are missing from a journal. Nobody loses more, and whoever forges events far
-# ahead takes no more memory by it.
+# Places kept for missing events. No real journal loses more, and events forged far ahead can't take more memory.
 _MOST_GAPS = 10**6
 
 log = logging.getLogger("ledger.verification.runs")
-# What comes of a row that says what none of our processes would.
+# Errors raised for rows that no process of ours would write.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event as the checks see it. `is_coded`: its code, checked already, vouches for it."""
+    """One event as the checks see it. `is_coded`: it has a code, already verified."""
 
     seq: int
     epoch: int
@@ -53,8 +51,7 @@ class Line:
 
 @dataclass
 class ReadJournal:
-    """What the checks may ask of the journal once it has been read: where and when its events stand, who held the
-    run."""
+    """What checks may ask of a journal once read: places and times of events, and who held the run."""
 
     run_id: UUID
     head: Head | None = None
@@ -62,23 +59,22 @@ class ReadJournal:
     hashes: list[bytes] = field(default_factory=list)
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     coded_after: int = 0  # up to here events and rows may lack codes
-    acts_coded_after: int = 0  # and the records of acts, which had theirs later
+    acts_coded_after: int = 0  # up to here records of acts may, which got codes later
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
 
     @property
     def seq(self) -> int:
-        """The last event."""
+        """Return the last event's seq."""
         return len(self.at)
 
     def hash_at(self, seq: int) -> bytes | None:
-        """An event's hash; before the first there is what the chain begins with."""
+        """Return an event's hash, or the chain's genesis for 0."""
         return genesis(self.run_id) if seq == 0 else self.hashes[seq - 1] if 0 < seq <= self.seq else None
 
     def is_just_after(self, seq: int, at: datetime | None) -> bool:
-        """Whether a row that was written in the transaction of an event, after it, has its time. Nothing but the next
-        event's time says which of two events of one moment it came with; where the clock was set back before that, or
-        another server's went on, it says nothing."""
+        """Return whether `at` fits a row written after the event in its transaction. Only the next event's time limits
+        it; if the clock was set back or another server's continued, the limit is SLACK."""
         if at is None or not 0 < seq <= self.seq:
             return False
         own = self.at[seq - 1]
@@ -86,17 +82,17 @@ class ReadJournal:
         return own <= at <= (own + SLACK if following < own else following)
 
     def is_about(self, seq: int, at: datetime | None) -> bool:
-        """Whether a time is that of an event, give or take what a transaction lasts."""
+        """Return whether a time is that of an event, within a transaction's duration."""
         return at is not None and 0 < seq <= self.seq and abs(at - self.at[seq - 1]) <= SLACK
 
     def holder(self, line: Line) -> str:
-        """The worker under whose claim an event stands, as rows name it."""
+        """Return the worker whose claim covers the event, as rows name it."""
         claimed = self.claims.get(line.epoch)
         return f"worker:{claimed.worker}" if claimed else ""
 
 
 class Check(Protocol):
-    """One look at one run: it sees each event in order, then says what is wrong with its tables."""
+    """One check of one run: it sees each event in order, then reports the problems of its tables."""
 
     def __init__(self, journal: ReadJournal) -> None: ...
 
@@ -106,7 +102,7 @@ class Check(Protocol):
 
 
 checks: list[Callable[[ReadJournal], Check]] = []
-# Tables whose rows belong to runs, and the column that says to which.
+# Tables whose rows belong to runs, and the column with the run's id.
 tables: dict[str, str] = {
     "ledger_head": "run_id",
     "ledger_event": "run_id",
@@ -117,14 +113,14 @@ tables: dict[str, str] = {
 
 
 def register(*more: Callable[[ReadJournal], Check], **of: str) -> None:
-    """Add an app's checks, and its tables with the column that holds the run. Doing so again changes nothing."""
+    """Add an app's checks, and its tables with the column of the run's id. Idempotent."""
     checks.extend(check for check in more if check not in checks)
     tables.update(of)
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What checking one run's record found. `problems` is empty when it holds."""
+    """The result of verifying one run. `problems` is empty if its record holds."""
 
     run_id: UUID
     events: int
@@ -136,28 +132,26 @@ class Verification:
 
 
 def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | None = None) -> Verification:
-    """Check one run: its journal, with every registered check or only with those that are named. Raises NotFound where
-    no table has a trace of it."""
+    """Verify one run with all registered checks, or only `using`. Raises NotFound if no table has a trace of it."""
     with snapshot():
         return _verify(run_id, checks if using is None else using)
 
 
 def verify_all(after: UUID | None = None) -> Iterator[Verification]:
-    """Check every run of which any table has a trace, one after the other, in the order of their ids."""
+    """Verify every run of which any table has a trace, ordered by id."""
     while run_ids := known_runs(after, 200):
         for run_id in run_ids:
             try:
                 yield verify(run_id)
             except NotFound:
-                continue  # the owner forgot it between the two looks
+                continue  # the owner deleted it meanwhile
         after = run_ids[-1]
 
 
 def known_runs(after: UUID | None, limit: int) -> list[UUID]:
-    """The next runs, by id, of which any table has a trace: one whose head or row was deleted is still told of by the
-    others."""
-    # Each table gives its own next ones, by walking an index: so a page costs the same wherever it begins. The first
-    # begins with the lowest id that there can be, which is no run's: what somebody put under it is found as well.
+    """Return the next runs by id of which any table has a trace, so that deleted heads or rows are noticed."""
+    # Each table is walked by index, so every page costs the same. The first page starts at the lowest id, which is no
+    # run's, to find rows forged under it.
     beyond = ">=" if after is None else ">"
     each = " UNION ".join(
         f"(SELECT {column} AS id FROM {table} WHERE {column} {beyond} %(after)s "
@@ -173,8 +167,8 @@ def known_runs(after: UUID | None, limit: int) -> list[UUID]:
 
 @contextmanager
 def snapshot() -> Iterator[None]:
-    """All that is read inside is of one moment. Inside somebody's transaction it is theirs. It locks nothing, so it may
-    idle while a busy machine makes its checks for longer than a transaction that others wait for."""
+    """Read everything inside from one snapshot; within an open transaction, from that one. It takes no locks, so it may
+    idle longer than transactions that others wait for."""
     if connection.in_atomic_block:
         yield
         return
@@ -221,8 +215,7 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
 
 
 def _problems_of(check: Check) -> list[str]:
-    """What a check finds. A row that no check can make sense of is a finding too, and hides neither the others nor the
-    runs after it."""
+    """Return a check's problems. An unreadable row is one too, and hides neither other problems nor later runs."""
     problems: list[str] = []
     try:
         problems.extend(check.problems())
@@ -232,7 +225,7 @@ def _problems_of(check: Check) -> list[str]:
 
 
 def no_sense(what: str, error: Exception) -> str:
-    """What is said of a check that came to a row that it can't make sense of."""
+    """Return the problem of a check that met an unreadable row."""
     log.warning("%s could not be finished", what, exc_info=error)
     return f"{what}: a row can't be made sense of: {type(error).__name__}: {error}"
 
@@ -244,8 +237,7 @@ def _has(table: str, column: str, run_id: UUID) -> bool:
 
 
 def _uncoded_until(run_id: UUID) -> tuple[int, int]:
-    """Up to which event codes may be missing, of the record and of what people did: without end while an upgrade is
-    under way."""
+    """Return up to which events journal and acts may lack codes; unlimited during an upgrade."""
     marks = {
         of: (seq, max(seq, acts))
         for of, seq, acts in Uncoded.objects.filter(run_id__in=[run_id, NO_RUN]).values_list("run_id", "seq", "acts")
@@ -266,7 +258,7 @@ def _head_problems(journal: ReadJournal) -> Iterator[str]:
 
 
 def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
-    """Every event that can be read, after checking chain, columns and code."""
+    """Yield every readable event, after checking chain, columns and code."""
     rows = Event.objects.filter(run_id=journal.run_id).order_by("seq")
     prev, used = genesis(journal.run_id), set[bytes]()
     last, left = 0, _MOST_GAPS
@@ -275,8 +267,8 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
             problems.append(f"event {last + 1} is missing: the next one found is {row.seq}")
         last = max(last, row.seq)
         journal.size += len(row.clear) + len(row.sealed or b"")
-        # A gap leaves places, so that rows are still compared with the event of their own number. What is beyond the
-        # last place has none.
+        # A gap leaves places, so that rows are compared with the event of their own number. Events beyond the last
+        # place have none.
         missing = row.seq - journal.seq - 1
         if 0 <= missing <= left:
             left -= missing
@@ -293,7 +285,7 @@ def _read(journal: ReadJournal, problems: list[str]) -> Iterator[Line]:
 
 
 def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes]) -> Line | None:
-    """One row as the checks see it; None where it can't be read."""
+    """Check one row and return it; None if unreadable."""
     link, code = Link.of(row), None if row.code is None else bytes(row.code)
     body = link.body()
     if not link.is_as_written(body):
@@ -321,7 +313,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
 
 
 def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:
-    """Each column of a row that doesn't say what the journal says. A set holds all that would be right."""
+    """Yield each column that differs from the journal. A set holds all valid values."""
     for column, right in expected.items():
         value = getattr(row, column)
         value = bytes(value) if isinstance(value, memoryview) else value
@@ -337,7 +329,7 @@ def _shown(value: Any) -> str:
 
 
 def at_most_once(what: str, keys: Sequence[Any]) -> Iterator[str]:
-    """What several rows say of one thing."""
+    """Report keys that occur more than once."""
     seen: set[Any] = set()
     for key in keys:
         if key in seen:
@@ -346,8 +338,7 @@ def at_most_once(what: str, keys: Sequence[Any]) -> Iterator[str]:
 
 
 def started_by(run_id: UUID) -> int | None:
-    """The account that started a run, as the record of that act has it, which `ledger` checks. What the system starts
-    has none."""
+    """Return the account that started a run, from the verified act record; None if the system did."""
     return (
         ActRecord.objects.filter(run_id=run_id, action="start").order_by("id").values_list("person", flat=True).first()
     )

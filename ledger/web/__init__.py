@@ -1,2 +1,1 @@
-"""The common ground of every app's pages and API, which knows no app: errors, roles, strict JSON, text safety,
-cursors."""
+"""Shared by the pages and API of every app: errors, roles, strict JSON, text safety, cursors."""

@@ -1,7 +1,5 @@
-"""What the API views of every app share: one view class, strict bodies, strict queries, pages.
-
-Authentication and the problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`).
-"""
+"""What the API views of every app share: one view class, strict bodies, strict queries, pages. Authentication and
+problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`)."""
 
 from __future__ import annotations
 
@@ -36,18 +34,17 @@ DEFAULT_LIMIT, MAX_LIMIT = 100, 1000
 MAX_SEQ = 2**63 - 1
 
 
-# Reading JSON holds the interpreter, so more at once would not be faster, only everybody else slower.
+# Parsing JSON holds the GIL: more at once would not be faster, only slow down everybody else.
 _LARGE_BYTES = 32 * 1024
 _READERS = threading.BoundedSemaphore(2)
 _READER_WAITS_SECONDS = 2.0
 
 
 class StrictJSONParser(BaseParser):
-    """Reads at most 1 MiB and takes only I-JSON (see strict_json) that can be kept. Large bodies are read few at a
-    time."""
+    """Parse at most 1 MiB of storable I-JSON (see strict_json). Few large bodies are parsed at a time."""
 
     media_type = "application/json"
-    # Of our own bodies. Another system's numbers are kept as they came, and nobody there could send them as text.
+    # For our own bodies. Another system's numbers are kept as they came: it could not send them as text.
     has_to_be_exact: ClassVar[bool] = True
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
@@ -76,7 +73,7 @@ class StrictJSONParser(BaseParser):
 
 
 class AlwaysJSON(BaseContentNegotiation):
-    """There is one representation, so `Accept` can't be wrong (RFC 9110 §12.5.1 leaves that to the server)."""
+    """Always choose the one representation: `Accept` can't be wrong (RFC 9110 §12.5.1 leaves this to the server)."""
 
     def select_parser(self, request: Request, parsers: Iterable[BaseParser]) -> BaseParser | None:
         kind = (request.content_type or "").split(";")[0].strip().lower()
@@ -101,14 +98,13 @@ class ApiView(APIView):
     content_negotiation_class = AlwaysJSON
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """A chunked request has no length, which DRF would take for an empty body: read it and say how long it is."""
+        """Set the length of a chunked request, which DRF would take for an empty body."""
         if not request.META.get("CONTENT_LENGTH"):
             request.META["CONTENT_LENGTH"] = str(len(request.body))
         return super().initialize_request(request, *args, **kwargs)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Before anything is said of a request, whether the run that it names is there for who asks. Raises
-        NotFound."""
+        """Check that the caller may see the run before anything is said of the request. Raises NotFound."""
         super().initial(request, *args, **kwargs)
         method = str(request.method).lower()
         if "run_id" in kwargs and method in self.http_method_names and hasattr(self, method):
@@ -116,11 +112,11 @@ class ApiView(APIView):
 
     @property
     def by(self) -> Actor:
-        """The caller under the role that opened the door."""
+        """Return the caller under the role that allowed the request."""
         return actor(self.request, self.acting_role or "")
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answers tell of a moment and of one caller: no cache may keep them."""
+        """Forbid caching: answers are for one moment and one caller."""
         final = super().finalize_response(request, response, *args, **kwargs)
         final.headers.setdefault("Cache-Control", "no-store")
         return final
@@ -152,8 +148,7 @@ def described(
     name: str | None = None,
     kinds: Sequence[str] = ("application/json",),
 ) -> Callable[[Any], Any]:
-    """What OpenAPI says about a view's method: its answer, in which `kinds` of media, its body, the names it takes; its
-    own `name` where the address gives none."""
+    """Describe a view's method for OpenAPI. `kinds` are the answer's media types; `name` if the address gives none."""
     can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
     parameters = [
         *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
@@ -176,7 +171,7 @@ _QUERY_TYPES = {"limit": int, "after": int, "run_id": UUID}
 
 
 def is_empty(request: Request) -> bool:
-    """Whether the request came without a body."""
+    """Return whether the request came without a body."""
     return request.META["CONTENT_LENGTH"].strip() in ("", "0")
 
 
@@ -184,7 +179,7 @@ def is_empty(request: Request) -> bool:
 
 
 def read_body(request: Request, shape: type[Body]) -> Body:
-    """The request's body as `shape`. Raises InvalidInput naming every field that is wrong."""
+    """Return the request's body as `shape`. Raises InvalidInput naming every wrong field."""
     data = request.data
     if isinstance(data, QueryDict):
         data = {}
@@ -208,7 +203,7 @@ def _json_type(value: Any) -> str:
 
 
 class Query:
-    """The query string, checked: an unknown or doubled name is refused rather than silently ignored."""
+    """The query string, checked: an unknown or repeated name is refused, not ignored."""
 
     def __init__(self, request: Request, *known: str) -> None:
         self._request = request
@@ -222,7 +217,8 @@ class Query:
         self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
 
     def text(self, name: str) -> str | None:
-        """The value, or None when it is absent or empty. Raises ParseError on text nothing is stored as."""
+        """Return the value, or None if absent or empty. Raises ParseError for text that is too long or can't be
+        stored."""
         value = self._values.get(name) or None
         if value is not None and "\x00" in value:
             raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")
@@ -252,7 +248,7 @@ class Query:
             raise ParseError(f"Query parameter {name!r} must be a UUID.") from None
 
     def moment(self, name: str = "cursor") -> tuple[datetime, UUID] | None:
-        """The place a time-ordered list goes on from, as `page` wrote it."""
+        """Return the position where a list by time continues, as `page` wrote it."""
         value = self.text(name)
         if value is None:
             return None
@@ -262,7 +258,7 @@ class Query:
         return place
 
     def placed(self, name: str = "cursor") -> tuple[datetime, int] | None:
-        """The same of a list by time whose rows have numbers."""
+        """Return the position in a list by time whose rows are numbered."""
         value = self.text(name)
         found = None if value is None else cursors.placed_at(value)
         if value is not None and found is None:
@@ -270,7 +266,7 @@ class Query:
         return found
 
     def place(self, name: str = "cursor") -> tuple[int, int] | None:
-        """The place a list in a journal's order goes on from: an event, and how many rows of it were shown."""
+        """Return the position in a list in journal order: an event, and how many of its rows were shown."""
         value = self.text(name)
         if value is None:
             return None
@@ -286,13 +282,13 @@ class Query:
         place: Callable[[Any], dict[str, str]],
         show: Callable[[Any], Any],
     ) -> Response:
-        """One page. `rows` holds up to limit + 1; `place` names the query parameters that go on after a row."""
+        """Return one page. `rows` has up to limit + 1; `place` gives the query parameters that continue after a row."""
         shown = rows[: self.limit]
         following = self._url(place(shown[-1])) if len(rows) > self.limit else None
         return Response({"results": [show(row) for row in shown], "next": following})
 
     def stretch(self, rows: Sequence[Any], following: dict[str, str] | None) -> Response:
-        """A page whose reader knows what follows it: the query parameters that go on there."""
+        """Return a page with the given query parameters for the next one."""
         return Response({"results": list(rows), "next": self._url(following) if following else None})
 
     def _url(self, changed: dict[str, str]) -> str:
@@ -303,5 +299,5 @@ class Query:
 
 
 def no_cursor(name: str) -> ParseError:
-    """A cursor that was cut or made up, or is of another list."""
+    """Return the error for a truncated, made-up or foreign cursor."""
     return ParseError(f"Query parameter {name!r} is no cursor of this list; follow `next` as it is.")

@@ -1,4 +1,4 @@
-"""What somebody sends with an act, checked: one rule for the API's bodies and for the console's forms."""
+"""Validate input, with one rule for API bodies and console forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def _no_flag(given: Any) -> Any:
-    """True is no number, also where a text that is one may be given for it."""
+    """Refuse booleans for numbers, also where text of a number is allowed."""
     if isinstance(given, bool):
         raise PydanticCustomError("float_type", "Input should be a valid number")
     return given
@@ -33,7 +33,7 @@ class Strict(BaseModel):
 
 
 def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:
-    """What was sent as `shape`. Raises InvalidInput naming every field that is wrong."""
+    """Return the data as `shape`. Raises InvalidInput naming every wrong field."""
     try:
         return shape.model_validate(data)
     except ValidationError as error:
@@ -41,14 +41,12 @@ def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:
 
 
 def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInput:
-    """What is wrong, field by field, to be raised."""
     fields = ", ".join(dict.fromkeys(item["field"] for item in errors))
     return InvalidInput(f"The {what} does not fit: see {fields or 'errors'}.", errors=errors)
 
 
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
-    """Names and values that are JSON but that no store or canonical form keeps: NUL, and integers that are not exact,
-    where they have to be. The first twenty."""
+    """Return the first twenty names and values that can't be stored: NUL, and inexact integers if not allowed."""
     errors: list[dict[str, str]] = []
     for path, leaf in strict_json.walk(data):
         if len(errors) == 20:
@@ -69,8 +67,7 @@ def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str
     return errors
 
 
-# What a body's shape calls the forms of a value that has two: no part of what was sent, so no part of the path to what
-# is wrong with it.
+# Names of a union's alternatives in a body's shape: they are no part of the input, nor of an error's path.
 ARRAY, OBJECT = "<array>", "<object>"
 
 _FIXES = {
@@ -109,7 +106,7 @@ def _explain(item: Any, shape: type[BaseModel]) -> dict[str, str]:
 
 
 def _at(shape: type[BaseModel], loc: Sequence[int | str]) -> type[BaseModel]:
-    """The shape of what stands there, or of the nearest around it that has one."""
+    """Return the shape at a location, or the nearest enclosing one."""
     for name in loc:
         field = shape.model_fields.get(str(name))
         forms = (field.annotation, *get_args(field.annotation)) if field else ()

@@ -1,9 +1,7 @@
-"""Pages of long tables by what stands at their edge, each read from one end of an index and no further; and that edge
-in an address.
+"""Keyset pagination of long tables, and cursors for it.
 
-A filter that holds for several values (three states, two queues) is as many *arms*: each is read in order from its own
-index, and the database merges them. `column IN (…)` with an ORDER BY would walk the order and throw away what doesn't
-fit.
+A filter with several values (three states, two queues) becomes several *arms*: each is read in order from its own
+index, and the database merges them. `column IN (…)` with an ORDER BY would scan the order and discard rows.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ Place = tuple[datetime, UUID]
 
 
 class Condition(str):
-    """A condition in SQL, where an arm else names a column. Its value is the list of the values in it."""
+    """An SQL condition used as an arm's key instead of a column. Its value is the list of its parameters."""
 
     __slots__ = ()
 
     @staticmethod
     def of(arm: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
-        """An arm's conditions, and their values."""
+        """Return an arm's conditions and their values."""
         texts = [str(each) if isinstance(each, Condition) else f"{each} = %s" for each in arm]
         values = [value for each, given in arm.items() for value in (given if isinstance(each, Condition) else [given])]
         return texts, values
@@ -40,10 +38,8 @@ class Condition(str):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A table in the order of a moment and an id. `only` is a condition on every row, in the words of a partial index.
-
-    The names are the code's own, never a caller's: they become SQL as they are.
-    """
+    """A table ordered by a moment and an id. `only` is a condition on every row, as in a partial index. The names are
+    inserted into SQL as they are, so they must never come from a caller."""
 
     table: str
     moment: str
@@ -53,8 +49,8 @@ class Order:
     def ids(
         self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False
     ) -> RawSQL:
-        """Up to `limit` ids of the rows that fit one of the arms, the first that come after `beyond` (with it, if
-        `is_from`): for `filter(id__in=…)`, whose rows the caller then sorts."""
+        """Return SQL for up to `limit` ids that fit an arm, after `beyond` (inclusive with `is_from`), for
+        `filter(id__in=…)`. The caller sorts the rows."""
         direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
         sign += "=" if is_from else ""
         order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"
@@ -72,8 +68,7 @@ class Order:
         return RawSQL(f"SELECT id FROM ({' UNION ALL '.join(parts)}) AS arms {order}", [*values, limit])
 
     def counted(self, arms: Sequence[Mapping[str, Any]], *, to: int) -> Counted:
-        """How many fit, to be counted no further than one beyond `to`. In the list's order, so that the list's index is
-        what is counted."""
+        """Return a count of fitting rows, up to one beyond `to`, in the list's order so that its index is used."""
         direction = "DESC" if self.is_newest_first else "ASC"
         parts: list[tuple[str, list[Any]]] = []
         for arm in arms:
@@ -90,7 +85,7 @@ def closed(at: datetime, id: UUID) -> str:
 
 
 def opened(cursor: str) -> Place | None:
-    """A place's parts; None for one that was cut or made up."""
+    """Return a cursor's parts; None if invalid."""
     try:
         raw = base64.b64decode(cursor.encode(), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -100,14 +95,14 @@ def opened(cursor: str) -> Place | None:
 
 
 def at_microseconds(count: int) -> datetime | None:
-    """A moment of ledger.chain.microseconds; None where no calendar here has it."""
+    """Return the moment of ledger.chain.microseconds; None if out of Python's range."""
     try:
         return datetime.fromtimestamp(count // 10**6, UTC).replace(microsecond=count % 10**6)
     except (OverflowError, ValueError, OSError):
         return None
 
 
-# So many digits has the number of a row: any that its column takes.
+# Digits of a row number: any that its column can hold.
 ROW = 19
 
 
@@ -120,15 +115,15 @@ def placed(at: datetime, number: int) -> str:
 
 
 def placed_at(cursor: str) -> tuple[datetime, int] | None:
-    """Its parts; None for one that was cut or made up."""
+    """Return a cursor's parts; None if invalid."""
     numbers = numbers_of(cursor, 18, ROW)
     at = at_microseconds(numbers[0]) if numbers else None
     return (at, numbers[1]) if numbers and at is not None else None
 
 
 def numbers_of(cursor: str, *digits: int) -> tuple[int, ...] | None:
-    """As many numbers as there are `digits`, each of at most so many; None for a cursor that was cut or made up. One of
-    ROW digits may be below nought: where a list was read to, it goes on from, whoever wrote the row there."""
+    """Return one number per item of `digits`, each with at most that many digits; None for an invalid cursor. One of
+    ROW digits may be negative: forged rows can be, and the list must continue after them."""
     pattern = r"\.".join(f"({'-?' if most == ROW else ''}[0-9]{{1,{most}}})" for most in digits)
     match = re.fullmatch(pattern, cursor, re.ASCII)
     numbers = tuple(map(int, match.groups())) if match else None

@@ -1,4 +1,4 @@
-"""What Pydantic finds wrong, told to somebody who has sent JSON. Pure: no Django, no I/O."""
+"""Translate Pydantic's errors for senders of JSON. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-# Pydantic speaks of Python's types.
+# Pydantic names Python's types.
 _WORDS = [
     (re.compile(r" after validation| or instance of \w+"), ""),
     (re.compile(r"\bdictionary\b"), "object"),
@@ -17,18 +17,17 @@ _WORDS = [
 ]
 
 
-# A field of a form that was left empty arrives as text, and Pydantic says of which type it should be.
+# An empty form field arrives as text, and Pydantic reports the type it should have.
 _NUMBERS = ("int_parsing", "float_parsing", "decimal_parsing")
 
 
 def is_empty(error: Mapping[str, Any]) -> bool:
-    """Whether a number is wanted and nothing was given; `error` has to hold its `input`."""
+    """Return whether a number was expected and nothing was given; `error` must have its `input`."""
     return error["type"] in _NUMBERS and isinstance(error.get("input"), str) and not error["input"].strip()
 
 
 def problem(error: Mapping[str, Any]) -> str:
-    """What is wrong with a value, from one item of `ValidationError.errors()`; a type may say so itself, in the error's
-    context."""
+    """Return the problem of one item of `ValidationError.errors()`; a type may provide it in the error's context."""
     context = error.get("ctx") or {}
     if context.get("problem") is not None:
         return str(context["problem"])
@@ -43,15 +42,13 @@ def problem(error: Mapping[str, Any]) -> str:
 
 
 def problems(error: ValidationError) -> list[tuple[str, str]]:
-    """The way to each thing that is wrong, empty for the whole, and what is wrong with it. Nothing of what was sent is
-    repeated."""
+    """Return each problem with its path (empty for the whole), without repeating any input."""
     found = error.errors(include_url=False, include_input=False)
     return [(path(each["loc"]), problem(each)) for each in found]
 
 
 def path(loc: Sequence[int | str], *, unsent: Collection[str] = ()) -> str:
-    """The way to what is wrong, as it was sent: without the names of forms (`unsent`), and without the mark for a
-    member's name being wrong."""
+    """Return the path of an error as it was sent: without the names in `unsent` or the mark for a wrong key."""
     if len(loc) > 1 and loc[-1] == "[key]" and loc[-2] not in unsent:
         loc = loc[:-1]
     return ".".join(str(part) or '""' for part in loc if part not in unsent)

@@ -1,9 +1,5 @@
-"""What stands around every page, as the apps above declare it: the sections with their numbers, and accounts to go on
-as.
-
-The common ground names no section itself: whoever wires the apps together (`durableagents/navigation.py`) declares
-them.
-"""
+"""The frame of every page: sections with their counts, notices, and accounts to switch to.
+`durableagents/navigation.py`, which wires the apps together, declares them."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from ledger.web.tally import BADGE_TO, Tally
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number beside a section: which of the tally's badges, what is said of it to who can't see it, and its tone."""
+    """A count next to a section: its badge in the tally, its text for screen readers, and its tone."""
 
     badge: str
     words: str
@@ -26,9 +22,9 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A place in the navigation. `name` is what its pages call their section, `view` the address's name. It is shown to
-    holders of one of `roles` and of the `permission`: administrators need no role. One that `is_rare` is under "More"
-    where the navigation has many entries."""
+    """A section of the navigation. `name` is what its pages call it, `view` the URL's name. It is shown to holders of
+    one of `roles`, and of `permission`: administrators need no role. `is_rare` ones move to "More" if there are many
+    entries."""
 
     name: str
     label: str
@@ -41,7 +37,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A section as one reader sees it, with its number: "99+" beyond what is counted, empty for none."""
+    """A section as one reader sees it, with its count: "99+" beyond the limit, empty for none."""
 
     section: Section
     count: str = ""
@@ -53,7 +49,7 @@ MAX_IN_A_ROW = 6
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What everybody is told on every page, above all else, and the page that says more."""
+    """A notice on top of every page, and the page with details."""
 
     head: str
     text: str
@@ -69,15 +65,15 @@ _accounts: list[Callable[[], list[Any]]] = []
 def declare(
     sections: Iterable[Section], accounts: Callable[[], list[Any]], notices: Callable[[], list[Notice]]
 ) -> None:
-    """What every page has around it; what was declared before is replaced."""
+    """Set what every page shows around its content, replacing earlier declarations."""
     _sections[:] = sections
     _accounts[:] = [accounts]
     _notices[:] = [notices]
 
 
 def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> list[Entry]:
-    """Return the sections for a reader with these roles, in their order; `may` says whether they have a permission.
-    Readers without a role are shown no numbers: those are counted by roles."""
+    """Return the sections for a reader with these roles; `may` tells whether they have a permission. Readers without a
+    role see no counts: those are by role."""
     known = [(one, role_in(one.roles, held) is not None) for one in _sections]
     shown = [(one, by_role) for one, by_role in known if by_role or (one.permission and may(one.permission))]
     return [
@@ -91,7 +87,6 @@ def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> l
 
 
 def accounts() -> list[Any]:
-    """Accounts that the reader may go on as; none outside the demo."""
     return [account for each in _accounts for account in each()]
 
 
@@ -100,5 +95,5 @@ def notices() -> list[Notice]:
 
 
 def shown_count(number: int, to: int) -> str:
-    """A number for the navigation: "99+" beyond `to`, empty for none."""
+    """Return a count for the navigation: "99+" beyond `to`, empty for none."""
     return "" if not number else str(number) if number <= to else f"{to}+"

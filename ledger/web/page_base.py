@@ -1,7 +1,5 @@
-"""What every page of the console shares: who may come in, who acts as what, and how a page renders whole or in part.
-
-It lies in the lowest app because imports go one way and all three apps have pages.
-"""
+"""Base of the console's pages: access, the acting role, and full or partial rendering. In the lowest app because
+imports go one way and all three apps have pages."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ class OnlySent(DurableAgentsError):
 
 
 class Page(View):
-    """One page or one act. `allowed` are the roles that may; whoever isn't signed in is sent to do so first."""
+    """One page or act. `allowed` are the roles that may use it; anonymous users are sent to sign in."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     template: ClassVar[str] = ""
@@ -51,7 +49,7 @@ class Page(View):
         if not self.may_open(roles(request.user)):
             return self.refuse(request)
         if any(isinstance(given, str) and "\x00" in given for given in kwargs.values()):
-            raise Http404  # nothing is called that: no text in the database can hold it
+            raise Http404  # no name contains NUL: the database can't store it
         try:
             if "run_id" in kwargs:
                 must_see(kwargs["run_id"])
@@ -63,20 +61,19 @@ class Page(View):
             return self.trouble(request, error)
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whether somebody with these roles may come in."""
         return role_in(self.allowed, held) is not None
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """403 in words: which role would do."""
+        """Show 403 with the roles that are allowed."""
         needed = [name_of(role) for role in EVERY if role in self.allowed]
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
     def trouble(self, request: HttpRequest, error: DurableAgentsError) -> HttpResponse:
-        """A domain error that the page had no form to show it in."""
+        """Show a domain error that belongs to no form."""
         return self.show(request, {"error": error}, template="errors/problem.html", status=error.status)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Redirect a reader who opens the address of a form to the page that has it; refuse other methods in words."""
+        """Redirect a reader who opens a form's address to the form's page; refuse other methods."""
         if request.method == "GET" and (page := self.form_page(request.path, **kwargs)):
             return redirect(page)
         response = self.trouble(request, OnlySent())
@@ -84,15 +81,15 @@ class Page(View):
         return response
 
     def form_page(self, path: str, **kwargs: Any) -> str:
-        """Return the page that has the form which is sent to this address: the nearest one above it; empty for none."""
+        """Return the page with the form for this address: the nearest one above it; empty if none."""
         while path := path.rpartition("/")[0]:
             if _is_page(path):
                 return path
         return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
-        """The signed-in user under the one role that allows this act: the first preferred that they hold, else any that
-        does."""
+        """Return the user as actor under the role that allows this act: the first preferred one they hold, else any
+        allowed."""
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
         return actor(request, role_in(order, held) or "")
@@ -100,13 +97,13 @@ class Page(View):
     def show(
         self, request: HttpRequest, context: dict[str, Any], *, template: str = "", status: int = 200
     ) -> HttpResponse:
-        """Render the page, or only its live part when the page asks to be brought up to date."""
+        """Render the page, or only its live part for a refresh."""
         base = self.base(roles(request.user), is_part=is_fragment(request), as_of=read_at(request))
         response = render(request, template or self.template, {**base, **context}, status=status)
         return self.private(request, response)
 
     def base(self, held: frozenset[str], *, is_part: bool, as_of: int) -> dict[str, Any]:
-        """What every page's template knows."""
+        """Return the context of every page's template."""
         return {
             "layout": "layouts/live.html" if is_part else "layouts/page.html",
             "section": self.section,
@@ -118,8 +115,7 @@ class Page(View):
         }
 
     def private(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
-        # What is on screen is a person's private view of records that move: neither caches nor "back" may bring an old
-        # one.
+        # Private views of changing records: neither caches nor "back" may show an old one.
         response["Cache-Control"] = "no-store"
         if is_fragment(request) and response.status_code == 200:
             response["X-Live"] = "1"
@@ -127,7 +123,7 @@ class Page(View):
 
 
 def _came_from(request: HttpRequest) -> str:
-    """The page to go on with after signing in: the one that is asked for, or whose form was sent."""
+    """Return the page to continue with after signing in: the requested one, or the form's."""
     if request.method == "GET":
         return request.get_full_path()
     sent_from = request.headers.get("Referer", "")
@@ -139,7 +135,7 @@ def _came_from(request: HttpRequest) -> str:
 
 
 def _form_page_of(path: str) -> str:
-    """The page whose form stands at an address that takes nothing but forms; the overview where that is not known."""
+    """Return the page of the form at a form-only address; the overview if unknown."""
     try:
         found = resolve(path)
     except Resolver404:
@@ -151,7 +147,7 @@ def _form_page_of(path: str) -> str:
 
 
 def _is_page(path: str) -> bool:
-    """Whether there is a page to go to: a form that was refused stands at an address that takes nothing but forms."""
+    """Return whether the address is a page: refused forms are at form-only addresses."""
     try:
         view = getattr(resolve(path).func, "view_class", None)
     except Resolver404:
@@ -160,16 +156,11 @@ def _is_page(path: str) -> bool:
 
 
 class SharedPage(Page):
-    """A page that says the same to everybody with the same roles who sees the same runs. Whoever watches it is
-    authenticated as for any other, and then given the one rendering that serves them all.
-
-    Its content is made of the address, the roles and what is seen (`viewer`), and of nothing else: neither `told` nor,
-    for the live part, the template is handed the request, so nothing of one person (a name, a token, a message) can
-    come into what another is shown.
-    """
+    """A page that is the same for everybody with the same roles and visible runs. Each reader is authenticated, then
+    gets the one shared rendering: neither `content` nor the live part gets the request, so nothing personal can reach
+    others."""
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
-        """What the template is told."""
         raise NotImplementedError
 
     def get(self, request: HttpRequest) -> HttpResponse:
@@ -180,7 +171,7 @@ class SharedPage(Page):
                 return self.show(request, {**self.content(request.GET, held, tally), "tally": tally})
         query = request.GET.copy()
         began = read_at(request)
-        since = moment_of(query.get("since", "")) or began  # whoever names no moment is shown this one
+        since = moment_of(query.get("since", "")) or began  # without a moment, it is this request's
         for name in ("fragment", "since"):
             query.pop(name, None)
 
@@ -197,11 +188,10 @@ class SharedPage(Page):
 
 
 def read_at(request: HttpRequest) -> int:
-    """When it was read who asks, by the database's clock: all that this request reads is at least as new. 0 if that is
-    not known."""
+    """Return the moment before which everything is visible to this request, by the database's clock; 0 if unknown."""
     return int(getattr(request.session, "read_at", 0))
 
 
 def is_fragment(request: HttpRequest) -> bool:
-    """Whether a page that is open asks for its live part only."""
+    """Return whether an open page asks for its live part only."""
     return request.method == "GET" and request.GET.get("fragment") == "live"

@@ -1,5 +1,4 @@
-"""A form of the console as it was sent: held to the shape that the API's body for the same act is held to, and kept
-word by word where it is refused."""
+"""Console forms: validated by the same shape as the API's body, and kept verbatim if refused."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _STRAY_SHOWN = 20
 
 
 class Sent:
-    """What a person sent. `texts` are the fields by name, with line ends as they typed them."""
+    """A submitted form. `texts` are the fields by name, with the line ends as typed."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._lists = {name: [*map(str, given)] for name, given in request.POST.lists() if name != _OURS}
@@ -32,20 +31,20 @@ class Sent:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The texts as a page shows them again: NUL, which no page can hold, as the sign for what can't be shown."""
+        """Return the texts to show again, with NUL, which no page can hold, as the replacement character."""
         typed = {name: given[-1].replace("\r\n", "\n") for name, given in self._lists.items() if given}
         if "justification" in typed:
             typed["justification"] = typed["justification"].strip()
         return {name: text.replace("\x00", "\ufffd") for name, text in typed.items()}
 
     def aside(self, name: str) -> str | None:
-        """A field of the form that is no part of the act's body, which is read without it; None if it wasn't sent."""
+        """Return a form field that is no part of the act's body; None if it wasn't sent."""
         self._aside.add(name)
         return self.texts.get(name)
 
     def check(self, known: Iterable[str]) -> None:
-        """Raises TooLarge for more than an API's body may hold, and InvalidInput for fields that the form doesn't have
-        or that came twice: what was written there would be lost without a word."""
+        """Refuse oversized forms and unknown or repeated fields, whose content would be lost. Raises TooLarge,
+        InvalidInput."""
         sizes = {name: sum(len(text.encode("utf-8", "replace")) for text in all_) for name, all_ in self._lists.items()}
         if sum(sizes.values()) > strict_json.MAX_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])
@@ -61,8 +60,8 @@ class Sent:
             raise does_not_fit([{"field": name, **told} for name in twice[:_STRAY_SHOWN]], "form")
 
     def read(self, shape: type[Body], **values: Callable[[str], Any]) -> Body:
-        """The form as `shape`; a field that was left empty counts as not sent. `values` say what a field's text stands
-        for where that isn't the text. Raises InvalidInput, TooLarge."""
+        """Return the form as `shape`; empty fields count as not sent. `values` convert the text of fields. Raises
+        InvalidInput, TooLarge."""
         self.check(shape.model_fields)
         if problems := unstorable(self.texts):
             raise does_not_fit(problems, "form")
@@ -78,8 +77,8 @@ class Sent:
 
 @contextmanager
 def told_of(seen: Mapping[str, tuple[str, str]]) -> Iterator[None]:
-    """What is wrong is told of the field that is seen: `seen` has, by the beginning of a place in the body, the form's
-    field and what of it that is. Raises InvalidInput, as what is done inside does."""
+    """Map errors of the body to visible form fields. Raises InvalidInput. `seen` has, by the start of a body path, the
+    form's field and which part of it that is."""
     try:
         yield
     except InvalidInput as error:
@@ -98,7 +97,7 @@ def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict
 
 
 def refuse_stray(names: Iterable[str]) -> None:
-    """Raises InvalidInput where there are any: they are no fields of the form."""
+    """Refuse fields that the form doesn't have. Raises InvalidInput."""
     if stray := sorted(names):
         told = {"problem": "no field of this form", "fix": "reload the page and fill in what it shows"}
         raise InvalidInput(
@@ -109,7 +108,7 @@ def refuse_stray(names: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An act that was not done: why, and what the person had written, so that nothing is lost."""
+    """An act that was refused: the reason, and the person's input, so that nothing is lost."""
 
     act: str
     error: DurableAgentsError

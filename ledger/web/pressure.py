@@ -1,4 +1,4 @@
-"""Tell a busy database, one that is away, and one that takes no writes apart: each asks for something else."""
+"""Tell a busy database, an unavailable one and a read-only one apart: each needs a different response."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from psycopg_pool import PoolTimeout, TooManyRequests
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 SAID_EVERY_SECONDS = 10.0
-# So long after a connection could not be had anew, one that isn't to be had says that the database is away.
+# For this long after a failed reconnect, a missing connection means that the database is unavailable.
 _OUTAGE_SECONDS = 5.0
 _AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 _NO_WRITES = (errors.ReadOnlySqlTransaction, errors.DiskFull)
-# psycopg counts these among the internal errors, but they pass: a standby, and a session that the server has closed.
+# psycopg counts these as internal errors, but they are transient: a standby, and a session closed by the server.
 _PASSING = (errors.ReadOnlySqlTransaction, errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 
 
@@ -30,17 +30,17 @@ def _reason(error: BaseException) -> BaseException:
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Return whether the database got no answer to a statement, or refused it for a reason that passes by itself."""
+    """Return whether the database did not answer, or refused for a transient reason."""
     return error is not None and (isinstance(error, _AWAY) or isinstance(_reason(error), _PASSING))
 
 
 def takes_no_writes(error: BaseException) -> bool:
-    """Return whether the database answers and only refuses to write: a standby, or a full disk."""
+    """Return whether the database answers but refuses writes: a standby, or a full disk."""
     return isinstance(_reason(error), _NO_WRITES)
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether the server is there and everything is taken: all pooled connections, or a lock for too long."""
+    """Return whether the database is up but at capacity: all pooled connections in use, or a lock held too long."""
     reason = _reason(error)
     if isinstance(reason, (errors.LockNotAvailable, errors.QueryCanceled, TooManyRequests)):
         return True
@@ -48,8 +48,7 @@ def is_busy(error: BaseException) -> bool:
 
 
 def optionally(write: Callable[[], T]) -> T | None:
-    """Do a write that accompanies a read, such as noting when a key was used. None where the database takes no writes:
-    the read goes on without it."""
+    """Do a write that accompanies a read, such as a key's last use; None if the database is read-only."""
     try:
         return write()
     except DatabaseError as error:
@@ -59,12 +58,12 @@ def optionally(write: Callable[[], T]) -> T | None:
 
 
 def renew_connections() -> None:
-    """Close this thread's connection and those that are idle in the pool. After a failover, a connection that was kept
-    may lead to the server that became read-only; a new one leads to the server that takes writes."""
+    """Close this thread's connection and the pool's idle ones. After a failover, a kept connection may lead to the now
+    read-only server; a new one leads to the primary."""
     if connection.in_atomic_block:
         return
     if connection.connection is not None:
-        connection.connection.close()  # the pool doesn't keep one that is closed
+        connection.connection.close()  # the pool doesn't keep a closed one
     connection.close()
     pool = getattr(connection, "pool", None)
     if pool is not None:
@@ -72,7 +71,7 @@ def renew_connections() -> None:
 
 
 class _Failures:
-    """When the pool last failed to connect. Its own figures only count, so what was counted last is kept here."""
+    """The time of the pool's last connection failure. The pool only counts failures, so the last count is kept here."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -93,7 +92,7 @@ class _Failures:
 
 
 class Notice:
-    """One log line for a burst of refusals. A line for each would add to the load."""
+    """One log line per burst of refusals: a line each would add to the load."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -102,7 +101,7 @@ class Notice:
         self._logged_at: float | None = None
 
     def note(self, reason: str = "") -> None:
-        """Count a refusal, and log the count unless that was done in the last seconds."""
+        """Count a refusal, and log the count at most every few seconds."""
         with self._lock:
             self._count += 1
             now = time.monotonic()

@@ -1,7 +1,5 @@
-"""Every error of the API as a problem document (RFC 9457), from one place.
-
-`type` is a stable URN, `title` its name, `detail` what is wrong this time; domain errors add their own members.
-"""
+"""Every error of the API as a problem document (RFC 9457). `type` is a stable URN, `title` its name, `detail` describes
+this occurrence; domain errors add their own members."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ _CODES = {
 
 
 def document(status: int, code: str, title: str, detail: str, **extra: Any) -> dict[str, Any]:
-    """A problem document. Members of our own never replace the standard ones."""
+    """Return a problem document. Our own members never replace the standard ones."""
     own = {name: value for name, value in extra.items() if name not in _STANDARD}
     return {
         "type": f"urn:durableagents:problem:{code}",
@@ -69,7 +67,7 @@ def document(status: int, code: str, title: str, detail: str, **extra: Any) -> d
 
 
 def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
-    """What whoever asked for something is answered, with 202, where it waits for a second person: body and headers."""
+    """Return body and headers of the 202 for an act that waits for a second person."""
     told = {"change": str(error.change), "state": "open", "detail": "A second person has to agree."}
     return told, {"Location": reverse("api-change", args=[error.change])}
 
@@ -78,7 +76,7 @@ _STANDARD = {"type", "title", "status", "detail", "code"}
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:
-    """DRF's hook. What it doesn't know is a bug of ours: Django logs it and `handler500` answers."""
+    """DRF's exception hook. Unknown errors are bugs: Django logs them and `handler500` answers."""
     if isinstance(error, Proposed):
         told, headers = waiting(error)
         return Response(told, status=202, headers=headers)
@@ -88,7 +86,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     body, headers = known
     set_rollback()
     answer = Response(body, status=body["status"], headers=headers, content_type=CONTENT_TYPE)
-    # Said above, in one line; Django would add an error for every request of an outage.
+    # Logged above in one line; Django would log an error per request of an outage.
     answer._has_been_logged = body["status"] == 503  # type: ignore[attr-defined]
     return answer
 
@@ -124,8 +122,8 @@ def _has_status(error: DurableAgentsError) -> bool:
 
 
 def unreadable(error: Exception) -> dict[str, Any]:
-    """The document for a request that Django could not read. Of its own words only those of a BadRequest are for the
-    sender: the others name settings, or repeat what came."""
+    """Return the document for an unreadable request. Only a BadRequest's message is for the sender: others name
+    settings or repeat the input."""
     match error:
         case RequestDataTooBig():
             return document(413, "too-large", "Too large", "The body is larger than is accepted here.")
@@ -144,15 +142,13 @@ def unreadable(error: Exception) -> dict[str, Any]:
 
 
 def busy() -> dict[str, Any]:
-    """Nothing is broken, and it says so: whoever reads *the database does not answer* looks for a fault that isn't
-    there."""
+    """Return the document for a server at capacity, which is not the fault that an unavailable database is."""
     error = Busy()
     return document(error.status, error.code, error.title, error.detail)
 
 
 def _outage(error: BaseException) -> dict[str, Any]:
-    """Return the document for a statement that got no answer or may not write. The next request connects again where
-    the server takes no writes."""
+    """Return the document for an unanswered or refused write, and reconnect if the server is read-only."""
     if pressure.is_busy(error):
         pressure.busy_notice.note()
         return busy()
@@ -207,7 +203,7 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
 
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
-    """Answer what no route of the API takes. An id that is no UUID gets the answer of an id that is not there."""
+    """Answer an unknown API address. An id that is not a UUID is answered like a missing id."""
     found = _WITH_ID.match(request.path)
     if found and not _is_uuid(found["id"]):
         error = NotFound(_WITH_IDS[found["list"]], found["id"])
@@ -215,7 +211,7 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
     return _answer(document(404, "not-found", "Not found", "There is nothing at this address."))
 
 
-# The lists whose entries have UUIDs, with what an entry is called.
+# Lists whose entries have UUIDs, with the entries' name.
 _WITH_IDS = {
     "approvals": "approval",
     "bulk": "act on many runs",
@@ -236,7 +232,7 @@ def _is_uuid(text: str) -> bool:
 
 
 def handler400(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """What can't be read: 400, or 413 where it is too much."""
+    """Answer an unreadable request: 400, or 413 if it is too large."""
     problem = unreadable(exception)
     return _answer(problem) if _is_api(request) else HttpResponse(page("400.html", problem), status=problem["status"])
 
@@ -252,8 +248,7 @@ def handler404(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def handler500(request: HttpRequest) -> HttpResponseBase:
-    """Answer what no view caught. Django calls this while it handles the exception, which tells a lost database from a
-    bug."""
+    """Answer an uncaught exception; during handling, it still tells a lost database from a bug."""
     error = sys.exc_info()[1]
     if error is not None and pressure.is_outage(error):
         problem = _outage(error)
@@ -270,7 +265,7 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
 
 
 def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpResponse:
-    """Return a page with a link to what was asked for, or with a form that holds what was typed."""
+    """Return a page with a link to the requested address, or with a form that holds the input."""
     again = request.get_full_path() if request.method in ("GET", "HEAD") else ""
     content = page("503.html", problem, again, to=request.get_full_path(), fields=_fields_sent(request))
     answer = HttpResponse(content, status=503)
@@ -279,9 +274,8 @@ def _page_to_send_again(request: HttpRequest, problem: dict[str, Any]) -> HttpRe
 
 
 def _fields_sent(request: HttpRequest) -> list[tuple[str, str]]:
-    """Return the fields of the form that was sent, for a page that sends them once more. Django's token is the one that
-    came with them: a form that another site had sent is refused the second time too. None where a field is secret, and
-    of a form that can't be read."""
+    """Return the submitted fields for a retry form; none if unreadable or if a field is secret. Django's token is the
+    submitted one, so another site's form is refused again."""
     try:
         fields = [(name, str(value)) for name, values in request.POST.lists() for value in values]
     except (BadRequest, MultiPartParserError, SuspiciousOperation):
@@ -295,8 +289,8 @@ _SECRET = re.compile("password|code|secret|(?<!^csrfmiddleware)token|credential"
 def page(
     template: str, problem: dict[str, Any], again: str = "/", to: str = "", fields: Sequence[tuple[str, str]] = ()
 ) -> str:
-    """Render a problem for people, also where the templates are missing. `again` is the address to try again. A form
-    that was sent has `fields` and goes `to` its address; where it has none, only the page before still has it."""
+    """Render a problem for people, even without templates. `again` is the address to retry. A submitted form has
+    `fields` and its address `to`; without fields, only the previous page still has the input."""
     try:
         told = {"problem": problem, "again": again, "to": to, "fields": fields}
         return loader.get_template(template).render(told)
@@ -315,5 +309,5 @@ def _is_api(request: HttpRequest) -> bool:
 
 
 def is_for_programs(path: str) -> bool:
-    """Whether programs read what is at this address: they are answered with a problem document, people with a page."""
+    """Return whether programs use this address: they get a problem document, people a page."""
     return f"{path}/".startswith("/api/") or path in ("/healthz", "/readyz")

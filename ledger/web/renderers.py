@@ -1,5 +1,4 @@
-"""How answers become JSON: the documented shapes by the names that were set, and everything else as Django REST
-framework writes it."""
+"""JSON rendering: documented shapes by the names that were set, everything else as Django REST framework does."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from ledger.web.shapes import Shape
 
-# The browser saves the file: it neither runs nor renders nor keeps what is in it.
+# The browser saves the file and neither runs, renders nor caches it.
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox",
@@ -45,8 +44,7 @@ class EscapingRenderer(ShapeRenderer):
 
 
 class AnyTextRenderer(ShapeRenderer):
-    """Sends half a character, which only a damaged row holds and UTF-8 can't, in its escaped form: the rest of the
-    answer is sound."""
+    """Escape lone surrogates, which UTF-8 can't encode and only damaged rows hold: the rest of the answer is sound."""
 
     def render(
         self, data: Any, accepted_media_type: str | None = None, renderer_context: Mapping[str, Any] | None = None

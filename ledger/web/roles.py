@@ -1,8 +1,7 @@
-"""Who asks, and in which role they may. Shared by the API and the console of every app, hence down here.
+"""Roles: who asks, and in which role they may act. Shared by the API and the console of every app.
 
-Roles are Django groups with exactly these names: the product's own three, and those that decide queues, which are all
-that are called `approver_…` and whatever else is in charge of one. Being a superuser grants none of them: nobody
-decides a gate or steers a run without the role being on the record.
+Roles are Django groups with exactly these names: the product's own three, and those that decide queues (`approver_…`
+and any other that a queue names). Superusers have none of them implicitly: acts need a role on record.
 """
 
 from __future__ import annotations
@@ -26,26 +25,24 @@ INTEGRATOR = "integrator"
 OPERATOR = "operator"
 AUDITOR = "auditor"
 FIXED = frozenset({INTEGRATOR, OPERATOR, AUDITOR})
-# In what a view declares: every role that decides queues. Which roles do is data, so no view can list them.
+# In a view's declaration: every role that decides queues. Those are data, so no view can list them.
 APPROVER = "approver_*"
 EVERY = (INTEGRATOR, OPERATOR, APPROVER, AUDITOR)
-# Who did what, and who may: for everybody who answers for it. A program that starts runs has no need to know.
+# Roles that may read who did what; programs that start runs don't need it.
 READS_AUDIT = (OPERATOR, APPROVER, AUDITOR)
-# The roles that `migrate` makes: the product's own, and those that the settings name for the installation's first
-# queues.
+# The roles that `migrate` creates: the product's own, and those that the settings name for the first queues.
 ROLES = (INTEGRATOR, OPERATOR, *dict.fromkeys(settings.DURABLEAGENTS_QUEUES.values()), AUDITOR)
 
 _CACHE = "_durableagents_roles"
-# What a session keeps of how its person signed in: `session`, with `+sso` and `+totp`, `+recovery_code` or `+passkey`,
-# and whether that was with a second factor.
+# Session keys: how its person signed in (`session`, with `+sso` and `+totp`, `+recovery_code` or `+passkey`), and
+# whether with a second factor.
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
-# When its person last showed who they are (by the database's clock), and with what.
+# When its person last authenticated (by the database's clock), and how.
 PROVED, PROVED_BY = "proved_at", "proved_by"
-# In the setting beside the roles: whoever may open the administration.
+# In the second-factor setting, besides roles: everybody with access to the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
-# Roles that decide a queue under other names: those of the settings, always, and of queues that are older than they, as
-# they were read last.
+# Roles that decide queues under other names: those of the settings, and those of queues as last read.
 _OF_SETTINGS = frozenset(ROLES) - FIXED
 _named: frozenset[str] = _OF_SETTINGS
 
@@ -59,14 +56,13 @@ def is_role(name: str) -> bool:
 
 
 def learn_roles(names: Iterable[str]) -> None:
-    """The roles that are in charge of queues now, from whoever has read them: of rows that our processes wrote. What
-    was one before, and is none of them, is a role no more."""
+    """Replace the known roles that decide queues, as read from authentic rows."""
     global _named
     _named = _OF_SETTINGS | (frozenset(filter(None, names)) - FIXED)
 
 
 def role_in(declared: Iterable[str], held: Iterable[str]) -> str | None:
-    """The first of the declared roles that somebody holds; None if they hold none of them."""
+    """Return the first declared role that is held, or None."""
     held = frozenset(held)
     for role in declared:
         found = role if role in held else None
@@ -78,14 +74,13 @@ def role_in(declared: Iterable[str], held: Iterable[str]) -> str | None:
 
 
 def ordered(held: Iterable[str]) -> list[str]:
-    """Roles as lists show them: the integrator first, the auditor last."""
     held = [role for role in held if is_role(role)]
     own = (INTEGRATOR, OPERATOR), (AUDITOR,)
     return [role for some in (own[0], sorted(set(held) - FIXED), own[1]) for role in some if role in held]
 
 
 def name_of(role: str) -> str:
-    """A role as people read it: `approver_refunds` is the Refunds approver. What is no role stays as it is."""
+    """Return a role's display name: `approver_refunds` is the Refunds approver. Other text is unchanged."""
     if role == APPROVER:
         return "Approver"
     if not is_role(role):
@@ -96,7 +91,7 @@ def name_of(role: str) -> str:
 
 
 class StandsIn(NamedTuple):
-    """What somebody holds besides roles: they decide at this queue for somebody else, until then."""
+    """A person decides at this queue for somebody else, until then."""
 
     queue: str
     until: datetime
@@ -104,13 +99,13 @@ class StandsIn(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """How it stands among what somebody holds: a text that is no role, so it opens no door by itself."""
+        """Return its entry among a person's roles: not a role, so it grants nothing by itself."""
         return f"for:{self.queue}:{self.until.isoformat()}:{self.whom}".replace("+00:00", "Z")
 
 
 class OwnCase(NamedTuple):
-    """One case that is somebody's whatever roles they hold: it was handed to them to `decide` it in the place of
-    `whom`, or `whom` has `asked` them about it, which they may have `answered`."""
+    """One case that is a person's whatever their roles: they `decide` it in the place of `whom`, or `whom` has `asked`
+    them about it, which they may have `answered`."""
 
     approval_id: UUID
     what: str
@@ -118,7 +113,7 @@ class OwnCase(NamedTuple):
 
     @property
     def mark(self) -> str:
-        """As above: a text that is no role."""
+        """Return its entry among a person's roles."""
         return f"case:{self.approval_id}:{self.what}:{self.whom}"
 
     @property
@@ -127,8 +122,8 @@ class OwnCase(NamedTuple):
 
 
 class OwnLimit(NamedTuple):
-    """The most that one reader may approve at a queue, by their role or on behalf of another person. `needs_amount`:
-    a case that names no amount is above it too."""
+    """The most that a reader may approve at a queue, by role or for another person. `needs_amount`: cases without an
+    amount exceed it too."""
 
     queue: str
     most: Decimal
@@ -141,13 +136,13 @@ class OwnLimit(NamedTuple):
 
 
 def own_limits(held: Iterable[str]) -> dict[str, OwnLimit]:
-    """Return the reader's limits by queue; a queue that is missing has none for them."""
+    """Return the reader's limits by queue; missing queues are unlimited."""
     parts = (mark.split(":") for mark in held if mark.startswith("limit:"))
     return {queue: OwnLimit(queue, Decimal(most), currency, needs == "1") for _, queue, most, currency, needs in parts}
 
 
 def own_cases(held: Iterable[str]) -> list[OwnCase]:
-    """The single cases that are somebody's."""
+    """Return the single cases that are the person's."""
     parts = (mark.split(":", 3) for mark in held if mark.startswith("case:"))
     return [OwnCase(UUID(case), what, whom) for _, case, what, whom in parts]
 
@@ -161,15 +156,15 @@ def has_case(held: Iterable[str], approval_id: UUID) -> bool:
 
 
 class Mark(Protocol):
-    """What stands among somebody's roles and is none."""
+    """An entry among a person's roles that is not a role."""
 
     @property
     def mark(self) -> str:
-        """The text."""
+        pass
 
 
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
-    """For whom somebody decides besides themselves, and where; soonest over first."""
+    """Return for whom a person decides besides themselves, and where; soonest ending first."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
 
 
@@ -180,13 +175,14 @@ def _stands_in(mark: str) -> StandsIn:
 
 
 def roles(user: Any) -> frozenset[str]:
-    """Return the roles of a user, read once per user object. Nobody has any of an account that is inactive, or that was
-    changed outside the application."""
+    """Return a user's roles, cached per user object; none if inactive or changed outside the application."""
     if user is None or not user.is_authenticated or not user.is_active:
         return frozenset()
     known = getattr(user, _CACHE, None)
     if known is None:
-        from ledger.accounts import is_authentic_account  # needs the models, and this module is read before them
+        from ledger.accounts import (
+            is_authentic_account,
+        )  # imported late: it needs the models, which load after this module
 
         held = user.groups.all() if is_authentic_account(user) else ()
         known = frozenset(group.name for group in held if is_role(group.name))
@@ -195,13 +191,13 @@ def roles(user: Any) -> frozenset[str]:
 
 
 def know_roles(user: Any, groups: Iterable[str], stands: Iterable[Mark] = ()) -> None:
-    """The names of a user's groups, and for whom they stand in, from whoever has read them together with the user."""
+    """Cache the user's groups and deputy entries that were read together with the user."""
     held = [name for name in groups if is_role(name)]
     setattr(user, _CACHE, frozenset([*held, *(one.mark for one in stands if held)]))
 
 
 def needs_factor(user: Any) -> bool:
-    """Whether the installation asks a second factor of somebody with these roles."""
+    """Return whether the installation requires a second factor of this user."""
     wanted = settings.DURABLEAGENTS.second_factor_roles
     if not wanted or not user.is_authenticated:
         return False
@@ -210,8 +206,8 @@ def needs_factor(user: Any) -> bool:
 
 
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
-    """Whether a session was begun without the second factor that its person needs: it is nobody's then, on every page,
-    call and socket, until they sign in anew. Also where the role came later than the session."""
+    """Return whether a session lacks the required second factor, even if the role came later: then it authenticates
+    nobody."""
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
 
@@ -222,7 +218,7 @@ def strength_of(request: HttpRequest | Request) -> str:
 
 
 def actor(request: HttpRequest | Request, role: str) -> Actor:
-    """Whom a record names for this request. `role` is the role under which the act was allowed."""
+    """Return the actor of a request for records. `role` is the role that allowed the act."""
     by_key = getattr(request, "auth", None) is not None
     session = {} if by_key else getattr(request, "session", {})
     proved_at = session.get(PROVED)
@@ -239,10 +235,10 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 
 
 class HasRole(BasePermission):
-    """Default deny: a view says per method which roles may (`roles = {"GET": (...), "POST": (...)}`).
+    """Default deny: a view lists the allowed roles by method (`roles = {"GET": (...), "POST": (...)}`).
 
-    A method that the view doesn't have passes, so that the answer is 405 and not a misleading 403.
-    The role that opened the door is left on the view as `acting_role`.
+    A method that the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the
+    view's `acting_role`.
     """
 
     message = "None of your roles allows this."

@@ -1,4 +1,4 @@
-"""What every documented answer of the API is made of, whatever it is about."""
+"""Base shapes of the API's documented answers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Shape(BaseModel):
 
     @classmethod
     def of(cls, stored: object, **more: Any) -> Self:
-        """What is stored, by the documented names; `more` is what it has under another name, or not at all.
+        """Build an answer from a stored object; `more` has values with another name or source.
 
-        Nothing is checked or converted: a row that was damaged is shown as it stands, and hides no other. A field with
-        a default is shown only where `more` names it: it is one that an answer may lack.
+        Nothing is checked or converted, so a damaged row is shown as it is and hides no other. A field with a default
+        is included only if `more` names it.
         """
         given = {
             name: getattr(stored, name)
@@ -27,7 +27,7 @@ class Shape(BaseModel):
         return cast(Self, cls.model_construct(**given, **more))
 
     def shown(self) -> dict[str, Any]:
-        """What the answer says: all names that were set."""
+        """Return the answer's members: all names that were set."""
         return {name: value for name, value in self.__dict__.items() if name in self.model_fields_set}
 
 

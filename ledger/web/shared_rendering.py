@@ -1,8 +1,7 @@
-"""One rendering for many who watch the same: what the live parts of lists are made of, for half a second.
+"""Shared renderings of live list parts, kept for half a second.
 
-What is kept depends on nothing but its key. It is handed to whoever asks for what it is at least as new as: a page says
-how new the records are that it shows and has been told of (`since`, by the database's clock), so nobody is shown less
-than they have seen, done or been told, whichever web process answers them.
+A rendering depends only on its key. A page states how new its records are (`since`, by the database's clock) and gets
+only renderings at least that new, so nobody sees older data, whichever web process answers.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from django.db import connection
 
 SECONDS = 0.5
 MOST = 200
-# A rendering that takes longer is waited for by nobody: whoever asked makes their own.
+# Nobody waits longer for another's rendering; they make their own.
 PATIENCE_SECONDS = 3.0
 
 
 @dataclass(slots=True)
 class Rendering:
-    """One rendering, made or under way. All that was committed before `began` (microseconds, the database's clock) is
-    in it."""
+    """A rendering, made or in progress. It includes all that was committed before `began` (microseconds, database
+    clock)."""
 
     began: int
     body: str = ""
@@ -36,15 +35,15 @@ class Rendering:
 
 
 class Renderings:
-    """The newest rendering of each thing. Asked for at the same moment by many, it is made by the first of them."""
+    """The newest rendering per key. Of concurrent requests, the first one makes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._newest: dict[Hashable, Rendering] = {}
 
     def get(self, key: Hashable, *, since: int, began: int, make: Callable[[], str]) -> Rendering:
-        """A rendering with all in it that was committed before `since`. If there is none it is made now; `began` is a
-        moment before whatever `make` reads."""
+        """Return a rendering that includes all committed before `since`, made now if there is none. `began` is a moment
+        before anything `make` reads."""
         with self._lock:
             known = self._newest.get(key)
             mine = None if known is not None and known.serves(since) else Rendering(began)
@@ -56,7 +55,7 @@ class Renderings:
         assert known is not None
         if not known.done.is_set():
             if not connection.in_atomic_block:
-                connection.close()  # whoever makes it may need the pool's last one
+                connection.close()  # the thread that makes it may need the pool's last connection
             known.done.wait(PATIENCE_SECONDS)
         return known if known.made_at is not None else Rendering(began, make())
 

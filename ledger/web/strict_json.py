@@ -1,8 +1,5 @@
-"""JSON as outsiders may send it: RFC 8259 in the narrower sense of I-JSON (RFC 7493).
-
-Python's own reader also takes NaN, 1e999, repeated names, half surrogate pairs and any depth. Each of
-these means something else to the next reader of the same bytes, so none gets in.
-"""
+"""Strict JSON for input: I-JSON (RFC 7493). Python's reader also accepts NaN, 1e999, repeated names, lone surrogates
+and any depth, which other readers of the same bytes interpret differently."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ from typing import Any
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 64
-# Items of arrays and members of objects together. A container costs a hundred times its bytes to read, so bytes alone
-# are no bound.
+# Array items and object members together. Parsing a container costs a hundred times its bytes, so bytes alone are no
+# bound.
 MAX_VALUES = 50_000
 MAX_EXACT_INTEGER = 2**53 - 1
 
 
 class MalformedJSON(ValueError):
-    """The bytes are no acceptable JSON; the message says what is wrong, in words for the sender."""
+    """The bytes are not acceptable JSON; the message is for the sender."""
 
 
 def loads(body: bytes) -> Any:
-    """The value of a JSON text in UTF-8. Raises MalformedJSON."""
+    """Parse a JSON text in UTF-8. Raises MalformedJSON."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -43,25 +40,23 @@ def loads(body: bytes) -> Any:
     except RecursionError:
         raise MalformedJSON(_too_deep()) from None
     except ValueError:
-        # The interpreter's own limit on the digits of an integer.
+        # The interpreter's own limit on integer digits.
         raise MalformedJSON("The body holds a number with thousands of digits.") from None
     if not _is_shallow(value):
         raise MalformedJSON(_too_deep())
-    # Raw halves don't survive the decoding above, so only an escape can bring one.
+    # Raw surrogates don't survive the decoding above, so only an escape can bring one.
     if "\\ud" in text.lower() and not all(_is_text(leaf) for _, leaf in walk(value) if isinstance(leaf, str)):
         raise MalformedJSON("The body holds half of a surrogate pair, which is no character.")
     return value
 
 
 def is_doubtful(body: bytes) -> bool:
-    """Whether a text that `loads` has read may hold a NUL or an integer beyond ±(2^53 - 1): a quick look that errs to
-    yes."""
+    """Return whether text read by `loads` may hold NUL or an integer beyond ±(2^53 - 1), with false positives."""
     return rb"\u0000" in body or _SIXTEEN_DIGITS.search(body) is not None
 
 
 def walk(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """Every name and every leaf with the path to it, without recursion. A path for each is dear: for values that are in
-    doubt only."""
+    """Yield every name and leaf with its path, without recursion. Paths are expensive: only for doubtful values."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
         path, item = stack.pop()
@@ -80,7 +75,7 @@ _CONTAINERS = (dict, list)
 
 
 def _is_shallow(value: Any) -> bool:
-    """Level by level, so that the cost is one look at each value and no path is made."""
+    """Check the depth level by level, at one look per value and without paths."""
     level = [value] if isinstance(value, _CONTAINERS) else []
     for _ in range(MAX_DEPTH):
         inner = (each.values() if isinstance(each, dict) else each for each in level)
@@ -91,11 +86,10 @@ def _is_shallow(value: Any) -> bool:
 
 
 def _values(text: str) -> int:
-    """At least as many as the values in a JSON text, before anything is made of it: a comma or an opening bracket comes
-    with each.
+    """Return an upper bound of the values in a JSON text before parsing: each has a comma or an opening bracket.
 
-    The first count takes in what stands inside strings; only where that is too many are the strings cut out. Everything
-    here is linear, which a pattern for strings is not on a text that leaves one open.
+    Strings are removed only if the first count is too high. Everything is linear, which a string pattern is not on a
+    text with an unclosed string.
     """
     count = _structure(text)
     if count > MAX_VALUES:

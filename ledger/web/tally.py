@@ -1,7 +1,4 @@
-"""Numbers that a page shows, counted no further than anybody reads: all that one request wants in one statement.
-
-The numbers in the navigation stand on every page, so they come along with whatever else a page counts.
-"""
+"""Counts on pages, limited to what is shown, in one statement per request; the navigation's are read along."""
 
 from __future__ import annotations
 
@@ -12,20 +9,19 @@ from typing import Any
 from django.db import connection
 from django.db.models import QuerySet
 
-BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred entries of an index
+BADGE_TO = 99  # "99+" says as much as 50,000 does, and costs a hundred index entries
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Rows to be counted, up to one beyond `to`: each of `arms` is a query with its values, and stops by itself at that
-    limit."""
+    """Rows to count, up to one beyond `to`: each of `arms` is a query with its values and that limit."""
 
     to: int
     arms: Sequence[tuple[str, Sequence[Any]]]
 
     @classmethod
     def of(cls, rows: QuerySet[Any], *, to: int) -> Counted:
-        """The rows of a query."""
+        """Return the count of a query's rows."""
         statement, values = rows.values_list("pk")[: to + 1].query.sql_with_params()
         return cls(to, [(f"SELECT 1 FROM ({statement}) AS these", values)])
 
@@ -36,14 +32,12 @@ class Counted:
         return f"(SELECT count(*) FROM (SELECT 1 FROM ({inner}) AS arms LIMIT %s) AS counted)", [*values, self.to + 1]
 
 
-# What the navigation counts, by its name, for somebody with these roles; None where there is nothing to count for them.
+# Counts of the navigation by name, for these roles; None if there is nothing to count.
 Badge = Callable[[frozenset[str]], Counted | None]
 _badges: dict[str, Badge] = {}
 
 
 def badge(name: str) -> Callable[[Badge], Badge]:
-    """A number in the navigation."""
-
     def known(count: Badge) -> Badge:
         _badges[name] = count
         return count
@@ -52,7 +46,7 @@ def badge(name: str) -> Callable[[Badge], Badge]:
 
 
 class Tally:
-    """The numbers of one page, for somebody with these roles."""
+    """The counts of one page, for these roles."""
 
     def __init__(self, held: frozenset[str]) -> None:
         self._held = held
@@ -60,7 +54,7 @@ class Tally:
         self._has_badges = False
 
     def read(self, wanted: Mapping[str, Counted | None]) -> dict[str, int]:
-        """Count what isn't known yet, and the navigation's numbers with it."""
+        """Count what isn't known yet, and the navigation's counts with it."""
         to_count: dict[str, Counted | None] = {name: what for name, what in wanted.items() if name not in self._known}
         if not self._has_badges:
             to_count |= {f"badge {name}": count(self._held) for name, count in _badges.items()}
@@ -69,7 +63,6 @@ class Tally:
         return {name: self._known[name] for name in wanted}
 
     def badge(self, name: str) -> int:
-        """A number in the navigation."""
         self.read({})
         return self._known[f"badge {name}"]
 

@@ -1,10 +1,8 @@
-"""Text from outside, shown so that nothing in it can hide or pose as something else. Pure: no Django, no I/O.
+"""Show untrusted text so that nothing in it can hide or pose as something else. Pure: no Django, no I/O.
 
-An agent must not be able to dress up its own approval. What a reader can't see (format and control characters, odd
-blanks, tags, fillers) becomes a mark that names the code point; letters that look Latin but aren't, inside a word that
-is, are marked too; long runs of blanks are counted instead of drawn, so that they can't push what matters off the
-screen. Where a line is all that a value may take, it is cut to one, and the cut is named. Names in a path are quoted
-unless they are plain words, so that no two paths look alike.
+Invisible characters become marks that name the code point; letters that look Latin inside a Latin word are marked; long
+runs of blanks are counted, so that they can't push content off the screen. Single-line values are cut, and the cut is
+named. Path names that aren't plain words are quoted, so that no two paths look alike.
 
 Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection (UTS
 #39 §5).
@@ -30,21 +28,20 @@ MAX_LINE = 80
 MAX_PATH = 160
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-# Drawn as nothing, although their category says letter, mark or symbol.
+# Drawn as nothing, although their category is letter, mark or symbol.
 _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-# Scripts whose letters pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
+# Scripts with letters that pass for Latin ones; UTS #39 calls a word mixing them with Latin suspicious.
 _LOOK_ALIKE = ("CYRILLIC", "GREEK", "COPTIC", "ARMENIAN", "CHEROKEE", "LISU", "FULLWIDTH", "MATHEMATICAL", "DESERET")
 _RUNS = re.compile(rf"\n{{{MAX_NEWLINES + 1},}}| {{{MAX_BLANKS + 1},}}|\w+")
 
-# Nearly all text: printable ASCII without long runs of blanks or line breaks has nothing to name.
+# Nearly all text: printable ASCII without long runs of blanks or line breaks needs no marks.
 _HARMLESS = re.compile(r"[ -~\n]*")
 _LONG_BLANKS, _LONG_BREAKS = " " * (MAX_BLANKS + 1), "\n" * (MAX_NEWLINES + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of text to draw as it is, or a mark (`is_mark`) that stands for something unseen; `title` explains a
-    mark."""
+    """Text to draw as it is, or a mark (`is_mark`) for something unseen; `title` explains a mark."""
 
     text: str
     is_mark: bool = False
@@ -52,7 +49,7 @@ class Piece:
 
 
 def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
-    """`text` cut into what may be drawn and what must be named. In code, indentation is drawn, not counted."""
+    """Split text into drawable pieces and marks. In code, indentation is drawn, not counted."""
     if is_harmless(text):
         return [Piece(text)] if text else []
     shown: list[Piece] = []
@@ -71,14 +68,12 @@ def pieces(text: str, *, is_code: bool = False) -> list[Piece]:
 
 
 def is_harmless(text: str) -> bool:
-    """Whether the text can be drawn as it stands: nothing in it is hidden, poses as something else or pushes the rest
-    away."""
+    """Return whether the text can be drawn as it is."""
     return _HARMLESS.fullmatch(text) is not None and _LONG_BLANKS not in text and _LONG_BREAKS not in text
 
 
 def line(text: str, most: int = MAX_LINE) -> list[Piece]:
-    """`text` as one line of at most `most` characters, its end named if it was cut: what a title or a list can hold of
-    a foreign value."""
+    """Return text as one line of at most `most` characters, with a mark for a cut."""
     shown: list[Piece] = []
     for part, broken in zip(text[:most].split("\n"), [False, *[True] * text[:most].count("\n")], strict=True):
         shown += [Piece("line break", True, "A line break, which is not drawn here")] if broken else []
@@ -92,7 +87,7 @@ def line(text: str, most: int = MAX_LINE) -> list[Piece]:
 
 
 def middle(text: str, most: int = MAX_PATH) -> list[Piece]:
-    """`text` on one line with both its ends: of a long path the last name matters as much as the first."""
+    """Return text on one line with both ends: the last name of a long path matters as much as the first."""
     if len(text) <= most:
         return line(text, most)
     head, tail = text[: most // 2], text[-(most // 2) :]
@@ -149,7 +144,7 @@ def _mark(character: str) -> Piece:
 
 
 def is_hidden(character: str) -> bool:
-    """Whether drawing the character shows nothing, or changes how its neighbours are drawn."""
+    """Return whether the character draws nothing, or changes how its neighbours are drawn."""
     if character in "\n ":
         return False
     if character in _BLANK_LETTERS or unicodedata.category(character) in _HIDDEN_CATEGORIES:
@@ -159,7 +154,7 @@ def is_hidden(character: str) -> bool:
 
 
 def look_alikes(word: str) -> set[str]:
-    """Letters of another script inside a word that also has Latin ones; empty for a word of one script."""
+    """Return letters of another script inside a word with Latin ones; empty for a word of one script."""
     names = {character: unicodedata.name(character, "") for character in set(word) if character.isalpha()}
     if not any(name.startswith("LATIN") for name in names.values()):
         return set()
@@ -168,11 +163,8 @@ def look_alikes(word: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One value of a JSON document with the way to it, for example `lines[0].sku`. `kind` is its JSON type.
-
-    No two leaves of a document have one path: a name that isn't a plain word stands in quotes and brackets, as in
-    `lines[0]["a.b"]`.
-    """
+    """One value of a JSON document with its path, for example `lines[0].sku`. `kind` is its JSON type. Paths are
+    unique: a name that isn't a plain word is quoted in brackets, as in `lines[0]["a.b"]`."""
 
     path: str
     text: str
@@ -180,13 +172,13 @@ class Leaf:
 
 
 def leaves(value: Any, path: str = "") -> list[Leaf]:
-    """Every leaf of a JSON value in document order, empty containers included. Iterative: depth is the sender's
-    choice."""
+    """Return every leaf of a JSON value in document order, with empty containers. Iterative: the sender chooses the
+    depth."""
     return list(each_leaf(value, path))
 
 
 def each_leaf(value: Any, path: str = "") -> Iterator[Leaf]:
-    """Yield the leaves of a JSON value one by one, for a reader that stops at some point."""
+    """Yield the leaves of a JSON value lazily."""
     todo: list[tuple[str, Any]] = [(path, value)]
     while todo:
         where, item = todo.pop()
@@ -214,7 +206,7 @@ def _leaf(path: str, item: Any) -> Leaf:
     if isinstance(item, bool):
         return Leaf(path, "true" if item else "false", "boolean")
     if isinstance(item, float) and _EXACT <= abs(item) < _LONGEST:
-        # Whole, as RFC 8785 writes it in what is hashed.
+        # As RFC 8785 writes it in hashed content.
         return Leaf(path, f"{Decimal(repr(item)).normalize():f}", "number")
     if isinstance(item, (int, float)):
         return Leaf(path, str(item), "number")
@@ -227,7 +219,7 @@ def _leaf(path: str, item: Any) -> Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One leaf against the earlier version: `what` is same, changed, added or removed."""
+    """One leaf compared with the earlier version: `what` is same, changed, added or removed."""
 
     path: str
     what: str
@@ -236,7 +228,7 @@ class Change:
 
 
 def compare(new: Iterable[Leaf], old: Iterable[Leaf]) -> list[Change]:
-    """Leaves of the new version in its order, then those that only the old one had."""
+    """Return the changes in the new version's order, then the removed leaves."""
     before = {leaf.path: leaf for leaf in old}
     changes = []
     for leaf in new:

@@ -1,5 +1,4 @@
-"""`manage.py ledger verify RUN|--all`: whether the record is what was written. `manage.py ledger demand`: the upgrade
-to codes is over."""
+"""`manage.py ledger verify RUN|--all` checks the record; `manage.py ledger demand` ends the upgrade to codes."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *, verb: str, run: str | None = None, all: bool = False, **given: Any) -> None:
-        """One line for each problem, then one that sums up."""
+        """Run the chosen verb."""
         if verb == "demand":
             self._demand()
         elif verb == "confirm":
@@ -85,7 +84,7 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
     def _confirm(self, protected: Protected, key: str, reason: str) -> None:
-        """Give a row that was changed outside the application the code of what it says now, on record."""
+        """Give a row that was changed outside the application the code of its present state, on record."""
         by = Actor("os", pwd.getpwuid(os.getuid()).pw_name, auth="shell")
         try:
             why = justified("Confirming a row", reason)

@@ -1,1 +1,1 @@
-"""Who looks, and what they see."""
+"""Viewers, and what they may see."""

@@ -1,8 +1,5 @@
-"""What is shown of a run whose payloads the reader may not read: that something is there, and who gives the right.
-
-The decision is `Viewer.reads`; whatever opens a payload for somebody asks it through `reads`. A list or a page whose
-other parts are for everybody leaves the payload out and says so; an address that holds nothing else refuses.
-"""
+"""Payloads that the reader may not read: placeholders and refusals. The decision is `Viewer.reads`, through `reads`.
+Lists and pages leave the payload out and say so; an address that has nothing else refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from ledger.web.seeing.viewers import reads
 
 
 class Hidden:
-    """What stands in the place of a payload that the reader may not read; drawn as words that say so."""
+    """Placeholder for a payload that the reader may not read."""
 
     def __str__(self) -> str:
         return "not shown to you"
@@ -24,7 +21,7 @@ class Hidden:
 HIDDEN = Hidden()
 WHO_GIVES = "An administrator gives the right to read payloads, to a person or to a role, under People."
 WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
-# Events whose payload is what people said of their own acts, which is everybody's who sees the run.
+# Events whose payload is what people said of their own acts, for everybody who sees the run.
 SAID_OF_ACTS = frozenset(
     {
         "ApprovalDecided",
@@ -40,7 +37,7 @@ SAID_OF_ACTS = frozenset(
         "UpstreamAsked",
     }
 )
-# What of the detail of a wait tells what is waited for, and nothing of what the run holds.
+# Members of a wait's detail that say what is waited for, and nothing of the run's content.
 _STATUS = frozenset(
     "title queue tool approval_id of name names kind attempt retry reason resource most used reserved wanted needs "
     "enough began held_by pool scope period refills_at child agent run until class system".split()
@@ -48,7 +45,7 @@ _STATUS = frozenset(
 
 
 class PayloadsHidden(DurableAgentsError):
-    """What is asked for is all payload, of one run or of many."""
+    """The request is for payloads only, of one run or of many."""
 
     status, code, title = 403, "payloads-hidden", "Not shown to you"
 
@@ -57,7 +54,7 @@ class PayloadsHidden(DurableAgentsError):
 
 
 def must_read(run_id: UUID) -> None:
-    """Raises PayloadsHidden."""
+    """Check that the reader may read the run's payloads. Raises PayloadsHidden."""
     if not reads(run_id):
         raise PayloadsHidden(run_id)
 
@@ -67,7 +64,7 @@ def status_of(detail: Mapping[str, Any], *besides: str) -> dict[str, Any]:
 
 
 def is_open(kind: str) -> bool:
-    """Whether an event's payload is shown to everybody who sees its run."""
+    """Return whether an event's payload is for everybody who sees its run."""
     return kind in SAID_OF_ACTS
 
 

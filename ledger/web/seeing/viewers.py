@@ -1,12 +1,10 @@
-"""Who looks, and what is theirs. Shared by the API, the console and the sockets of every app, hence down here.
+"""Who looks, and which runs are theirs. Shared by the API, the console and the sockets of every app.
 
-Whoever has a wider role than an integrator's sees every run. An integrator sees what their account started, and what
-carries a tag that is their own; everything else is for them as if it did not exist: the same answer, whether there is
-no such run or it is somebody else's. Which runs these are, `runs/seen.py` says in SQL; here stands who asks.
+Any role wider than integrator sees every run. An integrator sees runs that their account started or that carry one of
+their own tags; other runs answer as if they did not exist. `runs/seen.py` has the SQL for it.
 
-To see a run is to see what it does: its state, what it waits for, what it cost, who did what to it. What it holds and
-says (its payloads: state, arguments, results, conversations, idempotency keys) is read by whoever has the right for it,
-and of their own runs by everybody: see `payloads.py`.
+Seeing a run covers state, waits, cost and acts. Its payloads (state, arguments, results, conversations, idempotency
+keys) need a right, except for one's own runs: see `payloads.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +22,9 @@ from ledger.errors import NotFound
 from ledger.web.roles import INTEGRATOR, is_role, roles
 
 _CACHE, _READS = "_durableagents_own_tags", "_durableagents_reads_payloads"
-# The right to read payloads, one of Django's permissions: given to accounts and to roles, each time on record.
+# The right to read payloads, a Django permission given to accounts and roles, on record.
 APP, READ_PAYLOADS = "durableagents", "read_payloads"
-# In SQL about an account, named by `user`: whether it was given it, or one of its roles was.
+# SQL: whether an account, named by `user`, or one of its roles has the right.
 READS = f"""EXISTS (
     SELECT FROM auth_permission p JOIN django_content_type c ON c.id = p.content_type_id
     WHERE c.app_label = '{APP}' AND p.codename = '{READ_PAYLOADS}' AND (
@@ -37,9 +35,8 @@ READS = f"""EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who looks. Who doesn't see everything sees the runs of the account `person`, and those that carry one of
-    `tags`. The same for who doesn't read every run's payloads: besides those of their own runs they read what is asked
-    at the queues of the roles `held`."""
+    """A viewer. Without `sees_all` they see the runs of the account `person` and those with one of `tags`. Without
+    `reads_all` they read the payloads of their own runs and of what is asked at the queues of the roles `held`."""
 
     sees_all: bool = True
     person: int | None = None
@@ -48,31 +45,31 @@ class Viewer:
     held: frozenset[str] = frozenset()
 
     def is_own(self, creator: int | None, tags: Collection[str]) -> bool:
-        """Whether a run is theirs that this account started and that is seen by these tags. Pure."""
+        """Return whether a run with this creator and these tags is the viewer's own. Pure."""
         return (creator is not None and creator == self.person) or not self.tags.isdisjoint(tags)
 
     def sees(self, creator: int | None, tags: Collection[str]) -> bool:
-        """Whether such a run is shown. Pure."""
+        """Return whether such a run is visible. Pure."""
         return self.sees_all or self.is_own(creator, tags)
 
     def reads(self, creator: int | None, tags: Collection[str]) -> bool:
-        """Whether such a run's payloads are shown. Pure."""
+        """Return whether such a run's payloads are readable. Pure."""
         return self.reads_all or self.is_own(creator, tags)
 
     @property
     def in_common(self) -> Viewer:
-        """The same for a page that says one thing to all who see alike: nobody's own runs are told apart there."""
+        """Return the viewer without identity, for a page shared by all who see alike."""
         return replace(self, person=None, tags=frozenset()) if self.sees_all else self
 
 
-# The system itself, and people at a shell of its own: whatever runs outside of a request.
+# The system itself, and people at a shell: everything outside of a request.
 EVERYTHING = Viewer()
 NOTHING = Viewer(sees_all=False, reads_all=False)
 
 
 def viewer_of(user: Any) -> Viewer:
-    """What somebody sees."""
-    held = {role for role in roles(user) if is_role(role)}  # whoever stands in for somebody holds a mark besides
+    """Return what a user sees."""
+    held = {role for role in roles(user) if is_role(role)}  # deputies hold other entries besides roles
     if not held:
         return NOTHING
     sees_all, reads_all = bool(held - {INTEGRATOR}), reads_payloads(user)
@@ -82,7 +79,7 @@ def viewer_of(user: Any) -> Viewer:
 
 
 def own_tags(user: Any) -> frozenset[str]:
-    """The tags that are an account's own, read once per user object."""
+    """Return the tags that are an account's own, cached per user object."""
     known: frozenset[str] | None = getattr(user, _CACHE, None)
     if known is None:
         known = frozenset(one.tag for one in user.own_tags.all() if one.taken_at is None)
@@ -91,8 +88,8 @@ def own_tags(user: Any) -> frozenset[str]:
 
 
 def reads_payloads(user: Any) -> bool:
-    """Whether an account, or one of its roles, was given the right to read payloads; asked once per user object. To be
-    a superuser gives it to nobody: it is on the record whose it is."""
+    """Return whether an account or one of its roles has the right to read payloads, cached per user object. Superusers
+    don't have it implicitly: it must be on record."""
     known: bool | None = getattr(user, _READS, None)
     if known is None:
         with connection.cursor() as cursor:
@@ -110,11 +107,11 @@ def know_own_tags(user: Any, tags: Iterable[str]) -> None:
     setattr(user, _CACHE, frozenset(tags))
 
 
-# The request that is being answered. Asked for its user as late as possible: the API knows only then who asks.
+# The current request. Its user is read as late as possible: the API authenticates late.
 _asking: ContextVar[Any] = ContextVar("asking", default=None)
 
 
-# Who looks, where that is said: one look for all who see alike.
+# An explicit viewer, shared by all who see alike.
 _looking: ContextVar[Viewer | None] = ContextVar("looking", default=None)
 
 
@@ -143,32 +140,30 @@ def viewer() -> Viewer:
     return EVERYTHING if request is None else viewer_of(getattr(request, "user", None))
 
 
-# Whether somebody who doesn't see everything sees a run: told by the app that has the runs.
+# Decides whether a limited viewer sees a run; set by the app that has the runs.
 _sees_run: list[Callable[[Viewer, UUID], bool]] = []
 
 
 def tell_who_sees(judge: Callable[[Viewer, UUID], bool]) -> None:
-    """Where it is asked whether somebody sees a run; what was said before is replaced."""
     _sees_run[:] = [judge]
 
 
-# Whether somebody who doesn't read every payload reads those of a run: told by the app that has the runs.
+# Decides whether a limited viewer reads a run's payloads; set by the app that has the runs.
 _reads_run: list[Callable[[Viewer, UUID], bool]] = []
 
 
 def tell_who_reads(judge: Callable[[Viewer, UUID], bool]) -> None:
-    """Where it is asked whether somebody reads a run's payloads; what was said before is replaced."""
     _reads_run[:] = [judge]
 
 
 def reads(run_id: UUID) -> bool:
-    """Whether whoever looks reads the payloads of a run, which they see."""
+    """Return whether the current viewer reads the payloads of a run that they see."""
     who = viewer()
     return who.reads_all or any(judge(who, run_id) for judge in _reads_run)
 
 
 def must_see(run_id: UUID) -> None:
-    """Raises NotFound, as for a run that there isn't."""
+    """Check that the viewer sees the run. Raises NotFound, as for a missing run."""
     who = viewer()
     if not who.sees_all and not any(judge(who, run_id) for judge in _sees_run):
         raise NotFound("run", run_id)
