@@ -1,2 +1,1 @@
-"""Every change of state that a person or the outside makes: one verb each, in one transaction. Faces and workers come
-in, and take each verb from its own file."""
+"""State changes requested by people or other systems: one function, one transaction each."""

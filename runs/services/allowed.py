@@ -1,9 +1,5 @@
-"""Which acts a run's state allows, and why not: the one place that says so, for the services that do them and for
-whoever is told beforehand. Pure.
-
-A service asks under the run's lock, and what it says then counts. Some acts look deeper than a run's rows tell (at its
-journal, at what was begun again, at what is sent): they say so when they are done.
-"""
+"""Rules for which actions a run's state allows, used by services (under the run's lock) and previews. Pure. Some
+actions also check the journal or related runs when they are performed."""
 
 from __future__ import annotations
 
@@ -26,10 +22,9 @@ UNDOING = "It undoes its effects and then ends: answer what it asks, or retry it
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """How a run stands, as far as it decides what may be done to it. `is_stopped`: for an operator; `asks_budget`: it
-    stands still for a cap; `is_held`: a person has paused it besides; `doubts`: outcomes that a person has to settle;
-    `told`: the parent that has heard of its end; `is_in_pool`: it became ready when it
-    last changed, and nobody has it; `is_early`: it is not to be begun before others, or its time."""
+    """The parts of a run's state that decide which actions are allowed.
+    Stopped for an operator, at a cap, or also paused by a person; `told`: the parent that was told of its end;
+    `is_in_pool`: unclaimed since its last change; `is_early`: its turn or start time has not come."""
 
     state: str
     is_owned: bool = False
@@ -62,8 +57,7 @@ class Stand:
 def stand_of(
     run: Run, *, pause_asked: bool, cancel_asked: bool, kinds: Iterable[str] = (), is_held: bool = False
 ) -> Stand:
-    """How a run stands that waits for these `kinds` of things. One that undoes its effects is kept from that by no cap,
-    whatever was asked of its budget before, and nobody could raise one."""
+    """Return a run's state with these kinds of open waits; budget waits don't count while it is undoing."""
     kinds = [kind for kind in kinds if not run.is_undoing or kind != Wait.Kind.BUDGET]
     return Stand(
         state=str(run.state),
@@ -125,7 +119,7 @@ def _reconcile(s: Stand) -> str | None:
 
 
 def not_alike(doubts: int) -> str | None:
-    """Why a run with so many unknown outcomes isn't settled with many others, in the same words; None: it may be."""
+    """Return why a run with this many unknown outcomes can't be settled in bulk; None if it can."""
     return None if doubts == 1 else SEVERAL_DOUBTS if doubts else NO_DOUBT
 
 
@@ -179,11 +173,10 @@ RULES: dict[str, Callable[[Stand], str | None]] = {
     "inject": _inject,
     "requeue": _requeue,
 }
-# Acts that nobody does to a run beside another one that does the same work.
+# Refused while another run does the same work.
 ALONE = frozenset({"resume", "retry"})
 
 
 def why_not(action: str, stand: Stand) -> str | None:
-    """What keeps somebody from doing this to a run that stands so, whoever it is: what to say besides its state, be it
-    nothing. None: nothing does."""
+    """Return why this action is refused, possibly "" (the state alone says it); None if it is allowed."""
     return RULES[action](stand)

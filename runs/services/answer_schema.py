@@ -1,10 +1,5 @@
-"""What somebody sent against a JSON Schema, in time that grows no faster than what was sent. Pure: no Django, no I/O.
-
-`jsonschema` runs patterns in Python's `re`, where `^(a+)+$` takes longer than anybody lives on forty letters; the
-process that serves pages would stand still for all of them. Here they run in the engine that Pydantic runs them in, in
-linear time. What that engine can't read (what looks ahead or behind) is left to the tool's own code, which has the last
-word on a value anyhow.
-"""
+"""JSON Schema validation in linear time, with Pydantic's regex engine instead of `re`, which `^(a+)+$` would block.
+Lookaround, which it can't read, is left to the tool's own code. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -22,12 +17,12 @@ Rule = Callable[[Any, Any, Any, Any], "Iterator[Misfit]"]
 
 
 def misfits_of(schema: dict[str, Any], given: Any) -> Iterator[Misfit]:
-    """All that is wrong with what was `given`."""
+    """Yield every validation error."""
     yield from _validator()(schema).iter_errors(given)
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Whether a text has something that the pattern means. None: the engine can't tell."""
+    """Return whether the pattern is found in the text; None if the engine can't tell."""
     known = _compiled(pattern)
     if known is None:
         return None
@@ -91,7 +86,7 @@ def _additional(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterat
 
 
 def _unevaluated(validator: Any, allowed: Any, given: Any, schema: Any) -> Iterator[Misfit]:
-    """As `jsonschema` has it, but for what it would find out with patterns."""
+    """Apply `jsonschema`'s own rule unless it would evaluate patterns."""
     from jsonschema import Draft202012Validator
 
     if not any(word in json.dumps(schema) for word in ('"patternProperties"', '"$ref"', '"$dynamicRef"')):
@@ -106,7 +101,7 @@ def _unique(validator: Any, is_wanted: Any, given: Any, schema: Any) -> Iterator
 
 
 def _as_number(value: Any) -> Any:
-    """1.0 is 1, and true is neither."""
+    """Make 1.0 equal to 1, but not to true."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

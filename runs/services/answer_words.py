@@ -1,7 +1,4 @@
-"""What is wrong with an answer to a question, field by field, in the words of a form. Pure: no Django, no I/O.
-
-The schema is JSON Schema, and its validator speaks of schemas. Whoever filled in a form wants to know what to change.
-"""
+"""Validation errors of an answer, field by field, in the words of a form. Pure: no Django, no I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _DECIMAL = {"integer", "number", "string"}
 
 
 def misfits(schema: dict[str, Any], given: Any) -> list[dict[str, str]]:
-    """The first twenty. What only the schema's own code can tell, the node finds out, and asks again."""
+    """Return at most twenty errors. What only the tool's code can check, the node finds, and asks again."""
     errors = sorted(misfits_of(schema, given), key=lambda error: [str(part) for part in error.absolute_path])
     return [_misfit(error) for error in errors][:MOST]
 
@@ -43,15 +40,14 @@ def _misfit(error: ValidationError) -> dict[str, str]:
 
 
 def _innermost(error: ValidationError) -> ValidationError:
-    """Of a value that may be several things: what is wrong with it as the one whose kind it is (a decimal's -5 is a
-    number, and no text), or else as the only one that isn't null."""
+    """Return the error under the option meant by the value's type, or under the only option that isn't null."""
     while error.validator in ("anyOf", "oneOf") and error.context:
         other = {inner.schema_path[0] for inner in error.context if inner.validator == "type" and not inner.path}
         options = {n: option for n, option in enumerate(error.validator_value) if option is not False}
         of_its_kind = [n for n in options if n not in other]
         real = [n for n, option in options.items() if _kinds_of(option) != ["null"]]
         meant = of_its_kind if len(of_its_kind) == 1 else real
-        # What no value fits has no path: it is said of no option.
+        # A value that fits no option has an error without a path, which belongs to none of them.
         within = [one for one in error.context if one.schema_path and [one.schema_path[0]] == meant]
         if not within:
             break
@@ -60,7 +56,7 @@ def _innermost(error: ValidationError) -> ValidationError:
 
 
 def _kinds_of(option: Any) -> list[str]:
-    """Of which kinds a schema's value may be. One that is only true or false says nothing."""
+    """Return the types that a schema allows; a boolean schema says nothing."""
     kinds = option.get("type", []) if isinstance(option, dict) else []
     return [str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])]
 

@@ -1,10 +1,5 @@
-"""Who may steer a run, and what a person has done in it: the one place that says so, for the console, the API, lists
-and gates.
-
-Operators steer every run. An approver pauses, resumes and cancels what waits or has waited at a queue of theirs, an
-integrator what they started themselves. Retrying and settling stay an operator's: they decide what is sent again. What
-a run may use is set by operators, and by whoever is in charge of the budgets' queue, where the installation has one.
-"""
+"""Who may steer a run: operators; approvers at whose queue it waited, or integrators who started it, only stop it.
+Budgets are also raised by the role in charge of the budget queue. Also: what a person has done in a run (four eyes)."""
 
 from __future__ import annotations
 
@@ -31,24 +26,24 @@ MODELS = "models"
 FORKING = ("fork", "start_again")
 INJECT = "inject"
 REQUEUE = "requeue"
-# Who may stop some run: which ones, the run decides. The door of the faces.
+# Roles that may stop at least some runs; the run decides which.
 STOPPERS = tuple(role for role in EVERY if role != AUDITOR)
-# Who may have the budgets' queue: which of them does, the installation says.
+# Roles that may be in charge of the budget queue; the installation chooses.
 RAISERS = (OPERATOR, APPROVER)
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What about a run decides who may steer it: the roles at whose queues it waits or has waited, and who started it;
-    `names` are whom it asked by name, queues and roles."""
+    """What decides who may steer a run: the roles at whose queues it waits or has waited, and who started it. `names`
+    are the queues and roles it asked."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
     names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
-        """The role under which somebody may do this to the run; None if they may not. Pure."""
+        """Return the role under which somebody may do this to the run; None if they may not. Pure."""
         held = frozenset(held)
         if OPERATOR in held:
             return OPERATOR
@@ -67,7 +62,7 @@ class Standing:
         return frozenset(action for action in every if self.role(action, held, person))
 
     def refusal(self, action: str, held: Iterable[str]) -> Forbidden:
-        """Why not, to be raised."""
+        """Build the error that explains why the action is forbidden."""
         if action == BUDGET:
             queue = settings.DURABLEAGENTS.budget_queue if raises_budgets() else ""
             others = f", or whoever is in charge of the queue {queue}," if queue else ""
@@ -83,7 +78,7 @@ class Standing:
         return Forbidden(f"Only an operator, {others}, may {action} a run.{why}")
 
 
-# Acts whose names say too little.
+# Actions whose names need more words.
 _IN_WORDS = {
     MODELS: "choose the models of",
     "start_again": "start again from the input of",
@@ -93,16 +88,14 @@ _IN_WORDS = {
 
 
 def asked_of(detail: Any, also: Sequence[str] | None = None) -> list[str]:
-    """Whom a wait says that people are asked: a queue or a role by its name first, and the queues that it went to
-    because nobody answered. Of a damaged detail nobody."""
+    """Return the queue or role a wait asks, followed by the queues it was escalated to; none for a damaged detail."""
     said = detail if isinstance(detail, dict) else {}
     first = next((each for name in ("queue", "of") if isinstance(each := said.get(name), str) and each), "")
     return [each for each in (first, *(also or ())) if each]
 
 
 def put_to(wait: Wait) -> list[str]:
-    """The queues, or the roles, that a wait's question is put to: also those that it went to besides, by the rows that
-    our processes have signed. What its row says of that shows nobody anything."""
+    """Return the queues or roles asked by a wait; escalations count only if signed rows confirm them."""
     went = _went({wait.run_id} if wait.also else ())
     return asked_of(wait.detail, [to for to in wait.also or () if to in went[wait.run_id]])
 
@@ -112,12 +105,12 @@ def in_charge() -> frozenset[str]:
 
 
 def raises_budgets() -> str | None:
-    """The role that raises budgets besides the operators: the one in charge of the queue that is asked for it."""
+    """Return the role besides operators that may raise budgets: the one in charge of the budget queue."""
     return wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue) or None
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
-    """Who may steer each of these runs, in one query."""
+    """Return who may steer each of these runs, in one query."""
     runs = list(runs)
     asked: dict[UUID, set[str]] = {run.pk: set() for run in runs}
     waits = Wait.objects.filter(run_id__in=list(asked), kind__in=_ASKING)
@@ -133,8 +126,8 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
 
 
 def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
-    """To which queues questions of these runs were put besides. What a wait says of that shows people a question; the
-    right to steer a run goes by the rows that our processes have signed."""
+    """Return the queues that questions of these runs were escalated to, by signed rows.
+    The wait's own row only decides who is shown a question, not who may steer the run."""
     found: dict[UUID, Collection[str]] = dict.fromkeys(run_ids, ())
     for put_further in wait_hooks.went_further if run_ids else ():
         found |= put_further(run_ids)
@@ -146,13 +139,13 @@ def standing(run: Run) -> Standing:
 
 
 def standing_for(run: Run, held: Iterable[str]) -> Standing:
-    """Who may steer this run, as far as it counts for somebody with these roles."""
+    """Return who may steer this run, as far as it matters for these roles."""
     held = frozenset(held)
     return Standing(creator=run.creator) if OPERATOR in held or not held & in_charge() else standing(run)
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
-    """The role under which somebody with these roles may do this. Raises Forbidden, which says why not."""
+    """Return the role under which somebody with these roles may do this. Raises Forbidden with the reason."""
     held = frozenset(held)
     stands = standing(run)
     role = stands.role(action, held, person)
@@ -162,8 +155,8 @@ def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -
 
 
 def check(action: str, run: Run, by: Actor) -> None:
-    """The last word, under the run's lock: whether the role that an actor acts under allows it. Raises Forbidden. What
-    the system does to a run, it does to the children of one that somebody was allowed to do it to."""
+    """Check under the run's lock that the actor's role allows the action. Raises Forbidden.
+    The system is always allowed: it only acts on children of a run on which somebody was allowed to act."""
     if by.kind == "system":
         return
     stands = standing(run)
@@ -172,7 +165,7 @@ def check(action: str, run: Run, by: Actor) -> None:
     what = "sets what a run may use" if action == BUDGET else f"may {action} a run that waits or has waited there"
     if role is None:
         if action in (BUDGET, *STOPPING) and is_nobodys(queues):
-            must_be_in_charge(by.role, queues, what)  # says which queue's row isn't ours
+            must_be_in_charge(by.role, queues, what)  # names the queue whose row isn't authentic
         raise stands.refusal(action, [by.role])
     is_own = role == INTEGRATOR and by.person is not None and by.person == run.creator
     if role != OPERATOR and not is_own:
@@ -180,14 +173,13 @@ def check(action: str, run: Run, by: Actor) -> None:
 
 
 def is_nobodys(names: Iterable[str]) -> bool:
-    """Whether one of these is a queue whose row, when it was read last, none of our processes had written."""
+    """Return whether one of these queues had an unauthentic row when it was last read."""
     return any(wait_hooks.queues.get(name) == NOBODY for name in names)
 
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
-    """The last word on what somebody may do for a queue's sake, in the transaction that does it: whether one of these,
-    queues or the role itself, makes this role responsible. The rows are held until it ends, and one that nobody here
-    wrote gives no right. Raises Forbidden."""
+    """Check that one of these queues or roles makes `role` responsible. Raises Forbidden.
+    Locks the queues' rows until the transaction ends; an unauthentic row grants nothing."""
     refused: Forbidden | None = None
     others = set[str]()
     for name in sorted(names):
@@ -206,13 +198,10 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """What somebody did in a run, or in one that belongs with it, that keeps them from deciding its gates, in words;
-    None if nothing. Whoever rejected an earlier revision has only decided, and whoever paused, resumed or requeued it,
-    set its budget or forked it, has put nothing into it; nor has whoever asked about a case, or was asked.
-
-    A record from before accounts were noted names its actor; it counts against whoever bears, or ever bore, that name.
-    """
-    if person is not None and run.creator == person:  # of the first of them all, whose it is
+    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing. Stops,
+    budgets, forks, inquiries and rejections put nothing into a run and don't count. A record without an account
+    counts against everybody who has or had its actor's name."""
+    if person is not None and run.creator == person:  # `creator` is that of the whole lineage's first run
         return _DID["start"].format(_WHERE[0])
     found = min(_hands(run, person, name), default=None)
     if found is None:
@@ -222,7 +211,7 @@ def own_act(run: Run, person: int | None, name: str) -> str | None:
     return did if action == "start" else f"{did} at {at:%Y-%m-%d %H:%M:%S} UTC"
 
 
-# Where somebody had a hand, nearest first.
+# Places of involvement, nearest first.
 _WHERE = ("this run", "a run that belongs with this one", "a run of which this work is a fork")
 _DID = {
     "start": "started {}",
@@ -238,11 +227,10 @@ _DID = {
 }
 
 
-# All that belong together, each with its place in _WHERE. What a run's parents and those that it goes on from were told
-# went into it, and what its children were told comes back: so a whole tree does. And what a fork goes on from, with
-# whatever belongs with that; what was begun again as a fork of one of them puts nothing into them. First those above,
-# however many; then those below, of a family without an end the nearest. Each step goes by a key or by an index of its
-# direction: runs_run_succession, runs_run_children. Rows that were damaged may go in a circle, so each is taken once.
+# All related runs, each with its place in _WHERE. Input flows in from parents and predecessors, and back from children,
+# so the whole tree counts; so does what a fork continues from, with its tree. Forks of these runs put nothing into
+# them. All ancestors come first, then the nearest descendants of an unbounded family. Each step uses a key or an index
+# of its direction: runs_run_succession, runs_run_children. Damaged rows may form a cycle, so each is taken once.
 _NEAREST = 10_000
 _WALKED = f"""
     above(id, is_before) AS (
@@ -265,9 +253,8 @@ _WALKED = f"""
         FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k LEFT JOIN runs_run AS r ON r.id = k.id
         GROUP BY k.id)"""
 _KNOWN = "family AS (SELECT * FROM unnest(%(ids)s::uuid[], %(places)s::int[]) AS f(id, place))"
-# How records name somebody or have named them (by each way of signing in, under each name that the account has had),
-# and the nearest and first thing of each kind that they did there. Whoever started the run that all began with has
-# started all that go on from it, or were begun by it.
+# The names under which records know somebody (each way of signing in, each former user name), and the nearest and first
+# action of each kind. Starting the first run counts as starting all its continuations and children.
 _RECORD = """
     WITH RECURSIVE former AS MATERIALIZED (
         SELECT kind || ':' || name AS by FROM unnest(ARRAY['user', 'key']) AS kind, (
@@ -297,13 +284,12 @@ _FIRST_ASKED = _RECORD.format(family=_WALKED) + " UNION ALL SELECT place, NULL, 
 _ASKED_AGAIN = _RECORD.format(family=f" {_KNOWN}")
 
 
-# Who asks about a case or a call, answers, or hands a case over has put nothing into the run.
+# These put nothing into the run.
 TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegate_end", "upstream_ask")
 
 
 def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime, str]]:
-    """Where somebody had a hand, when, and in what. Which runs belong with this one is looked for once for its row as
-    it was read, for a case is judged for several people."""
+    """Return where somebody was involved, when, and how. The run object caches its related runs."""
     given: dict[str, Any] = {
         "name": name,
         "person": person,
@@ -323,4 +309,4 @@ def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime,
     return [(place, at, action) for place, at, action, id_ in rows if id_ is None]
 
 
-_FAMILY = "_family"  # of a Run object
+_FAMILY = "_family"  # attribute of a Run object

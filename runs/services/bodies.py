@@ -1,4 +1,4 @@
-"""What somebody says with an act on a run, and how much of it is taken: the API's bodies, and the console's forms."""
+"""Request bodies of actions on runs, shared by the API and the console's forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ledger.web.text_safety import is_hidden
 from runs.engine.attributes import MOST as MOST_ATTRIBUTES
 from runs.engine.budget import Budget
 
-OF_SCHEDULE = "schedule:"  # how the keys begin that runs of a schedule have
+OF_SCHEDULE = "schedule:"  # prefix of the business keys of a schedule's runs
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
 Tags = Annotated[
     Annotated[list[Tag], Field(max_length=50), Form(ARRAY)]
@@ -31,7 +31,7 @@ Tags = Annotated[
 
 
 def _as_text(given: Any) -> Any:
-    """A time is sent as text: a number could be seconds of anything."""
+    """Accept times only as text: the unit of a number would be ambiguous."""
     if not isinstance(given, (str, datetime)):
         raise PydanticCustomError("moment_type", "is no text with a time in it")
     return given
@@ -46,7 +46,7 @@ def _as_key(given: str) -> str:
 
 
 Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_as_text)]
-# No more than a search takes, without what can't be seen, and not of the schedules' own.
+# At most what search supports, without invisible characters, and outside the schedules' prefix.
 BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
 
 
@@ -158,7 +158,7 @@ class BudgetBody(SteerBody):
     )
 
 
-# Dollars to the millionth, or a whole number of anything else.
+# Dollars to the millionth, or a whole number of any other resource.
 Limit = Annotated[
     Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
 ]

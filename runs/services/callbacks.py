@@ -1,5 +1,4 @@
-"""Callbacks: the answer to a call that the other side took earlier, authorised by its token alone. Same rules as
-`command`."""
+"""Callbacks: answers to accepted calls, authorized by the token alone. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -40,9 +39,9 @@ def _digest(token: str) -> bytes:
 
 @transaction.atomic
 def receive_callback(token: str, body: Any) -> dict[str, str]:
-    """Take the answer to a call that was accepted earlier. The token is its only authority; it works once, and a repeat
-    is answered like the first. Early answers are kept; late ones are recorded, and are no result. Raises NotFound, and
-    InvalidInput for a body that is no answer to the call: nothing is recorded then, and a right one may still come."""
+    """Take the answer to an accepted call; the token works once, and a repeat gets the same reply.
+    Early answers are kept; late ones are recorded but are no result. Raises NotFound, and InvalidInput for a body that
+    doesn't fit the call: nothing is recorded then, and a valid one may still come."""
     digest = _digest(token)
     run_id = Wait.objects.filter(token_hash=digest).values_list("run_id", flat=True).first()
     if run_id is None:
@@ -59,7 +58,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     )
     assert isinstance(invoked, e.ToolInvoked)
     _check_answer(run, wait, invoked, body)
-    entry = replace(Intent.of(invoked), key=None).entry("committed")  # whoever takes a callback in needs no key
+    entry = replace(Intent.of(invoked), key=None).entry("committed")  # recording a callback needs no idempotency key
     if not _still_counts(run, wait):
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
@@ -70,7 +69,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
     closing: list[e.Event] = []
     if wait.resolved_at is None:
         resolve(wait, "received", by=OUTSIDE.ref, now=now)
-    else:  # its time had run out, or the run ended meanwhile
+    else:  # the wait timed out or the run ended meanwhile
         wait.consumed_at = now
         wait.save(update_fields=["consumed_at"])
     if run.state not in ENDED:
@@ -82,8 +81,7 @@ def receive_callback(token: str, body: Any) -> dict[str, str]:
 
 
 def _awaited(run: Run, digest: bytes) -> Wait:
-    """The wait for the answer to the call that was given this token, locked: where it is waited for again, the
-    newest."""
+    """Return the locked wait of this token's call; the newest, if it was opened again."""
     given = run.waits.get(token_hash=digest)
     newest = (
         run.waits.select_for_update()
@@ -95,10 +93,8 @@ def _awaited(run: Run, digest: bytes) -> Wait:
 
 def _still_counts(run: Run, wait: Wait) -> bool:
     """Return whether an answer that comes now is the call's result. Needs the head's lock.
-
-    After its time ran out, or after the end of the run, it is only while nothing can have continued without it: no call
-    with an effect began after this one, and no worker is about to begin one.
-    """
+    After its deadline or the run's end, only while nothing can have continued without it: no later call with an effect
+    began, and no worker is about to begin one."""
     if _is_settled(wait):
         return False
     if wait.resolved_at is None:
@@ -118,7 +114,7 @@ def _still_counts(run: Run, wait: Wait) -> bool:
 
 
 def _is_settled(wait: Wait) -> bool:
-    """Return whether the outcome of the call is on record already, so that the node may have continued from it."""
+    """Return whether the call's outcome is recorded, so that the node may have continued from it."""
     events = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt).order_by("seq")
     tape = Tape(e.decode(clear) for clear in events.values_list("clear", flat=True))
     attempt = tape.slot(wait.slot).at(wait.attempt)
@@ -126,7 +122,7 @@ def _is_settled(wait: Wait) -> bool:
 
 
 def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> None:
-    """Whether the body is an answer to this call. A process that doesn't know the tool takes it as it is."""
+    """Check that the body answers this call; accepted unchecked if this process doesn't know the tool."""
     tool = tool_here(run, invoked.tool)
     if tool is None:
         return
@@ -148,8 +144,8 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
 
 
 def _receipt(wait: Wait) -> Any:
-    """What upstream said when it took the call; None before that is on record. An early answer is compared on the way
-    to the node."""
+    """Return the upstream's receipt for the accepted call; None before it is recorded.
+    An early answer is compared on its way to the node."""
     accepted = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt, fact="accepted")
     payload = unpack(accepted.values_list("sealed", flat=True).first())
     return payload.get("receipt") if isinstance(payload, dict) else None

@@ -1,5 +1,4 @@
-"""A call of a run: its tool, where this process has it, and what else is waited for because of it. Same rules as
-`command`."""
+"""A run's call: its tool, if this process has it, and the waits it opened. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ DISTRUSTED = "Its journal can't be trusted: {}."
 
 
 def tool_here(run: Run, name: str) -> Tool | None:
-    """A tool of the run's agent, where this process has that version."""
+    """Return a tool of the run's agent; None if this process doesn't have that version."""
     try:
         return registry.find(run.graph_id).tool(name)
     except (UnknownAgent, UnknownVersion):
@@ -31,8 +30,8 @@ def tool_here(run: Run, name: str) -> Tool | None:
 
 
 def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
-    """What was waited for because of a call whose outcome is known now: a person's verdict on it, a timer to send it
-    again. Those that `kept` describes stay as they are. Returns the events that close them, for the caller to write."""
+    """Close the waits that a settled call left open (verdicts, retry timers), except those matching `kept`. Returns the
+    closing events for the caller to write."""
     closing: list[e.Event] = []
     still_open = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
     for wait in still_open.exclude(**kept) if kept else still_open:
@@ -46,13 +45,13 @@ def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime,
 
 
 def told_at(run_id: UUID, slot: str) -> list[e.Event]:
-    """What the journal tells of one call, every line checked. Raises JournalBroken."""
+    """Return the verified journal of one call. Raises JournalBroken."""
     return at_slot(run_id, slot)
 
 
 def asked_by(wait: Wait) -> e.WaitOpened | None:
-    """The event by which the run's own journal asks what a wait's row asks, and has no answer to yet. None: the row was
-    written past the application, or what it says was. Raises JournalBroken."""
+    """Return the unanswered journal event that matches this wait's row. Raises JournalBroken.
+    None: the row, or its detail, was written outside the application."""
     told = told_at(wait.run_id, wait.slot)
     if Tape(told).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
         return None
@@ -64,7 +63,7 @@ def asked_by(wait: Wait) -> e.WaitOpened | None:
 
 
 def must_be_asked(act: Act, wait: Wait) -> None:
-    """Raises IllegalTransition where only a wait's row asks."""
+    """Raises IllegalTransition if only the wait's row asks, not the journal."""
     try:
         if asked_by(wait) is None:
             raise act.refuse(UNASKED)

@@ -1,8 +1,5 @@
-"""What every act on a run is made of: the locks, the justification, waking, withdrawing, and the record it leaves.
-
-Lock order: Head, Run, the line of what was begun again (`related_runs.py`), Wait, Approval. A run that a worker drives
-is never moved here: its flag is set, or its wait resolved, and the worker sees it at its next step boundary.
-"""
+"""What every action on a run shares. Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A driven
+run is never moved here: its flag is set or its wait resolved, for its worker's next step boundary."""
 
 from __future__ import annotations
 
@@ -33,59 +30,57 @@ from runs.services.undo import UNDO, by_policy
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
-    """Head and run, locked in that order, for a named actor. Raises NotFound."""
+    """Lock and return head and run, in that order, for a named actor. Raises NotFound."""
     assert isinstance(under, Actor)
     head = locked_head(run_id)
     return head, Run.objects.select_for_update().get(pk=run_id)
 
 
 def is_busy(run_id: UUID) -> bool:
-    """Whether somebody holds the run just now; if not, it is the caller's until their transaction ends."""
+    """Return whether another transaction holds the run; if not, lock it until the caller's transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED", [run_id])
         return cursor.fetchone() is None and Head.objects.filter(run_id=run_id).exists()
 
 
 def journal(run_id: UUID, *events: e.Event, by: Actor, entries: Sequence[Entry] = ()) -> None:
-    """Append events, and let those who watch the run know once they are committed."""
+    """Append events, and notify watchers of the run after the commit."""
     notify.ring(run_id, append(run_id, *events, by=by, entries=entries))
 
 
 def show_anew(run_id: UUID) -> None:
-    """Let those who watch the run read again, once this is committed: of what moved its journal says nothing."""
+    """Make watchers of the run reload after the commit, when the change is not in its journal."""
     notify.ring(run_id, 0)
 
 
 def show_to(person: int) -> None:
-    """Let an account's lists read again, once this is committed: something is theirs, or no longer, of a run that they
-    may not see."""
+    """Make an account's lists reload after the commit, when they change for a run it may not see."""
     notify.ring_for(person)
 
 
 def save(run: Run, *fields: str, now: datetime) -> None:
-    """Store what a transition changed. Who watches the run's parent sees it there, too."""
+    """Store what a transition changed, and notify watchers of the run's parent."""
     run.updated_at = now
     run.save(update_fields=["state", "updated_at", *fields])
     notify.ring_above(run.parent)
 
 
 def make_ready(run: Run, *, now: datetime) -> None:
-    """The run wants driving: said in the row, and by a queue message in the same transaction. It calls a worker after
-    the commit. One that is not to be begun yet is ready when it may be."""
+    """Mark the run ready, or when it may begin, and queue a wake-up in the same transaction."""
     run.ready_at = due_at(run, now=now)
     wakeups.drive(run.id)
 
 
 def due_at(run: Run, *, now: datetime) -> datetime | None:
-    """When a run that nothing else holds wants driving; None: not before its turn comes."""
+    """Return when an unclaimed run should be driven; None while it is queued."""
     if run.state != State.PENDING or run.started_at is not None:
         return now
     return None if run.is_queued else max(now, run.start_at or now)
 
 
 def wake(run: Run, *, now: datetime) -> None:
-    """Something that the run waits for was resolved. Under a pause it is kept for later, and so it is while the run
-    stands still for an operator; a driven run's worker sees it itself."""
+    """Wake a run after one of its waits was resolved.
+    Kept for later while the run is paused or stopped for an operator; the worker of a driven run sees it itself."""
     if run.owner is not None:
         return
     if run.state == State.PAUSED:
@@ -97,7 +92,7 @@ def wake(run: Run, *, now: datetime) -> None:
 
 
 def is_stopped(run: Run) -> bool:
-    """Whether nothing executes before an operator has looked. Whoever cancels has: then it only goes on to its end."""
+    """Return whether the run waits for an operator; after a cancel it only proceeds to its end."""
     stops = run.waits.filter(kind="operator", resolved_at__isnull=True)
     return stops.exists() and not Head.objects.filter(run_id=run.pk, is_cancel_requested=True).exists()
 
@@ -107,7 +102,7 @@ def open_waits(run: Run) -> list[Wait]:
 
 
 def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
-    """Store the row of a wait that somebody else than the run's worker opens. Its event is the caller's to write."""
+    """Store a wait opened outside the run's worker. Writing its event is up to the caller."""
     Wait.objects.create(
         id=spec.id,
         run=run,
@@ -122,8 +117,7 @@ def open_wait(run: Run, spec: WaitSpec, *, now: datetime) -> None:
 
 
 def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
-    """Settle a locked wait. The caller has checked that it is open: the first resolution wins, also against a caller
-    that hasn't."""
+    """Settle a locked wait. Raises IllegalTransition if it is settled already: the first resolution wins."""
     if wait.resolved_at is not None:
         raise IllegalTransition(
             "settle a wait", str(wait.resolution), f"It was settled by {wait.resolved_by}: what came first stands."
@@ -133,7 +127,7 @@ def resolve(wait: Wait, resolution: str, *, by: str, now: datetime) -> None:
 
 
 def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
-    """The run ended: nothing is waited for any more, and nobody is asked."""
+    """Withdraw the open waits of a run that has ended."""
     run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
     with connection.cursor() as cursor:
         for statement in wait_hooks.on_withdraw:
@@ -141,7 +135,7 @@ def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
 
 
 def snapshot(run: Run, head: Head) -> dict[str, Any]:
-    """What an override record says of a run before and after."""
+    """Return a run's state for the before and after of an override record."""
     return {
         "state": str(run.state),
         "node": run.node,
@@ -154,7 +148,7 @@ def snapshot(run: Run, head: Head) -> dict[str, Any]:
 
 
 def unpause(run: Run, head: Head, *, now: datetime) -> None:
-    """The legal move out of `paused` for what the run was about."""
+    """Move a paused run to the state that matches its open waits."""
     kinds = {w.kind for w in open_waits(run)} - {Wait.Kind.BUDGET}
     if kinds and (not run.is_woken or is_stopped(run)):
         match waiting_state(kinds):
@@ -175,7 +169,7 @@ def unpause(run: Run, head: Head, *, now: datetime) -> None:
 
 
 def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
-    """The final move of a cancelled run. A worker that still holds it (its journal can't be read) is fenced off."""
+    """Move a run to `cancelled`, and fence off a worker that still holds it (its journal is unreadable)."""
     run.cancel()
     run.ready_at, run.owner, run.ended_at, run.is_woken, run.end_seq = None, None, now, False, head.seq + 1
     save(run, "ready_at", "owner", "ended_at", "is_woken", "end_seq", now=now)
@@ -185,14 +179,13 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """End a run from outside: at once, where nothing is under way, nothing in doubt and nothing to undo; else its
-    worker does it, once that is seen to. Returns the event that tells of it."""
+    """Cancel a run from outside. Returns the event to write.
+    It ends at once if nothing is in progress, in doubt or to be undone; else its worker ends it after that."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
     except JournalBroken as broken:
-        # Nothing can be driven from a journal that can't be read; ending the run is all that is left, and stays
-        # possible.
+        # A run with an unreadable journal can't be driven, but it can still be ended.
         finish_cancelled(run, head, by=by, now=now)
         return e.RunCancelled(by=by, in_flight=[f"unknown: the journal can't be read ({broken})"], payload=ending)
     in_doubt = [
@@ -204,7 +197,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
         return e.RunCancelled(by=by, in_flight=tape.outstanding(), payload=ending)
     head.is_cancel_requested, head.is_pause_requested = True, False
     head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
-    # Who is asked already is waited for, unless the other side is to be asked besides, which its worker does.
+    # Wait for people who were asked already, unless the upstream has yet to be queried: its worker does that.
     is_asked = bool(in_doubt) and all(
         s.now.open_wait("reconcile") is not None and s.now.asked is None for s in in_doubt
     )
@@ -217,7 +210,7 @@ def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], 
 
 
 def held_by(run: Run) -> str | None:
-    """Who holds a paused run, or asked for its pause; None where nobody does but its budget."""
+    """Return who paused the run or asked for it; None if only its budget holds it."""
     return holders([run.pk]).get(run.pk)
 
 
@@ -230,7 +223,7 @@ _LAST_PAUSES = """
 
 
 def holders(run_ids: Iterable[UUID]) -> dict[UUID, str]:
-    """The same of many: who holds each that somebody does."""
+    """Return who holds each of these runs; runs that nobody holds are left out."""
     with connection.cursor() as cursor:
         cursor.execute(_LAST_PAUSES, [list(run_ids), list(_PAUSES)])
         rows: list[tuple[UUID, bytes]] = cursor.fetchall()
@@ -251,8 +244,8 @@ def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
 
 
 def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, payload: dict[str, Any]) -> None:
-    """Nobody gave a run what it waited for before the deadline: it ends, and `payload` says why. A call in doubt is
-    settled first. One that somebody has cancelled ends by that."""
+    """End a run whose wait timed out, for the reason in `payload`; calls in doubt are settled first.
+    A run that was cancelled or is undoing ends by that."""
     resolve(wait, "timed_out", by=by.ref, now=now)
     journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
     if head.is_cancel_requested or run.is_undoing:
@@ -273,12 +266,12 @@ def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
 _IN_WORDS = {"budget": "use more", "priority": "go before or behind others"}
 
 
-# What follows an act besides: called in its transaction with the action's name and the run.
+# Hooks called in the transaction of each action, with its name and the run.
 on_act: list[Callable[[str, Run], None]] = []
 
 
 class Act:
-    """One person's act on one run: the locks, the justification, and the record that it leaves."""
+    """One person's action on one run: locks, justification, and record."""
 
     def __init__(self, action: str, run_id: UUID, *, by: Actor, justification: object) -> None:
         self.action, self.by, self.justification = action, by, justified(action, justification)
@@ -292,12 +285,11 @@ class Act:
         return {"justification": self.justification}
 
     def refuse(self, hint: str = "") -> IllegalTransition:
-        """The state does not allow it; to be raised. Of a run that goes on as another it says as which."""
+        """Return the IllegalTransition to raise; it names the continuation of a run that continued as another."""
         return refusal(self.action, self.run, hint)
 
     def must_be_allowed(self, *, kinds: Iterable[str] = (), is_held: bool = False) -> None:
-        """Raises IllegalTransition where the state does not allow it; `kinds` are what the run waits for, as far as it
-        counts for this act."""
+        """Raises IllegalTransition if the state doesn't allow it. `kinds` are the waits that count for this action."""
         stand = stand_of(
             self.run,
             pause_asked=self.head.is_pause_requested,
@@ -309,7 +301,7 @@ class Act:
             raise self.refuse(hint)
 
     def flag(self, *, pause: bool | None = None, cancel: bool | None = None) -> None:
-        """Set or clear what the owner is asked for."""
+        """Set or clear the pause and cancel requests to the owner."""
         self.head.is_pause_requested = self.head.is_pause_requested if pause is None else pause
         self.head.is_cancel_requested = self.head.is_cancel_requested if cancel is None else cancel
         self.head.save(update_fields=["is_pause_requested", "is_cancel_requested"])
@@ -317,9 +309,8 @@ class Act:
     def done(
         self, *events: e.Event, entries: Sequence[Entry] = (), after: Mapping[str, Any] = MappingProxyType({})
     ) -> Run:
-        """Append the events, and the override record of whoever acts for themselves, and ring. `after` is what the
-        record says besides of what became of the run. What the system does to a child has its parent's record, and its
-        reason on its own journal."""
+        """Append the events and the person's override record, to which `after` is added, and notify.
+        System actions on a child are recorded for its parent only; the child's journal has the reason."""
         if self.by.kind != "system":
             override(
                 self.head,

@@ -1,4 +1,4 @@
-"""What somebody says of a host: the API's body, and the console's form."""
+"""Actions on hosts and workers: declaring a host dead, draining, requeueing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class DeadBody(SteerBody):
     host: Annotated[str, Field(min_length=1, max_length=255, description="As the fleet page names it.")]
 
 
-# A process whose last heartbeat is younger than this can't be declared dead: it says otherwise.
+# A process with a heartbeat younger than this can't be declared dead.
 SILENT_SECONDS = 10
 
 
 class ShowsLife(DurableAgentsError):
-    """Something of the host has announced itself a moment ago."""
+    """A process of the host has sent a heartbeat a moment ago."""
 
     status, code, title = 409, "host-alive", "The host shows signs of life"
 
@@ -48,7 +48,7 @@ class ShowsLife(DurableAgentsError):
 
 
 class NotToDrain(DurableAgentsError):
-    """The process drives no runs, has ended, or drains already."""
+    """The process drives no runs, has ended, or is draining already."""
 
     status, code, title = 409, "not-to-drain", "The worker can't be drained"
 
@@ -57,31 +57,28 @@ class NotToDrain(DurableAgentsError):
 
 
 def may_act(by: Actor, what: str) -> None:
-    """Raises Forbidden for whoever does not run the fleet."""
+    """Raises Forbidden for anybody but operators and shell users."""
     if by.role != OPERATOR and by.auth != "shell":
         raise Forbidden(f"Only an operator may {what}.")
 
 
 def declarable() -> QuerySet[Process]:
-    """Processes of hosts that may be declared dead, as far as their rows tell: on record as alive, or given up without
-    proof."""
+    """Return processes whose hosts may be declared dead: recorded as alive, or given up without proof."""
     given_up = Q(end_cause__in=[Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE])
     return Process.objects.filter(Q(ended_at=None) | given_up)
 
 
 @transaction.atomic
 def declare_dead(host: str, *, by: Actor, justification: str) -> int:
-    """Say that nothing runs on a host any more; how many processes that was said of. Raises Forbidden, NotFound,
-    ShowsLife, JustificationRequired.
-
-    What is looked at is what is written: a beat, or proof that another one found, comes before or after all of this.
-    """
+    """Declare that nothing runs on a host any more; returns of how many processes.
+    The locks put a heartbeat or a proof of death before or after all of this. Raises Forbidden, NotFound, ShowsLife,
+    JustificationRequired."""
     may_act(by, "declare a host dead")
     why = justified("declare_dead", justification)
     held = list(declarable().filter(host=host).order_by("pk").select_for_update().values_list("pk", flat=True))
     rows = (
         declarable()
-        .filter(pk__in=held)  # as they stand now that they are held
+        .filter(pk__in=held)  # read again under the locks
         .annotate(
             silence=Func(
                 F("last_heartbeat_at"), template="extract(epoch FROM clock_timestamp() - %(expressions)s)::float"
@@ -113,9 +110,8 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
 
 @transaction.atomic
 def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
-    """Ask a worker to claim nothing more, to hand each of its runs back at its next step boundary, and to end; within
-    about three seconds it begins. Whoever looks after it starts another in its place. Raises Forbidden, NotFound,
-    NotToDrain, JustificationRequired."""
+    """Ask a worker to stop claiming, release its runs at their next step boundaries, and end; its supervisor replaces
+    it. Begins within about three seconds. Raises Forbidden, NotFound, NotToDrain, JustificationRequired."""
     may_act(by, "drain a worker")
     why = justified("drain", justification)
     process = Process.objects.select_for_update().filter(pk=process_id).first()
@@ -141,7 +137,7 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
 
 
 def _shown(process: Process) -> dict[str, Any]:
-    """A process as the record names it."""
+    """Return a process as the record names it."""
     return {
         "id": str(process.pk),
         "kind": process.kind,
@@ -157,8 +153,8 @@ _PROOF = "an operator took it from its worker and gave it back to the pool"
 
 @transaction.atomic
 def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Whoever drives the run writes no more, and the next worker takes it now. Raises NotFound, Forbidden,
-    IllegalTransition, JustificationRequired."""
+    """Take a run from its worker, which is fenced off, and make it claimable now.
+    Raises NotFound, Forbidden, IllegalTransition, JustificationRequired."""
     act = Act(ACTION, run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed()
@@ -181,12 +177,12 @@ def requeue(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 def is_in_pool(run: Run, *, now: datetime) -> bool:
-    """Whether the next worker takes it anyway: its time has come, maybe since its row was written last."""
+    """Return whether the run is unclaimed and due."""
     return run.owner is None and run.ready_at is not None and run.ready_at <= now
 
 
 def _lost(act: Act, owner: UUID) -> tuple[e.WorkerLost, Incident]:
-    """That the run was taken from its worker, as an event and as an incident. It is held against nobody."""
+    """Return the event and the incident of taking the run from its worker; it counts against nobody."""
     head, now = act.head, act.now
     stood = standing(act.run.pk, claimed_seq=head.claimed_seq)
     process = Process.objects.filter(pk=owner).first()

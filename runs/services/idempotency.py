@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: the answer to a request is kept with what the request did, in one transaction."""
+"""`Idempotency-Key`: the response is stored in the transaction of the request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEEP = """
 
 
 class KeyInUse(DurableAgentsError):
-    """The first request with this key has not ended yet."""
+    """The first request with this key is still in progress."""
 
     status, code, title = 409, "idempotency-in-progress", "Still in progress"
 
@@ -31,7 +31,7 @@ class KeyInUse(DurableAgentsError):
 
 
 class KeyReused(DurableAgentsError):
-    """The key stands for another request."""
+    """The key was used for another request."""
 
     status, code, title = 422, "idempotency-mismatch", "Idempotency-Key used for something else"
 
@@ -40,7 +40,7 @@ class KeyReused(DurableAgentsError):
 
 
 def key_from(header: str | None) -> str | None:
-    """The header's value, checked. Raises ParseError."""
+    """Return the header's value, checked. Raises ParseError."""
     if header is not None and not _KEY.fullmatch(header):
         raise ParseError("Idempotency-Key must be 1 to 255 printable ASCII characters without spaces.")
     return header
@@ -48,18 +48,17 @@ def key_from(header: str | None) -> str | None:
 
 @transaction.atomic
 def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[int, Any]]) -> tuple[int, bytes]:
-    """Do `act` for the first request of (principal, key) and give every repeat the same bytes.
+    """Run `act` for the first request of (principal, key) and return the same bytes to every repeat.
 
-    A failed `act` keeps nothing: the key may be used again. Two requests at once: the second does not wait but
-    learns so. The advisory lock ends with the transaction, so a client that dies leaves nothing locked; a lost
-    race for it is impossible to tell from a hash collision, and both may simply be asked again.
-    Raises KeyInUse, KeyReused.
+    A failed `act` stores nothing, so the key may be used again. A concurrent second request fails at once; losing the
+    race for the transaction's advisory lock can't be told from a hash collision, and both may be retried. Raises
+    KeyInUse, KeyReused.
     """
     digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
         is_ours, body_hash, status, known = cursor.fetchone()
-    # Also without the lock: who has it may be another repeat.
+    # Checked even without the lock: another repeat may hold it.
     if body_hash is not None:
         if bytes(body_hash) != digest:
             raise KeyReused()
@@ -67,7 +66,7 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     if not is_ours:
         raise KeyInUse()
     status, body = act()
-    # Kept as text: jsonb would reorder the members, and a repeat is the same bytes.
+    # Stored as text: jsonb would reorder the members, and a repeat must be the same bytes.
     text = ShapeRenderer().render(body)
     with connection.cursor() as cursor:
         cursor.execute(_KEEP, [principal, key, digest, status, text.decode()])
@@ -75,12 +74,12 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
 
 
 def kept_answer(principal: str, key: str) -> bytes | None:
-    """The answer that every repeat is given; None while nothing was done under (principal, key)."""
+    """Return the stored response for (principal, key); None if there is none yet."""
     return kept_answers(principal, [key]).get(key)
 
 
 def kept_answers(principal: str, keys: Sequence[str]) -> dict[str, bytes]:
-    """The same of several keys at once, by key; left out: those under which nothing was done."""
+    """Return the stored responses by key, without keys that have none."""
     kept = IdempotencyRecord.objects.filter(principal=principal, key__in=list(keys)).values_list("key", "body")
     return {key: str(body).encode() for key, body in kept}
 

@@ -1,4 +1,4 @@
-"""What somebody says who lets a run go on and hands it something: the API's bodies, and the console's forms."""
+"""Resuming or retrying a run with injected context: a state patch, a message for models, or both."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ACTION = "inject"
 
 
 class CanNotTake(DurableAgentsError):
-    """Nothing can be handed to the run where it stands; `reason` names why."""
+    """The run can't take context in its current place; `reason` is a code for why."""
 
     status, code, title = 409, "context-refused", "Nothing can be handed to the run"
 
@@ -81,8 +81,7 @@ class CanNotTake(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Where a run stands with `seq` as its last event, of the hash `head`; and what a patch makes of its state, where
-    there is one."""
+    """A run's place with its last event `seq` and that event's hash `head`, and the patched state, if any."""
 
     run: Run
     seq: int
@@ -94,11 +93,12 @@ class Look:
 
 
 def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | None = None) -> Look:
-    """What it would make of a run. Raises NotFound, InvalidInput, TooLarge, CanNotTake, IllegalTransition,
-    RecordDamaged, Busy, UnknownAgent, UnknownVersion."""
+    """Preview what the context would make of a run.
+    Raises NotFound, InvalidInput, TooLarge, CanNotTake, IllegalTransition, RecordDamaged, Busy, UnknownAgent,
+    UnknownVersion."""
     with transaction.atomic():
         run = find(run_id)
-        head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # which says what is missing
+        head = Head.objects.filter(pk=run_id).first() or locked_head(run_id)  # raises if it is missing
         must_stand_still(run, head)
         agent = agent_of(run)
         try:
@@ -124,7 +124,7 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
 
 
 def must_stand_still(run: Run, head: Head) -> None:
-    """Raises IllegalTransition where the run's state doesn't allow that anything is handed to it."""
+    """Raises IllegalTransition if the run's state doesn't allow injecting context."""
     is_stopped = run.waits.filter(kind=Wait.Kind.OPERATOR, resolved_at__isnull=True).exists()
     kinds = [Wait.Kind.OPERATOR] if is_stopped else []
     stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested, kinds=kinds)
@@ -162,7 +162,7 @@ def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
 
 
 def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
-    """Words for models need somebody who hears them."""
+    """Raises CanNotTake if no model would hear a message."""
     if not agent.assistants:
         raise CanNotTake(run_id, "no_models", f"{agent.graph_id} asks no models, so nobody would hear a message")
     if found.is_between:
@@ -175,7 +175,7 @@ _GO_ON: Mapping[str, Callable[..., Run]] = {"resume": lifecycle.resume, "retry":
 
 
 class Moved(DurableAgentsError):
-    """The run is not in the state any more that somebody looked at."""
+    """The run is no longer in the state that was seen."""
 
     status, code, title = 409, "state-moved", "The run has moved on"
 
@@ -200,9 +200,9 @@ class Moved(DurableAgentsError):
 def go_on(
     action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
 ) -> Run:
-    """Resume or retry (`action`) a run that stands as `context` saw it, and hand it what that says. Whoever is in a
-    transaction of their own looks before it (`look_first`, given as `seen_before`), for that takes long. Nothing is
-    done where either is refused. Raises Moved, and what `look_first` and the act raise."""
+    """Resume or retry (`action`) a run as `context` saw it, and inject the context; both happen or neither. Callers in
+    a transaction call the slow `look_first` before it and pass `seen_before`. Raises Moved, and what `look_first`
+    and the action raise."""
     may_hand(by)
     why = justified(action, justification)
     seen = seen_before or look_first(action, run_id, context, by=by, justification=why)
@@ -212,8 +212,8 @@ def go_on(
 
 
 def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str) -> Look:
-    """What has to be known of a run before it is handed something; it is done again for that, which may take as long as
-    two turns in `aside`. Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
+    """Check the context before it is injected; may take as long as two turns in `aside`.
+    Raises Forbidden, JustificationRequired, InvalidInput, and what `look` raises."""
     may_hand(by)
     justified(action, justification)
     if context.patch is None and context.message is None:
@@ -223,13 +223,13 @@ def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, ju
 
 
 def may_hand(by: Actor) -> None:
-    """Raises Forbidden for whoever may not."""
+    """Raises Forbidden for actors who may not inject context."""
     if authority.Standing().role(ACTION, [by.role], by.person) is None:
         raise authority.Standing().refusal(ACTION, [by.role])
 
 
 def _hand(run_id: UUID, found: Look, seen: Seen, *, by: Actor, justification: str) -> None:
-    """The fact and its record, under the run's lock."""
+    """Write the event and its record under the run's lock."""
     act = Act(ACTION, run_id, by=by, justification=justification)
     now = act.head.seq, bytes(act.head.chain).hex()
     if now != (seen.seq, seen.head) or now != (found.seq, found.head):

@@ -1,9 +1,5 @@
-"""News from a worker that can't put its call's answer on record itself: it has lost the run, another branch's write was
-cut off, or another answer came first.
-
-It is the best witness there is: its answer settles a call that is in doubt or unknown, whoever was going to be asked,
-unless the run's worker may be about to repeat it. Else it is recorded beside the outcome, loudly where it belies that.
-"""
+"""Late results: answers of calls from a worker that can't record them itself (it lost the run, or was overtaken). They
+settle an unknown outcome unless the run's worker may repeat the call; else they are recorded beside it."""
 
 from __future__ import annotations
 
@@ -32,13 +28,13 @@ log = logging.getLogger("runs.services.late_results")
 
 
 def lost_worker(incarnation: UUID) -> Actor:
-    """The worker as an outside witness: it acts without a lease."""
+    """Return the actor for a worker without a lease."""
     return Actor(kind="worker", name=str(incarnation), role="lost", auth="system")
 
 
 @transaction.atomic
 def hand_in(late: LateAnswer, by: Actor) -> bool:
-    """Take the answer. True if it settled the call, or says that it was taken. Handing it in again changes nothing."""
+    """Record the result; True if it settled the call or its acceptance. Idempotent."""
     head, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
     attempt = Tape(on_record).slot(late.slot).at(late.attempt)
@@ -82,7 +78,7 @@ def hand_in(late: LateAnswer, by: Actor) -> bool:
 
 @transaction.atomic
 def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
-    """The answer itself can't be recorded: that it came, and why it isn't here, so that people know where to look."""
+    """Record that a result came that can't be recorded itself, and why, so that people know where to look."""
     _, run = locked(UUID(late.run_id), under=by)
     on_record = _on_record(run, late)
     n = sum(isinstance(event, e.ToolAnsweredLate) for event in on_record)
@@ -102,15 +98,14 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
 
 
 def _testimony(late: LateAnswer) -> tuple[str, Any]:
-    """The outcome that it tells of, and the payload that it leaves."""
+    """Return the outcome and the payload of a late result."""
     if late.failure is not None:
         return "refused", late.failure
     return ("accepted", late.accepted) if late.accepted is not None else ("happened", {"result": late.result})
 
 
 def _is_the_same(event: e.Event, late: LateAnswer, by: Actor) -> bool:
-    """Whether this worker has told this very thing before. It may have more to tell: that a call was taken, and then
-    how it came out."""
+    """Return whether this worker has recorded the same before; it may report acceptance, then a result."""
     match event:
         case e.ToolAnsweredLate(by=by.ref):
             return (event.outcome, event.payload) == _testimony(late)
@@ -130,10 +125,9 @@ def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
 
 
 def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
-    """Whether nobody knows the outcome, and nobody is about to: a worker that repeats a keyed call gets the answer
-    itself, which it does for as long as the key protects, or where it has sent it already. That a call was taken is no
-    answer, so it keeps nobody who has the run from asking a person, or from sending again what the hook says did not
-    happen: beside either it would vouch for a sender that may still be sending."""
+    """Return whether the outcome is unknown and the run's worker won't get it by repeating the keyed call. An
+    acceptance is no answer: settling by it could vouch for a sender that may still be sending while the owner asks a
+    person or sends the call again."""
     if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
         return False
     if attempt.reconciled is not None and attempt.open_wait("reconcile") is None:
@@ -144,7 +138,7 @@ def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> boo
 
 
 def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
-    """Whether the worker that has the run may send the call again unasked, or has."""
+    """Return whether the run's worker may send the call again without asking, or has."""
     intent, tool = attempt.intent, tool_here(run, late.tool)
     assert isinstance(intent, e.ToolInvoked)
     key, at = payload_of(intent).get("key"), doubt.intended_at(intent)
@@ -168,8 +162,7 @@ def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked,
 
 
 def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
-    """The other side took the call: nobody needs to be asked, and its callback is waited for, in the time that it
-    gave."""
+    """Record that the upstream accepted the call, and wait for its callback until the deadline it gave."""
     assert late.accepted is not None
     now = database_now()
     own = run.waits.filter(slot=late.slot, attempt=late.attempt, kind="webhook", resolved_at__isnull=True)
@@ -186,8 +179,7 @@ def _accept(head: Head, run: Run, late: LateAnswer, by: Actor) -> None:
 
 
 def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list[e.Event]:
-    """Whatever is waited for because of this call: a person's verdict, which the event itself closes, or a timer to
-    send it again."""
+    """Resolve the waits this call left open: a verdict, a callback, or a retry timer; returns the events."""
     for wait in run.waits.select_for_update().filter(
         slot=late.slot, attempt=late.attempt, resolved_at__isnull=True, kind__in=_CLOSED_BY_IT
     ):
@@ -195,5 +187,5 @@ def _resolve_waits(run: Run, late: LateAnswer, by: Actor, now: datetime) -> list
     return close_others(run, late.slot, late.attempt, by=by, now=now)
 
 
-# What the event of the answer itself closes, and how.
+# Waits closed by the result's own event, and how.
 _CLOSED_BY_IT = {"reconcile": "happened", "webhook": "settled"}

@@ -1,8 +1,5 @@
-"""A run's course as people set it: start, pause, resume, cancel, retry. Each is one verb in one transaction: lock,
-transition, save, append the event, wake whoever drives, ring for whoever watches. Who may is asked under the lock, too.
-
-Same rules as `command`. What is said to a run has files of its own: `questions`, `signals`, `callbacks`, `reconciling`.
-"""
+"""Start, pause, resume, cancel and retry of runs: one transaction each, authorized under the lock. Rules as in
+`command`."""
 
 from __future__ import annotations
 
@@ -63,7 +60,7 @@ from runs.services.undo import UNDO, by_policy, chosen
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-# The run's time is up by the column's default, which is counted from the statement's own time.
+# The time limit is the column's default, counted from the statement's own time.
 _START = (
     "SELECT *, statement_timestamp() + %s::interval"
     " FROM runs_start(%s, %s, %s, %s, %s::jsonb, %s, %s, %s, %s, %s::text[], {lines}, %s)"
@@ -72,7 +69,7 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When a run may begin, and after which others of its key: see runs/services/starts."""
+    """When a run may begin, and behind which others of its business key: see runs/services/starts."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -83,7 +80,6 @@ class Plan:
     planned_at: datetime | None = None
 
     def told(self) -> e.StartPlanned:
-        """The event that tells of it."""
         return e.StartPlanned(
             business_key=self.business_key,
             on_conflict=self.on_conflict,
@@ -95,8 +91,8 @@ class Plan:
         )
 
     def store(self, run: Run, *, has_time: bool) -> None:
-        """Put it into the new run's row, in the transaction that makes it. Unless it was given a time (`has_time`),
-        what a run may take counts from when it may begin. Raises IntegrityError where another run of the key lives."""
+        """Store the plan in the new run's row. Raises IntegrityError if another run of the key is active.
+        Unless the run was given a time limit (`has_time`), it counts from when the run may begin."""
         run.business_key, run.is_queued = self.business_key, self.behind is not None
         run.start_at, run.start_before = self.start_at, self.start_before
         run.ready_at = due_at(run, now=run.created_at)
@@ -112,8 +108,7 @@ def _iso(at: datetime | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A new run with its head, the versions that somebody drives, what a ramp decided about its own, and the halt that
-    it comes under."""
+    """A new run with its head, the versions that workers drive, its ramp decision and its halt."""
 
     run: Run
     head: Head
@@ -133,8 +128,8 @@ def start(
     budget: Budget | None = None,
     attributes: Mapping[str, Any] = NOTHING,
 ) -> Run:
-    """Accept a run of `name` (which version: see releases/choosing.py) or `name@version`. Raises UnknownAgent,
-    UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
+    """Accept a run of `name` (for the version see releases/choosing.py) or `name@version`.
+    Raises UnknownAgent, UnknownVersion, VersionClosed, VersionChanged, InvalidInput."""
     return accept(agent, input, by=by, tags=tags, budget=budget, attributes=attributes).run
 
 
@@ -151,12 +146,9 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """Accept a run as `start` does, in the caller's transaction, which ends without the run if this raises.
-
-    `most` is the largest budget that the caller may give; `plan` says when the run may begin: its caller holds the lock
-    of its key. `request_key` is the request's Idempotency-Key, by which a ramp knows a start that has no key of its
-    own; `forked` is recorded for a fork.
-    """
+    """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises. `most`
+    is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
+    `request_key` is the Idempotency-Key, by which a ramp knows a start without a business key; `forked` is recorded."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     run_id = UUID(str(uuid_utils.uuid7()))
     chosen = choosing.choose(agent, tags=tags, key=_key_of(plan, request_key, run_id))
@@ -187,7 +179,7 @@ def accept(
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
-    run._state.adding = False  # the function has stored it
+    run._state.adding = False  # stored by runs_start
     head = Head(run_id=run.id, seq=seq, chain=chain, bytes=kept_bytes(values))
     limits.store(run, head)
     if plan is not None:
@@ -200,7 +192,7 @@ def accept(
 
 
 def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any]) -> tuple[Any, ...]:
-    """Store the run with its first events. Returns what runs_start answers."""
+    """Store the run with its first events; returns the result of runs_start."""
     fields: list[Any] = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -212,7 +204,7 @@ def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any
 
 
 def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
-    """What keeps a start on its side of a ramp: a customer's key first, for the next start has the same."""
+    """Return what keeps a start on its side of a ramp; a business key first, because the next start has it too."""
     if plan is not None and plan.schedule is not None:
         return Key("schedule", str(plan.schedule))
     if plan is not None and plan.business_key:
@@ -221,7 +213,7 @@ def _key_of(plan: Plan | None, request_key: str, run_id: UUID) -> Key:
 
 
 def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.AttributesSet]:
-    """What tells what the run is found by from its start. Raises InvalidInput naming each that can't be set."""
+    """Return the event that sets the run's search attributes. Raises InvalidInput naming each invalid one."""
     given = {name: value for name, value in attributes.items() if value is not None}
     try:
         return [setting(agent.attributes, given, by=by.ref)] if given else []
@@ -231,7 +223,7 @@ def _found_by(agent: Agent, attributes: Mapping[str, Any], by: Actor) -> list[e.
 
 
 def checked(agent: Agent, input: Any) -> Any:
-    """An input as the agent takes it. Raises InvalidInput."""
+    """Return the validated input. Raises InvalidInput."""
     try:
         fitting = agent.input.model_validate(input)
         agent.begin(fitting)
@@ -245,7 +237,7 @@ def checked(agent: Agent, input: Any) -> Any:
 
 
 def _problem(error: Any, agent: Agent) -> dict[str, str]:
-    """One thing wrong with an input, in a field's terms; a type may say itself how to mend it."""
+    """Return a validation error as field, problem and fix; a type may supply its own fix."""
     if error["type"] == "missing":
         fix = "give it"
     elif misfit.is_empty(error):
@@ -264,14 +256,14 @@ def _problem(error: Any, agent: Agent) -> dict[str, str]:
 
 @transaction.atomic
 def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Stand still at the next step boundary; at once where no worker drives. Raises IllegalTransition,
-    JustificationRequired, NotFound."""
+    """Pause at the next step boundary, or at once if no worker drives the run.
+    Raises IllegalTransition, JustificationRequired, NotFound."""
     act = Act("pause", run_id, by=by, justification=justification)
     run = act.run
     asked = _asked_for_budget(run)
     act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if asked else [], is_held=asked is not None and _is_held(run))
     if asked is not None:
-        # It stands still for its budget: a raise is not to set it going before somebody resumes it.
+        # It waits for its budget: a raise must not resume it before a person does.
         note(asked, {"held_by": act.by.ref})
         return act.done(e.RunPaused(by=by.ref, payload=act.payload))
     if run.owner is not None:
@@ -284,7 +276,7 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 def _asked_for_budget(run: Run) -> Wait | None:
-    """What a paused run asks of its budget, locked."""
+    """Return the open budget wait of a paused run, locked."""
     if run.state != State.PAUSED or run.is_undoing:
         return None
     return run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()
@@ -296,21 +288,21 @@ def _is_held(run: Run) -> bool:
 
 @transaction.atomic
 def resume(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Let a paused run go on: back to its wait if nothing came meanwhile, else to a worker. Raises as `pause` does."""
+    """Resume a paused run: back to its waits if nothing came meanwhile, else to a worker. Raises as `pause` does."""
     act = Act("resume", run_id, by=by, justification=justification)
     run = act.run
     is_asking = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists()
     act.must_be_allowed(kinds=[Wait.Kind.BUDGET] if is_asking else [], is_held=is_asking and _is_held(run))
     _must_be_alone(act)
     if run.state != State.PAUSED:
-        act.flag(pause=False)  # its worker has not come to the boundary yet
+        act.flag(pause=False)  # its worker has not reached the boundary yet
         return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
     unpause(run, act.head, now=act.now)
     return act.done(e.RunResumed(by=by.ref, state=str(run.state), payload=act.payload))
 
 
 def _must_be_alone(act: Act) -> None:
-    """Nobody sets a run going beside another one that does the same work. Raises IllegalTransition."""
+    """Raises IllegalTransition if a related run does the same work; locks related runs."""
     related_runs.lock(act.run.pk)
     if (other := related_runs.in_the_way(act.run)) is not None:
         raise act.refuse(related_runs.why_not(other))
@@ -318,9 +310,9 @@ def _must_be_alone(act: Act) -> None:
 
 @transaction.atomic
 def cancel(run_id: UUID, *, by: Actor, justification: str, effects: str | None = None, by_rule: bool = False) -> Run:
-    """End a run. Nothing more is dispatched; a call in doubt is settled first. `effects` says what becomes of those
-    that can be undone, where there are any: undo, or leave; of a run that the system ends, or `by_rule` (a later start
-    of its key), its agent says so. Raises InvalidInput, and as `pause` does."""
+    """End a run: nothing more is dispatched, and calls in doubt are settled first. Raises InvalidInput, and as `pause`.
+    `effects` must say "undo" or "leave" if there are any to undo; if the system or a rule (`by_rule`, a later start
+    of its key) ends the run, its agent says so."""
     act = Act("cancel", run_id, by=by, justification=justification)
     run = act.run
     act.must_be_allowed(kinds=[w.kind for w in open_waits(run) if w.kind in (Wait.Kind.OPERATOR, Wait.Kind.RECONCILE)])
@@ -336,8 +328,7 @@ def _stops_of(run: Run) -> list[str]:
 
 
 def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
-    """A run that goes on to undo its effects stands still for nobody any more, nor for its budget: who cancelled it has
-    looked."""
+    """Withdraw operator and budget waits of a run that will undo its effects; returns the events."""
     if payload.get("effects") != UNDO:
         return []
     stops = list(act.run.waits.select_for_update().filter(kind__in=("operator", "budget"), resolved_at__isnull=True))
@@ -348,10 +339,12 @@ def _looked_at(act: Act, payload: dict[str, Any]) -> list[e.Event]:
 
 @transaction.atomic
 def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
-    """Let a failed run, or one stopped for an operator, re-enter its visit. Committed calls are answered from the
-    journal; only definite failures that the node didn't go on from are tried again, as a further attempt, under an
-    approval that is in time or a new one; callbacks that never came are waited for again. A run that waits while it
-    undoes its effects looks again at what it waits for, and so do its children. Raises as `pause` does."""
+    """Re-enter the visit of a failed run, or one stopped for an operator. Raises as `pause` does.
+
+    Committed calls are answered from the journal; only definite failures that the node didn't continue from are tried
+    again, under an approval that is in time or a new one. Missing callbacks are awaited again. A waiting run that
+    undoes its effects, and its children, check their waits again.
+    """
     act = Act("retry", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed(kinds=_stops_of(run))
@@ -397,7 +390,7 @@ def retry(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 def _live_again(act: Act, taken: IllegalTransition) -> None:
-    """Store a retried run, which is one that lives again: of a key there is one. Raises `taken` where another does."""
+    """Store a retried run. Raises `taken` if another run of its key is active."""
     try:
         with transaction.atomic():
             save(act.run, "ended_at", "end_seq", "error_code", "is_passed_on", "ready_at", now=act.now)
@@ -406,8 +399,7 @@ def _live_again(act: Act, taken: IllegalTransition) -> None:
 
 
 def _unheard(act: Act) -> dict[str, Any]:
-    """News that came when the run had gone on without it: the worker that takes the run shows it to an operator
-    first."""
+    """Return news that the run continued without, for its worker to show to an operator first."""
     try:
         late = retrying.unheard_of(act.run)
     except (ValueError, KeyError) as broken:
@@ -416,7 +408,7 @@ def _unheard(act: Act) -> dict[str, Any]:
 
 
 def find(run_id: UUID) -> Run:
-    """A run without locking it. Raises NotFound."""
+    """Return a run without locking it. Raises NotFound."""
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)

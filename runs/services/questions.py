@@ -1,5 +1,4 @@
-"""What a node asks people: who may answer, whether an answer fits, and the one that stands. Same rules as
-`command`."""
+"""Questions of nodes to people: who may answer, validation, and the first answer. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _ENDINGS = {
 
 
 class QuestionClosed(DurableAgentsError):
-    """An answer stands, or none is wanted any more."""
+    """The question was answered or withdrawn."""
 
     status, code, title = 409, "question-closed", "No longer asked"
 
@@ -55,7 +54,7 @@ class QuestionClosed(DurableAgentsError):
 
 
 def roles_for(wait: Wait) -> tuple[str, ...]:
-    """Who may answer: the role that the node named, or that is in charge of the queue it named; and operators."""
+    """Return the roles that may answer: the named one, or that in charge of the named queue; and operators."""
     of = str(wait.detail.get("of", "")) if isinstance(wait.detail, dict) else ""
     named = wait_hooks.queues.get(of, of)
     return (named, OPERATOR) if is_role(named) and named != OPERATOR else (OPERATOR,)
@@ -66,7 +65,7 @@ def may_answer(wait: Wait, held: Iterable[str]) -> bool:
 
 
 def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
-    """The role under which somebody with these roles answers. Raises Forbidden."""
+    """Return the role under which somebody answers. Raises Forbidden."""
     allowed, held = roles_for(wait), frozenset(held)
     role = next((role for role in allowed if role in held), None)
     if role is None:
@@ -75,8 +74,7 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 
 
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
-    """The open questions that somebody with these roles may answer, by deadline; for whoever answers none, all of
-    them."""
+    """Return the open questions these roles may answer, by deadline; all of them for roles that answer none."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
     if OPERATOR not in held and any(role in held for role in wait_hooks.queues.values()):
         named = {role for role in held if is_role(role)} | {
@@ -87,7 +85,7 @@ def open_for(held: frozenset[str]) -> QuerySet[Wait]:
 
 
 def question(run_id: UUID, wait_id: UUID) -> Wait:
-    """What a run asks, or asked. Raises NotFound, and RecordDamaged where it says neither what nor whom."""
+    """Return a question of a run. Raises NotFound, and RecordDamaged if it is unreadable."""
     wait = Wait.objects.filter(pk=wait_id, run_id=run_id, kind=Wait.Kind.INPUT).first()
     if wait is None:
         raise NotFound("question", wait_id)
@@ -98,8 +96,8 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
-    """Answer what a run asks; the first answer stands. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
-    RecordDamaged; IllegalTransition where a fork is to do again what may still be sent."""
+    """Answer a question; the first answer wins. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
+    RecordDamaged, and IllegalTransition where a fork would repeat what may still be sent."""
     asks = question(run_id, wait_id)
     allowed = roles_for(asks)
     if by.role not in allowed and not authority.is_nobodys(authority.asked_of(asks.detail)):
@@ -139,7 +137,7 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
 
 
 def _on_record(wait: Wait) -> e.WaitOpened:
-    """The event that asks it: a question's row may have been written past the application. Raises RecordDamaged."""
+    """Return the journal event that asks the question, because its row may be forged. Raises RecordDamaged."""
     try:
         asked = asked_by(wait)
     except JournalBroken as broken:

@@ -1,4 +1,4 @@
-"""A person's verdict on a call whose outcome nobody knows. Same rules as `command`."""
+"""A person's verdict on a call with an unknown outcome. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ def reconcile(
     wait_id: UUID | None = None,
     agrees_with: int | None = None,
 ) -> Proposal | None:
-    """Settle an unknown outcome of a run: the one that `wait_id` names, which may be left out where only one is open.
+    """Settle an unknown outcome of a run; `wait_id` may be omitted if only one is open.
 
     Where two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
     second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it
-    counts only while that is in force, and its receipt need not be given again.
-
-    `happened`: the receipt becomes the call's result. `did_not`: the call is made again as a further attempt, once the
-    old worker is proven gone; where nothing here can prove it, the person attests it by `sender_is_gone`. `fail`: the
-    run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound; where it takes two, AlreadySaid,
-    Forbidden, SaidOtherwise and PayloadsHidden.
+    counts only while that is in force, and its receipt need not be given again. `happened`: the receipt becomes the
+    call's result. `did_not`: the call is made again, once the old worker is proven gone, or a person attests it by
+    `sender_is_gone`. `fail`: the run fails. Raises InvalidInput, IllegalTransition, JustificationRequired, NotFound;
+    where it takes two, AlreadySaid, Forbidden, SaidOtherwise and PayloadsHidden.
     """
     _check_verdict(verdict)
     if agrees_with is not None:
@@ -103,7 +101,7 @@ def _check_verdict(verdict: str) -> None:
 
 
 def _close(act: Act, wait: Wait, verdict: str) -> None:
-    """Resolve the wait for a verdict, and the one for a callback of a call that is settled by it."""
+    """Resolve the wait for a verdict, and the settled call's wait for a callback."""
     resolve(wait, verdict, by=act.by.ref, now=act.now)
     if verdict == "fail":
         return
@@ -112,12 +110,9 @@ def _close(act: Act, wait: Wait, verdict: str) -> None:
 
 
 def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoked]:
-    """The call that a person speaks of: its wait, locked, its record and its intent. Raises IllegalTransition,
-    InvalidInput, NotFound.
-
-    A verdict on one call must never settle another, also when it is sent twice: so where several are open, or another
-    was open before, it names its own.
-    """
+    """Return the call a person settles: its locked wait, its record and its intent.
+    A verdict must never settle another call, even if sent twice: where several are or were open it must name its own.
+    Raises IllegalTransition, InvalidInput, NotFound."""
     open_waits = act.run.waits.select_for_update().filter(kind="reconcile", resolved_at__isnull=True)
     meant = [wait for wait in open_waits.order_by("opened_at") if wait_id in (None, wait.id)]
     if not meant and wait_id is not None and not act.run.waits.filter(kind="reconcile", pk=wait_id).exists():
@@ -146,8 +141,8 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
 
 
 def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
-    """The run ends because nobody knows what became of a call; its worker undoes first what can be undone. The event
-    comes after the verdict: hence the number."""
+    """Return the event that ends the run; if something can be undone, its worker does that first.
+    It follows the verdict's event, hence `end_seq`."""
     run = act.run
     message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     if by_policy(run):
@@ -156,7 +151,7 @@ def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
     run.fail()
     run.ended_at, run.end_seq, run.error_code = act.now, act.head.seq + 2, "unknown_outcome"
     run.is_woken, run.ready_at = False, None
-    act.flag(pause=False)  # a worker that was to pause may have died before it did: a retry isn't to stop for that
+    act.flag(pause=False)  # a worker may have died before a requested pause, which must not stop a retry
     save(run, "ended_at", "end_seq", "error_code", "is_woken", "ready_at", now=act.now)
     withdraw_waits(run, by=act.by.ref, now=act.now)
     return e.RunFailed(code="unknown_outcome", payload={"message": message})
@@ -174,7 +169,7 @@ def _tool(run: Run, name: str) -> Tool:
 
 
 def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
-    """The call's result as the receipt gives it. Raises InvalidInput when it isn't enough."""
+    """Return the call's result from the receipt. Raises InvalidInput if it isn't enough."""
     tool = _tool(run, invoked.tool)
     try:
         args = tool.input.model_validate(payload_of(invoked)["arguments"])
@@ -198,7 +193,7 @@ def _external_id(run: Run, invoked: e.ToolInvoked, payload: dict[str, Any]) -> s
 
 
 def _refuse_while_sender_lives(act: Act, slot: Slot, wait: Wait, *, is_attested: bool) -> str:
-    """Answers what was attested. Raises IllegalTransition."""
+    """Return what was attested of the sender. Raises IllegalTransition if it may still be sending."""
     past = slot.at(wait.attempt)
     assert isinstance(past.intent, e.ToolInvoked)
     try:

@@ -1,10 +1,5 @@
-"""Who else does a run's work: what it was begun again as, what it was begun again from, and what else was, up and down
-the line of forks, new starts and heirs. None of them sees what the others do, so nobody sets one going beside another
-that is at work, or has done what this one was never told of; and who begins one more has it ask about each call.
-
-A what-if does nothing, and is left out. The runs that a run goes on from, and those that wait for it as their step, do
-its own work; what those were begun again as does the same.
-"""
+"""Runs that may be doing the same work: forks, restarts and continuations of a run (not what-ifs).
+None sees what the others do, so none is resumed while another is active, or did what it doesn't know of."""
 
 from __future__ import annotations
 
@@ -22,10 +17,10 @@ from runs.engine.forks import WHAT_IF
 from runs.journal.reader import forked_of
 from runs.models import Run
 
-# Each run of the line: whether it is a part of the work itself (is_own), and whether it was begun again from that
-# (is_below). Each step goes by a key or by an index of its direction: runs_run_one_heir, runs_run_forks. Rows that were
-# damaged may go in a circle, so each is taken once. A fork was told what was done before it was made, so of the others
-# counts what they did since; a run that is no fork was told of nothing.
+# Each related run: whether it is part of the work itself (is_own), and whether it was started from it (is_below). Each
+# step uses a key or an index of its direction: runs_run_one_heir, runs_run_forks. Damaged rows may form a cycle, so
+# each is taken once. A fork knows what was done before it was made, so others count only by what they did since; a run
+# that is no fork knows nothing of them.
 _KIN = """
     WITH RECURSIVE kin(id, is_own, is_below) AS (
         SELECT {of}::uuid, true, true
@@ -55,7 +50,7 @@ _OTHERS = f"""{_KIN}
     SELECT others.id, is_below, (SELECT fork.id FROM fork) FROM others
     ORDER BY is_below DESC, created_at DESC, others.id"""
 _NEWEST = f"{_KIN} SELECT others.id FROM others WHERE is_below ORDER BY created_at DESC, others.id LIMIT 1"
-# The run that the whole line began with. It has no row any more where that was deleted.
+# The first run of all; its row may have been deleted.
 _LOCK = """
     WITH RECURSIVE up(id) AS (
         SELECT %s::uuid UNION SELECT coalesce(r.forked_from, r.first, r.parent)
@@ -67,35 +62,34 @@ _LOCK = """
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A run that does the same work. `is_below`: it was begun again from the one that was asked about."""
+    """A run that does the same work. `is_below`: it was started from the run in question."""
 
     run: UUID
     is_below: bool
 
 
 def lock(run_id: UUID) -> None:
-    """One at a time begins something again in a line, or sets a run of it going. Ends with the transaction. Taken after
-    the run's own head; whoever holds it locks no further head."""
+    """Lock the related runs until the transaction ends, before one is forked or resumed.
+    Taken after the run's own head; the holder locks no further head."""
     with connection.cursor() as cursor:
         cursor.execute(_LOCK, [run_id])
 
 
 def others(run: Run) -> list[Other]:
-    """Who else is at work on it, or has done something that it was not told of: what it was begun again as first, and
-    of those the newest."""
+    """Return runs that are active or did something this run doesn't know of: its own forks first, newest first."""
     return [Other(row[0], row[1]) for row in _rows(run)]
 
 
 def crowded(run_ids: Iterable[UUID]) -> frozenset[UUID]:
-    """Those of these runs that `others` has anybody for: of many, these alone are asked who is in the way."""
+    """Return those of these runs for which `others` finds any."""
     some = RawSQL(f"EXISTS ({_KIN.format(of='runs_run.id')} SELECT 1 FROM others)", [], output_field=BooleanField())
     return frozenset(Run.objects.filter(pk__in=list(run_ids)).filter(some).values_list("pk", flat=True))
 
 
 def in_the_way(run: Run) -> Other | None:
-    """Beside whom a run is not set going by a person's act; None where it may be. A fork that asks about each of its
-    calls may go on beside all that were not made of itself, and one that undoes takes back its own effects, and does no
-    work that another could do too: nobody could end it otherwise, nor what waits for its end."""
+    """Return the run that keeps a person from resuming this one; None if there is none.
+    A fork that asks about each call may run beside all but its own forks; an undoing run does no work that another
+    could do, and nothing else could end it."""
     is_undoing = run.is_undoing and run.ended_at is None
     rows = [] if run.fork_how == WHAT_IF or is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
@@ -110,7 +104,7 @@ def _rows(run: Run) -> list[tuple[UUID, bool, UUID | None]]:
 
 
 def _asks_about_all(fork: UUID | None) -> bool:
-    """Whether a fork is on record as one that does. What can't be read says nothing of the kind."""
+    """Return whether a fork is recorded as asking about each call; False if that is unreadable."""
     try:
         told = None if fork is None else forked_of(fork)
     except JournalBroken:
@@ -119,7 +113,7 @@ def _asks_about_all(fork: UUID | None) -> bool:
 
 
 def why_not(other: Other) -> str:
-    """Why a run doesn't go on by a person's act beside this one, and what to do."""
+    """Explain why a run can't be resumed beside this one, and what to do."""
     if not seen.among([other.run]):
         return "The same was begun again by somebody else, as a run of theirs, of whose work it knows nothing."
     what = "It was begun again as" if other.is_below else "The same was begun from another point, or gone on with, as"
@@ -130,5 +124,5 @@ def why_not(other: Other) -> str:
 
 
 def begun_again_as() -> RawSQL:
-    """For queries of runs: the newest that each was begun again as, and that is at work or did something."""
+    """Return a query expression: the newest run started from each that is active or did something."""
     return RawSQL(f"({_NEWEST.format(of='runs_run.id')})", [], output_field=UUIDField())

@@ -1,10 +1,5 @@
-"""What a retried run takes up again, and what it has to be told first: for `lifecycle.retry`, with everything locked.
-
-A run's end withdraws what it waited for, and news may come after it. A retry opens what the journal still waits for,
-waits again for answers whose time ran out where the node has not gone on without them, and settles what a late witness
-has told meanwhile. News that belies what the node went on from can't change the past any more: the run stops and shows
-it to an operator before anything is sent.
-"""
+"""What a retry reopens, and what late news it must show first, under the locks of `lifecycle.retry`.
+News that contradicts what the node continued from stops the run for an operator before anything is sent."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 
 
 def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
-    """Those of these runs of whose key another one lives: of a key there is one."""
+    """Return those of these runs whose business key another active run has."""
     keyed = {run.pk: (run.agent, run.business_key) for run in runs if run.business_key}
     same = Run.objects.filter(business_key__in={key for _, key in keyed.values()}, ended_at=None, is_queued=False)
     alive = set(same.values_list("agent", "business_key")) if keyed else set()
@@ -44,8 +39,7 @@ def key_lives(runs: Iterable[Run]) -> frozenset[UUID]:
 
 
 def unheard_of(run: Run) -> list[dict[str, Any]]:
-    """Late news of the whole run that no retry has told anybody of. Raises ValueError, KeyError for what can't be
-    read."""
+    """Return late news of the run since its last retry. Raises ValueError, KeyError for unreadable events."""
     journal = Event.objects.filter(run_id=run.id)
     retries = journal.filter(Q(kind="RunRetried") | Q(kind="WaitResolved", slot__startswith="operator/"))
     since = retries.order_by("-seq").values_list("seq", flat=True).first() or 0
@@ -58,8 +52,7 @@ def unheard_of(run: Run) -> list[dict[str, Any]]:
 
 
 def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry]]:
-    """Calls of open outcome of which the worker that sent them told, after the run had ended, that they happened:
-    nobody needs to be asked about what the journal knows."""
+    """Settle calls of unknown outcome by late results that say they happened."""
     settled: list[e.Event] = []
     entries: list[Entry] = []
     for name in tape.told_by_witnesses():
@@ -87,17 +80,17 @@ def _external_id(run: Run, name: str, result: Any) -> str | None:
 
 
 def over(run: Run, *, now: datetime) -> tuple[datetime, datetime]:
-    """From when to when a run that is retried now had ended, by its journal: no time of what it waits for."""
+    """Return from when to when a run that is retried now had ended, by its journal."""
     ends = Event.objects.filter(run_id=run.id, kind__in=_ENDS).order_by("-seq")
     ended = ends.values_list("at", flat=True).first() or now
     return min(ended, now), now
 
 
 def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wait]:
-    """The run's end withdrew what it waited for. Where the journal still waits, for an answer or a decision, the wait
-    is open again, for as long as was left: `over` is when the run had ended. Returns the questions among them, whose
-    time is counted by the journal, the retry's own record included: their deadlines are to be set once it is there."""
-    questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # what a halt put off, it puts off itself
+    """Reopen the waits that the run's end withdrew and the journal still waits for, with the time that was left.
+    Returns the approvals among them: their deadlines count the retry's own record, so they are set after it. `over`
+    is when the run had ended."""
+    questions, rest = [], over[1] - over[0] - stood_still(run.id, *over)  # a halt defers deadlines itself
     for wait in run.waits.select_for_update().filter(resolution="withdrawn", consumed_at__isnull=True):
         slot = tape.slot(wait.slot)
         attempt = slot.at(wait.attempt)
@@ -108,7 +101,9 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             if is_asked:
                 questions.append(wait)
-            elif wait.kind != Wait.Kind.TIMER:  # a moment that somebody chose; for all else nobody could answer
+            elif (
+                wait.kind != Wait.Kind.TIMER
+            ):  # its moment was chosen; others get the time they lost
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
@@ -118,9 +113,8 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
 
 
 def await_again(run: Run, tape: Tape, *, now: datetime) -> list[e.Event]:
-    """Calls that the other side took and whose time ran out, where the node did not go on from that: their callbacks
-    are waited for once more, for as long as before; the engine asks a person beside it. The token stays with the call's
-    first wait, which says for ever what it was given: whoever comes with it is taken to the newest."""
+    """Wait again for callbacks of accepted calls that timed out, if the node didn't continue from that.
+    The new wait lasts as long as the old one. The token stays with the call's first wait and leads to the newest."""
     opened: list[e.Event] = []
     for name in tape.to_await():
         slot = tape.slot(name)

@@ -1,4 +1,4 @@
-"""The hooks that DURABLEAGENTS_SCREENS names, for every agent of the installation."""
+"""Screens named by DURABLEAGENTS_SCREENS, for every agent of the installation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.engine.errors import DefinitionError
 
 
 def installed() -> tuple[Screen, ...]:
-    """Those hooks, in order. Raises ImproperlyConfigured, in one line, for one that isn't there or is none."""
+    """Return the installed screens, in order. Raises ImproperlyConfigured for one that is missing or invalid."""
     return _load(tuple(settings.DURABLEAGENTS.screens))
 
 

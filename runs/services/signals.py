@@ -1,7 +1,4 @@
-"""What the outside tells a run, unasked or waited for. Same rules as `command`.
-
-A signal that comes before anybody waits is kept; calls get signals of a name in the order in which they came.
-"""
+"""Signals to runs, kept until a call waits for them, in order of arrival per name. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from runs.services.succession import for_newest, is_of_chain, must_not_have_gone
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A signal's number among those of its name in the run that has it; whether this sending brought it."""
+    """A signal's number among those of its name, and whether this request created it."""
 
     n: int
     is_new: bool
@@ -39,7 +36,7 @@ class Sent:
 
 
 class OtherSignal(DurableAgentsError):
-    """An id stands for one signal."""
+    """The id was used for another signal."""
 
     status, code, title = 422, "signal-mismatch", "Signal id used for something else"
 
@@ -49,11 +46,8 @@ class OtherSignal(DurableAgentsError):
 
 @transaction.atomic
 def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Tell a run something, or the newest that it goes on as. With `sender_id`, a repeat is the same signal, also where
-    the run has gone on since.
-
-    Raises NotFound, InvalidInput (the name), NotTaken, IllegalTransition (the run has ended), OtherSignal.
-    """
+    """Send a signal to a run or its newest continuation. With `sender_id`, a repeat is the same signal.
+    Raises NotFound, InvalidInput (the name), NotTaken, IllegalTransition (the run has ended), OtherSignal."""
     if not SIGNAL_NAME.fullmatch(name):
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
@@ -83,15 +77,14 @@ def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | N
 
 
 def _known(run: Run, name: str, sender_id: str | None) -> Signal | None:
-    """What was sent under the same id, to this run or to one that it goes on from."""
+    """Return the signal with the same id, of this run or its predecessors."""
     if sender_id is None:
         return None
     return Signal.objects.filter(is_of_chain(run), name=name, sender_id=sender_id).order_by("-id").first()
 
 
 def _must_be_taken(run: Run, name: str) -> None:
-    """Where the run's version says which signals it waits for, no other is kept. A process that hasn't got the version
-    takes it as it is."""
+    """Raises NotTaken for an undeclared signal; a process without the version accepts any."""
     try:
         declared = registry.find(run.graph_id).signals
     except (UnknownAgent, UnknownVersion):
@@ -101,8 +94,7 @@ def _must_be_taken(run: Run, name: str) -> None:
 
 
 def _hand_over(run: Run, name: str) -> bool:
-    """Give it to whoever has waited the longest, if anybody does; the function is the engine's too, for a wait that
-    opens."""
+    """Give the signal to the longest-waiting call, if any, with the SQL function the engine uses too."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_hand_over(%s, %s)", [run.id, name])
         is_taken = bool(cursor.fetchone()[0])

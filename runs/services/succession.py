@@ -1,10 +1,5 @@
-"""A run that was renewed, or that handed off, goes on as another one: from the run that it all began with to the
-newest, each the heir of the one before.
-
-What the outside sends to any of them by its id (a signal, a message) reaches the newest: whoever sends it knows the run
-that they started. What people do to a run is done to the one that they look at, so it is refused for one that has gone
-on, with the name of the one that it goes on as.
-"""
+"""Continuations: a run that was renewed or handed off continues as another one.
+Signals and messages to any of them reach the newest; people's actions on one that has continued are refused."""
 
 from __future__ import annotations
 
@@ -21,16 +16,16 @@ from runs.models import Run
 from runs.services.lifecycle import find
 
 T = TypeVar("T")
-# How often what is sent follows a run that goes on in the same moment.
+# How often to follow a run that continues at the same moment.
 LOOKS = 20
 
 
 class GoneOn(Exception):
-    """The run has gone on as another one since it was looked up."""
+    """The run has continued as another one since it was looked up."""
 
 
 class GoesOnAndOn(DurableAgentsError):
-    """It went on each time that it was looked up."""
+    """The run continued each time it was looked up."""
 
     status, code, title = 409, "run-goes-on", "The run goes on"
 
@@ -39,13 +34,13 @@ class GoesOnAndOn(DurableAgentsError):
 
 
 def newest(run_id: UUID) -> Run:
-    """The run, or the newest that it goes on as. Raises NotFound."""
+    """Return the run or its newest continuation. Raises NotFound."""
     run = find(run_id)
     return run if run.goes_on_as is None else (run.heirs().last() or run)
 
 
 def is_of_chain(run: Run, at: str = "run") -> Q:
-    """The condition that a row's `at` is one of a run's chain, the run itself among them."""
+    """Return the condition that a row's `at` is in a run's chain of continuations, itself included."""
     first = run.first or run.pk
     return Q(**{f"{at}_id": first}) | Q(**{f"{at}__first": first})
 
@@ -53,8 +48,8 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
 def for_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Do this to the newest: it raises GoneOn where that has gone on, once it has its lock. The lock goes with what it
-    did, so nobody has two runs locked. Each is done `within` a transaction. Raises NotFound, and what it raises."""
+    """Call `act` with the newest continuation, again when that raises GoneOn. Raises NotFound, and what it raises. Each
+    try is its own transaction (`within`), so that nobody has two runs locked."""
     for _ in range(LOOKS):
         try:
             with within():
@@ -65,15 +60,15 @@ def for_newest(
 
 
 def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
-    """What somebody finds out of the newest before they act, however long that takes: in no transaction."""
+    """Read the newest continuation before acting on it, outside any transaction because it may be slow."""
     return to_newest(run_id, look, within=nullcontext)
 
 
 def to_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Do a person's act to the newest, also where that goes on as another one just now; `within` a transaction. Raises
-    NotFound, and what the act raises."""
+    """Do a person's action to the newest continuation, even if it continues just now; `within` a transaction. Raises
+    NotFound, and what the action raises."""
 
     def at(newest_id: UUID) -> T:
         try:
@@ -86,6 +81,6 @@ def to_newest(
 
 
 def must_not_have_gone_on(run: Run) -> None:
-    """Of a locked run. Raises GoneOn."""
+    """Raises GoneOn if the locked run has continued as another one."""
     if run.goes_on_as is not None:
         raise GoneOn

@@ -1,5 +1,4 @@
-"""Moving a run to other models. It keeps those that it began with, so this is a person's act; it counts from the next
-request on."""
+"""Moving a run to other models, from its next request on. It keeps its first ones unless a person moves it."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from runs.services.command import Act
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Whom an assistant's requests go to, in this order, and who said so; `assistant` is empty where it is all."""
+    """The models that an assistant's requests go to, in order, and who chose them; `assistant` "" means all."""
 
     assistant: str
     models: Sequence[str]
@@ -34,7 +33,7 @@ class Asked:
 
 
 def asked_by(run_id: UUID) -> list[Asked]:
-    """What counts for each assistant that a run has asked by, the newest word on each, in the order of its first."""
+    """Return the newest choice for each assistant of a run, in order of first choice."""
     found: dict[str, Asked] = {}
     for event in _choices(run_id):
         if event.assistant:
@@ -51,9 +50,9 @@ def _choices(run_id: UUID) -> list[e.ModelsChosen]:
 
 
 def move(run_id: UUID, models: Sequence[str], *, assistant: str = "", by: Actor, justification: str) -> Run:
-    """From the next request on ask the first of `models` that serves; of one assistant, or of all. Raises
-    IllegalTransition for a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
-    unfit = _unfit(models)  # before anything is locked: a provider's code takes seconds to load
+    """Send a run's requests to the first of `models` that serves, for one assistant or all.
+    Raises IllegalTransition for a run that has ended, InvalidInput, Forbidden, JustificationRequired, NotFound."""
+    unfit = _unfit(models)  # before any lock: a provider's code takes seconds to load
     with transaction.atomic():
         return _move(run_id, models, unfit, assistant=assistant, by=by, justification=justification)
 
@@ -93,7 +92,7 @@ def _assistants(agent: Agent | None, name: str) -> list[Assistant]:
 
 
 def _unfit(models: Sequence[str]) -> InvalidInput | None:
-    """Why these can't be asked here, to be raised once it is known that who moves the run may."""
+    """Return why these models can't be used here, to be raised after authorization."""
     try:
         _check_names(models)
     except InvalidInput as unfit:

@@ -1,8 +1,4 @@
-"""What a page shows beside its cancel, at each refresh: read anew only where the journal tells something new of
-effects, and then for a small part of the time that passes, however long the run is.
-
-Nobody decides by what is kept: a cancel reads for itself.
-"""
+"""Preview of the effects that a cancel would undo or leave. Pages use a rate-limited cache, cancels don't."""
 
 from __future__ import annotations
 
@@ -30,7 +26,7 @@ CHOICES = (UNDO, LEAVE)
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The effects of a run, the last first, as they stand now."""
+    """A run's effects as they are now, the last first."""
 
     effects: list[Effect]
 
@@ -44,14 +40,14 @@ class Preview:
 
 
 def preview(run_id: UUID, graph_id: str) -> Preview:
-    """What would become of a run's effects. Raises JournalBroken."""
+    """Preview the undoing of a run's effects. Raises JournalBroken."""
     effects = reader.effects_of(run_id)
     return Preview(effects_of(_agent(graph_id), effects.events, effects.reversible))
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a page shows of a run's effects, and what became of each: by run, slot and attempt."""
+    """A run's effects for a page, and what became of each, by run, slot and attempt."""
 
     state: str
     is_needed: bool
@@ -60,7 +56,7 @@ class Shown:
 
 
 def shown(run: Run) -> Shown:
-    """What would become of a run's effects now; of one that undoes them, or has, what does. Raises JournalBroken."""
+    """Return the effects and their outcome, or the preview if the run isn't undoing. Raises JournalBroken."""
     if not run.is_undoing:
         seen = preview(run.pk, run.graph_id)
         is_over = run.state in ENDED
@@ -69,7 +65,7 @@ def shown(run: Run) -> Shown:
         return Shown("done" if is_over else "possible", seen.is_needed and not is_over, seen.effects, became)
     told = reader.undo_of(run.pk)
     begun = next((x for x in told if isinstance(x, e.UndoBegun)), None)
-    if begun is None:  # it was reopened a moment ago, and no worker has made the plan
+    if begun is None:  # reopened a moment ago: no worker has made the plan
         return Shown("under_way", False, preview(run.pk, run.graph_id).effects, {})
     became = {
         (x.of_run, x.of_slot, x.of_attempt): "undone" if isinstance(x, e.EffectUndone) else "left"
@@ -81,7 +77,7 @@ def shown(run: Run) -> Shown:
 
 
 def _agent(graph_id: str) -> Agent | None:
-    """None: this process has no such version, so nobody here knows with which arguments."""
+    """Return the agent; None if this process lacks the version, so that the arguments are unknown."""
     try:
         return registry.find(graph_id)
     except (UnknownAgent, UnknownVersion):
@@ -89,8 +85,8 @@ def _agent(graph_id: str) -> Agent | None:
 
 
 def chosen(run: Run, effects: str | None) -> dict[str, str]:
-    """What a cancel says of the run's effects, for its record: nothing where there is nothing to undo. Raises
-    InvalidInput, which names what could be undone, where nobody said, and IllegalTransition."""
+    """Return a cancel's choice about effects for its record; empty if there is nothing to undo.
+    Raises IllegalTransition, and InvalidInput naming what could be undone if no choice was made."""
     if effects is not None and effects not in CHOICES:
         fix = f"one of {', '.join(CHOICES)}"
         problem = {"field": "effects", "problem": "not a choice", "fix": fix}
@@ -117,7 +113,7 @@ def chosen(run: Run, effects: str | None) -> dict[str, str]:
 
 
 def by_policy(run: Run) -> dict[str, Any]:
-    """What becomes of the effects of a run that the system ends, as its agent says."""
+    """Return the agent's choice about effects, for a run that the system ends."""
     agent = _agent(run.graph_id)
     if run.state in ENDED or run.is_undoing or (agent is not None and agent.on_failure == LEAVE):
         return {}
@@ -128,7 +124,7 @@ def by_policy(run: Run) -> dict[str, Any]:
 
 
 def said_at_end(run: Run) -> str | None:
-    """What was said of a cancelled run's effects; None where nobody had to."""
+    """Return the choice about a cancelled run's effects; None if none was needed."""
     if run.state != State.CANCELLED:
         return None
     try:
@@ -145,13 +141,13 @@ def what_of(effect: Effect) -> str:
 
 
 MOST_KEPT = 64
-# A reading that took a tenth of a second is made again after two at the earliest.
+# A read that took a tenth of a second is repeated after two seconds at the earliest.
 RESTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was read, of a journal up to `seq`; not to be read again before `until`, by the monotonic clock."""
+    """A cached preview of a journal up to `seq`, not to be read again before `until` (monotonic)."""
 
     family: frozenset[str]
     seq: int
@@ -164,7 +160,7 @@ _lock = threading.Lock()
 
 
 def offered(run: Run) -> Preview | None:
-    """What a cancel would have to say something about; None where there is nothing, or nobody can read it."""
+    """Return the effects that a cancel has to decide about; None if there are none or they are unreadable."""
     seq, has_own, family = reader.to_undo(run.pk)
     if run.is_undoing or not (has_own or family):
         return None
@@ -199,6 +195,5 @@ def _keep(run: UUID, kept: _Kept) -> None:
 
 
 def forget_all() -> None:
-    """Keep nothing any more."""
     with _lock:
         _kept.clear()

@@ -1,9 +1,5 @@
-"""The doorbell queue: a django-q2 message that says *somebody look at the run table*, and names the run as a hint.
-
-The run table is the queue (`ready_at` not null). A message may ring twice, late or never; it carries a run's id, or a
-schedule's, and nothing else, and only two functions of `runs.workers.worker_process` can be queued: django-q2 would run
-any importable name and load any pickle.
-"""
+"""Wake-up messages over django-q2 that name a run or schedule as a hint; the run table is the queue.
+Only two functions can be queued, because django-q2 would run any importable name and load any pickle."""
 
 from __future__ import annotations
 
@@ -23,28 +19,27 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-# The same for a schedule whose planned time may have come.
+# The same for a schedule that may be due.
 FIRE = "runs.workers.worker_process.fire"
 ALLOWED = frozenset({DRIVE, FIRE})
-# What a message may say besides function and arguments. Hooks and chains are names of functions too; `sync` would run
-# it here.
+# The options a message may have. Hooks and chains name functions too, and `sync` would run it here.
 _OPTIONS = frozenset({"id", "name", "func", "args", "kwargs", "started", "ack_failure", "cluster", "group"})
 
-# For connections that are not Django's: the row in the transaction that makes the run ready, the ring after its commit.
+# For connections other than Django's: the row in the transaction that makes the run ready, the notification after it.
 ENQUEUE_SQL = "INSERT INTO django_q_ormq (key, payload, lock) VALUES ('durableagents', %s, clock_timestamp())"
 NOTIFY_SQL = (
     f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')"  # as in runs/journal/notify.py
 )
-# For one run one worker is enough: see runs/sql/claims.sql. It is chosen by what it said in this time.
+# One worker is called per run (runs/sql/claims.sql), one that was heard of within this time.
 FRESH_SECONDS = 2.5
 CALL_SQL = f"SELECT runs_call('{CHANNEL}', %s, {FRESH_SECONDS})"
 
-# It logs a line per message sent and per message taken; a doorbell isn't worth one.
+# django-q2 logs a line per message sent and received: too much for wake-ups.
 logging.getLogger("django-q").setLevel(logging.WARNING)
 
 
 class NotQueueable(TypeError):
-    """Only `runs.workers.worker_process.drive` with one run id can be queued."""
+    """Only the allowed functions can be queued, with one id."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
@@ -54,20 +49,20 @@ class NotQueueable(TypeError):
 
 
 def drive(run_id: UUID) -> None:
-    """Ring for a run that wants driving. The message commits or rolls back with the caller's transaction."""
+    """Queue a wake-up for a run; it commits or rolls back with the caller's transaction."""
     async_task(DRIVE, str(run_id))
 
 
 def ring(run_id: UUID | str) -> None:
-    """Call a worker for a run whose message is written, after the commit of what wrote it."""
+    """Notify a worker of a queued run after the commit."""
     transaction.on_commit(
         partial(notify_after_commit, connection, CALL_SQL, [str(run_id)])
-    )  # it catches its own errors, and says why
+    )  # it catches and logs its own errors
 
 
 @receiver(pre_enqueue, dispatch_uid="runs.services.wakeups.refuse")
 def refuse(task: dict[str, Any], **_: Any) -> None:
-    """Refuse, before anything is pickled or stored, a message that isn't a doorbell. Raises NotQueueable."""
+    """Refuse any message but a wake-up, before anything is pickled or stored. Raises NotQueueable."""
     name = _name(task["func"])
     if inspect.iscoroutinefunction(task["func"]):
         raise NotQueueable(name, "it is an async function, which django-q2 can't run")

@@ -1,1 +1,1 @@
-"""What a run may use: set at its start, raised by people, and what becomes of it when nobody does."""
+"""Run budgets: set at the start, raised by people, enforced at their deadlines."""

@@ -1,9 +1,5 @@
-"""What a run that stands still for its budget was told to have raised, and whether it has been: its caps as people see
-them, and what its question still lacks.
-
-The row of the question says what is lacking; what has changed since it was opened stands in a column of its own. A call
-that was to begin is held against every cap, with what is used and set aside by then, exactly as its worker will.
-"""
+"""Caps as people see them, and what a run that waits for a budget still lacks, computed exactly as its worker will. The
+wait's row holds the original request; later changes are in a column of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from runs.journal.reader import tape_of
 from runs.models import Run, Wait
 
 TIME = "time"
-# What may change about a question once it is asked: not, whom it asks.
+# Fields of a budget request that may change later; the queue it asks may not.
 _CHANGES = frozenset("title resource most used reserved wanted needs enough began held_by".split())
 LABELS = {
     "usd": "dollars",
@@ -36,7 +32,7 @@ NEEDS_TIME = "Needs more time"
 
 
 class StaleBudget(DurableAgentsError):
-    """Somebody has set the caps since they were read."""
+    """The caps have changed since they were read."""
 
     status, code, title = 409, "stale-budget", "Not the caps that were seen"
 
@@ -61,7 +57,7 @@ def _said(budget: Budget, name: str) -> str:
 
 
 def check_seen(seen: Budget, now: Budget) -> None:
-    """Raises StaleBudget where a cap that somebody names as they saw it is another one by now."""
+    """Raises StaleBudget if a cap differs from the value that the caller saw."""
     changed = [name for name, value in seen if name in seen.model_fields_set and value != getattr(now, name)]
     if changed:
         raise StaleBudget(seen, now, changed)
@@ -72,7 +68,7 @@ def caps_of(head: Head) -> Caps:
 
 
 def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
-    """The same as people write it, with the time; where more time is `asked` for, the time that there was."""
+    """Return the caps with the time limit; while more time is requested, the limit that ran out."""
     caps: dict[str, Any] = caps_of(head).stated()
     micro = caps.pop("usd_micro", None)
     time = next((known(wait).get("most") for wait in asked if resource_of(wait) == TIME), None)
@@ -84,27 +80,26 @@ def budget_of(run: Run, head: Head, asked: Sequence[Wait] = ()) -> Budget:
 
 
 def resource_of(wait: Wait) -> str | None:
-    """What a question is about; None where its row doesn't say."""
+    """Return the resource that a budget wait asks for; None if its row doesn't say."""
     found = known(wait).get("resource")
     return found if isinstance(found, str) else None
 
 
 def known(wait: Wait) -> dict[str, Any]:
-    """What a question's row says by now; one that was damaged says nothing."""
+    """Return the current text of a budget wait's row; a damaged row says nothing."""
     said = dict(wait.detail) if isinstance(wait.detail, dict) else {}
     since = wait.lacking if isinstance(wait.lacking, dict) else {}
     return said | {name: value for name, value in since.items() if name in _CHANGES}
 
 
 def note(wait: Wait, news: dict[str, Any]) -> None:
-    """Put beside what a question said when it was opened, which stays, what has changed about it."""
+    """Record changes next to the original request, which stays."""
     wait.lacking = {**(wait.lacking if isinstance(wait.lacking, dict) else {}), **news}
     wait.save(update_fields=["lacking"])
 
 
 def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetime) -> dict[str, Any] | None:
-    """What a question still lacks under the caps that a run has now, as far as its row
-    doesn't tell it; None: it is answered."""
+    """Return what a budget wait still lacks under the current caps, as changes to its row; None if nothing."""
     wanted = _needs(wait)
     if short := list(breaches(caps_of(head), Usage.of(head), _reserved(run), wanted)):
         return lacking(short, wanted)
@@ -117,7 +112,7 @@ def lacks(run: Run, head: Head, wait: Wait, *, is_time_given: bool, now: datetim
 
 
 def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
-    """What people are told of a run whose time, so many seconds, is up."""
+    """Describe a run whose time limit of `given` seconds is up."""
     taken = int((now - run.counts_from).total_seconds())
     return {
         "title": NEEDS_TIME,
@@ -132,7 +127,7 @@ def time_lacking(run: Run, given: int, *, now: datetime) -> dict[str, Any]:
 
 
 def _needs(wait: Wait) -> Usage:
-    """All that the call which can't begin would use. An older row names only the cap that it came to."""
+    """Return everything that the blocked call would use; an older row names only the cap it hit."""
     said = known(wait)
     needs = said.get("needs", {resource_of(wait): said.get("wanted")})
     amounts = needs if isinstance(needs, dict) else {}
@@ -143,4 +138,4 @@ def _reserved(run: Run) -> Usage:
     try:
         return sum((usage for _, usage in reserved_by(tape_of(run))), NOTHING_USED)
     except JournalBroken:
-        return NOTHING_USED  # its worker finds that out too, and stops for an operator
+        return NOTHING_USED  # its worker finds that too, and stops for an operator

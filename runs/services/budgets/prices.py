@@ -1,9 +1,5 @@
-"""The price table: what a model's tokens cost, from when on. Rows are never changed; the one that counted for a request
-is on the journal.
-
-A worker asks for a price with each request, so the table is kept in memory and read anew every few seconds: a new price
-counts from its time on, within `FRESH_SECONDS`.
-"""
+"""The price table of model tokens. Rows never change; the one that applied to a request is in the journal. Workers
+cache the table, so a new price counts within `FRESH_SECONDS` of its time."""
 
 from __future__ import annotations
 
@@ -29,9 +25,8 @@ from runs.protected import PRICE
 
 FRESH_SECONDS = 5.0
 SHIPPED_BY = "system:shipped"
-# What ships: public list prices in millionths of a dollar for a million tokens, in and out, for installations that have
-# said nothing else. They are put into the table once, for a model that it doesn't know; what you pay may be another
-# matter, so look at them.
+# Public list prices in millionths of a dollar for a million tokens, in and out. They are inserted once, for models
+# without any price. Your own prices may differ: check them.
 SHIPPED = {
     "openai:gpt-4.1": (2_000_000, 8_000_000),
     "openai:gpt-4.1-mini": (400_000, 1_600_000),
@@ -41,29 +36,28 @@ SHIPPED = {
     "anthropic:claude-opus-4-0": (15_000_000, 75_000_000),
     "anthropic:claude-3-5-haiku-latest": (800_000, 4_000_000),
 }
-# The newest row whose time has come, for each model; and the time from which on another one counts.
+# The newest row in force for each model.
 _IN_FORCE = """
     SELECT DISTINCT ON (model) model, id, usd_micro_in, usd_micro_out, {proof}::text FROM runs_price t
     WHERE valid_from <= clock_timestamp() ORDER BY model, valid_from DESC, id DESC""".format(proof=PRICE.proof_sql("t"))
 
 
 class PriceTable:
-    """The prices in force, as of a few seconds ago."""
+    """The prices in force, cached for a few seconds."""
 
     def __init__(self) -> None:
         self._prices: dict[str, Price] = {}
-        self.changed_outside: dict[str, tuple[str, str]] = {}  # no price is taken from such a row
+        self.changed_outside: dict[str, tuple[str, str]] = {}  # prices of such rows are not used
         self._read_at = float("-inf")
         self._lock = threading.Lock()
 
     def read(self) -> None:
-        """Read the table now."""
         with connection.cursor() as cursor:
             cursor.execute(_IN_FORCE)
             self._take(cursor.fetchall())
 
     async def refresh_with(self, link: AsyncConnection[TupleRow]) -> None:
-        """As `refresh`, for a worker that is about to claim: what it doesn't know the price of it may not begin."""
+        """Refresh on a worker's connection before it claims: it may not begin runs without their price."""
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             self._take(await (await link.execute(_IN_FORCE)).fetchall())
 
@@ -75,13 +69,13 @@ class PriceTable:
         self._read_at = time.monotonic()
 
     def refresh(self) -> None:
-        """Read the table, unless somebody did a moment ago."""
+        """Read the table unless the cache is fresh."""
         with self._lock:
             if time.monotonic() - self._read_at >= FRESH_SECONDS:
                 self.read()
 
     def of(self, model: str) -> Price | None:
-        """A model's price; None: nobody has said."""
+        """Return a model's price; None if there is none."""
         return self._prices.get(model)
 
 
@@ -89,9 +83,8 @@ table = PriceTable()
 
 
 def models_of(assistant: Assistant) -> list[str]:
-    """The models that an assistant's requests go to in a run that begins now, as the journal and the price table name
-    them. Its own, or the installation's; without any of these, and where the installation names none for one that can
-    do without, its own function."""
+    """Return the models that an assistant's requests go to in a run that begins now, as the journal names them. Its own
+    or the installation's; its own function without either, or as an offline function where none is installed."""
     installed = settings.DURABLEAGENTS.models
     if not installed and (assistant.offline is not None or not assistant.models):
         return [f"{SCRIPTED}{assistant.name}"]
@@ -107,14 +100,14 @@ def unpriced(agent: Agent) -> list[str]:
 
 
 def without_price(models: Iterable[str]) -> list[str]:
-    """Those of these models of which nobody has said what they cost."""
+    """Return those of these models that have no price."""
     table.read()
     return sorted({model for model in models if table.of(model) is None})
 
 
 def check_priced(agent: Agent, given: str = "") -> None:
-    """A cap in dollars can be held. Raises InvalidInput where nobody has said what a model of the agent costs; `given`
-    says where the cap comes from. ChangedOutside where the price was written outside the application."""
+    """Check that a cap in dollars can be enforced: every model has a price. `given` says where the cap comes from.
+    Raises InvalidInput for a missing price, ChangedOutside for one that was written outside the application."""
     unknown = unpriced(agent)
     if changed := [table.changed_outside[model] for model in unknown if model in table.changed_outside]:
         raise ChangedOutside(*changed[0])
@@ -130,7 +123,7 @@ def check_priced(agent: Agent, given: str = "") -> None:
 
 
 def in_force() -> list[PriceRow]:
-    """The newest row whose time has come, for each model, by the model's name."""
+    """Return the newest price in force of each model, by name."""
     return list(
         PriceRow.objects.filter(valid_from__lte=database_now())
         .order_by("model", "-valid_from", "-id")
@@ -139,7 +132,7 @@ def in_force() -> list[PriceRow]:
 
 
 def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: str) -> PriceRow:
-    """A new price from a time on (now), beside those that were."""
+    """Add a price that counts from a time on (default: now)."""
     now = database_now()
     return PriceRow.objects.create(
         model=model,
@@ -152,7 +145,7 @@ def put(model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: dateti
 
 
 def ship(prices: Iterable[tuple[str, tuple[int, int]]] = SHIPPED.items()) -> int:
-    """Put in what ships, for models that the table has never heard of. Returns how many were put in."""
+    """Insert the shipped prices of models that have none. Returns how many were inserted."""
     known = set(PriceRow.objects.values_list("model", flat=True).distinct())
     new = [(model, price) for model, price in prices if model not in known]
     for model, (usd_micro_in, usd_micro_out) in new:

@@ -1,10 +1,5 @@
-"""A run that came to a cap, or whose time is up: people are asked, raise it, or let it end.
-
-Either way it stands still in `paused` with an open wait of kind `budget`. A cap stops its worker by itself
-(runs/engine/driver.py); the time is watched by the sweeper, here. A raise that is enough (see `asked`) settles the wait
-and lets the run go on, unless a person had paused it besides, or it was begun again: then it stays paused. When nobody
-raises it before the wait's deadline, the run ends as cancelled.
-"""
+"""Runs at a cap (stopped by their worker) or out of time (stopped here by the sweeper), paused with a budget wait. A
+sufficient raise resumes the run unless it is also held; without one before the deadline it is cancelled."""
 
 from __future__ import annotations
 
@@ -57,10 +52,9 @@ def set_budget(
     most: Budget | None = None,
     seen: Budget | None = None,
 ) -> Run:
-    """Set the caps that `budget` names, and lift those that it names as null; the others stay. A run that waited for it
-    goes on, if that is enough; else it waits on, and its question says what would be. `most` is what the caller may
-    give at most, `seen` the caps as they saw them. Raises IllegalTransition for one that has ended, InvalidInput,
-    StaleBudget, Forbidden, JustificationRequired, NotFound."""
+    """Set the named caps; null lifts one. A waiting run continues if that is enough. `most` is the caller's own limit.
+    Raises IllegalTransition for a run that has ended, InvalidInput, StaleBudget (against `seen`), Forbidden,
+    JustificationRequired, NotFound."""
     act = Act("budget", run_id, by=by, justification=justification)
     run, head = act.run, act.head
     act.must_be_allowed()
@@ -92,8 +86,7 @@ def set_budget(
 
 @transaction.atomic
 def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, justification: str) -> Run:
-    """Raise the caps that `budget` names to what it says: those that are as high stay, and so does what has no cap.
-    Raises what `to_raise` and `set_budget` raise."""
+    """Raise the named caps; higher and missing caps stay. Raises what `to_raise` and `set_budget` raise."""
     wanted = budget if isinstance(budget, Budget) else Budget.model_validate(budget)
     head, run = locked(run_id, under=by)
     asked = list(run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True))
@@ -101,8 +94,8 @@ def raise_to(run_id: UUID, budget: Budget | Mapping[str, object], *, by: Actor, 
 
 
 def to_raise(run: Run, head: Head, asked: Sequence[Wait], wanted: Budget) -> Budget:
-    """What a raise to `wanted` sets of a run with these questions; whoever foretells it asks here too. Raises
-    IllegalTransition where its state does not allow it, and where nothing would be raised."""
+    """Return the caps that a raise to `wanted` sets; also used by forecasts.
+    Raises IllegalTransition if the state doesn't allow it or nothing would be raised."""
     stand = stand_of(run, pause_asked=head.is_pause_requested, cancel_asked=head.is_cancel_requested)
     if (hint := why_not("budget", stand)) is not None:
         raise refusal("budget", run, hint)
@@ -114,7 +107,6 @@ def to_raise(run: Run, head: Head, asked: Sequence[Wait], wanted: Budget) -> Bud
 
 
 def _store(run: Run, head: Head, budget: Budget) -> None:
-    """Put what a budget names into a run's rows."""
     for name, cap in budget.caps().stated().items() | _lifted(budget):
         setattr(head, f"cap_{name}", cap)
     head.save(update_fields=[f"cap_{name}" for name in Caps.__slots__])
@@ -123,8 +115,7 @@ def _store(run: Run, head: Head, budget: Budget) -> None:
 
 
 def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.Event]:
-    """What the caps as they are now make of what people were asked for: settled, or brought up to date. Once nothing is
-    lacking, the run goes on."""
+    """Settle the budget waits that the new caps satisfy, update the others, and resume the run once none is left."""
     run, head, is_enough = act.run, act.head, bool(asked)
     for wait in asked:
         lacking = lacks(run, head, wait, is_time_given=is_time_given, now=act.now)
@@ -136,11 +127,11 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
         if related_runs.in_the_way(run) is not None:
-            return  # it has what it needs, and stays paused until somebody may resume it
+            return  # it stays paused until somebody may resume it
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:
-            act.flag(pause=False)  # its worker has not come to the boundary yet
+            act.flag(pause=False)  # its worker has not reached the boundary yet
         yield e.RunResumed(by="budget", state=str(run.state))
 
 
@@ -156,7 +147,7 @@ def _check_named(budget: Budget, field: str) -> None:
 
 
 def _check_most(budget: Budget, most: Budget | None) -> None:
-    """What a key may not give at a start it may not give later either, and a cap that it is held to it can't lift."""
+    """Apply a key's limit to raises as at the start: it can't lift a cap that it is held to."""
     if most is None:
         return
     check_limit(budget, most)
@@ -172,25 +163,25 @@ def _check_most(budget: Budget, most: Budget | None) -> None:
 
 
 def _lifted(budget: Budget) -> set[tuple[str, None]]:
-    """Caps that a budget names as null."""
+    """Return the caps that a budget names as null."""
     names = {"usd": "usd_micro"}
     lifted = (name for name in budget.model_fields_set if getattr(budget, name) is None and name != "wall_seconds")
     return {(names.get(name, name), None) for name in lifted}
 
 
 def check_price(run: Run, budget: Budget) -> None:
-    """A cap in dollars can be held: whose agent it is says so. Raises InvalidInput."""
+    """Check that a cap in dollars can be enforced. Raises InvalidInput."""
     if budget.usd is None:
         return
     try:
         agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):
-        return  # its worker knows; what it can't price it doesn't begin
+        return  # its worker knows the agent, and begins nothing without a price
     prices.check_priced(agent)
 
 
 def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
-    """More time must be time to come. Raises InvalidInput, in words that many runs share."""
+    """Check that the time limit is in the future. Raises InvalidInput, in words that many runs share."""
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
@@ -201,28 +192,29 @@ def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
         )
 
 
-# --- what time alone brings about -------------------------------------------------------------------------------------
+# --- deadlines
+# ---------------------------------------------------------------------------------------------------------
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Nobody raised it before the deadline: the run ends, with the reason."""
+    """Cancel a run whose budget nobody raised before the deadline."""
     payload = {"justification": "nobody raised the budget before the deadline", "resource": resource_of(wait)}
     end_unserved(head, run, wait, now, by, payload=payload)
 
 
 @transaction.atomic
 def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
-    """Ask whether a run may take longer than it was given. One that a worker drives stops at its next step."""
+    """Ask whether a run may exceed its time limit. One that a worker drives stops at its next step."""
     head, run = locked(run_id, under=by)
     now = database_now()
     if run.state in ENDED or run.time_up_at is None or run.time_up_at > now or standing.put_off_time(run):
         return
     if run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).exists():
-        return  # people are being asked about something else: if they raise that, they are asked for time then
+        return  # people are asked about another cap: raising that asks for time next
     given = round((run.time_up_at - run.counts_from).total_seconds())
     run.time_up_at = None
     if head.is_cancel_requested:
-        save(run, "time_up_at", now=now)  # it ends as it is
+        save(run, "time_up_at", now=now)  # it ends anyway
         return
     lacking = time_lacking(run, given, now=now)
     held = held_by(run) if run.state == State.PAUSED else None

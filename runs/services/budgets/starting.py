@@ -1,5 +1,4 @@
-"""The budget of a run that is being started: what was asked for, else the defaults, and never more than the key may
-give."""
+"""The budget of a new run: what was requested, else the defaults, within the key's limit."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from runs.models import BudgetDefault, Run
 from runs.protected import BUDGET_DEFAULT
 from runs.services.budgets import prices
 
-# The rows that count, and those that were deleted outside the application.
+# The rows that apply, and those that were deleted outside the application.
 _DEFAULTS = f"""
     SELECT t.id, t.agent, t.tag, t.budget, {BUDGET_DEFAULT.proof_sql("t")}::text AS proof
     FROM runs_budgetdefault t WHERE t.agent = ANY(%s) OR t.tag = ANY(%s)
@@ -31,8 +30,7 @@ _DEFAULTS = f"""
 
 
 def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most: Budget | None = None) -> Budget:
-    """What a new run may use. Raises InvalidInput where more is asked for than the key may give, and for a cap on money
-    where nobody knows what the model costs."""
+    """Return a new run's budget. Raises InvalidInput above the key's limit, and for a dollar cap without a price."""
     wanted, most = asked or NO_BUDGET, most or NO_BUDGET
     check_limit(wanted, most)
     budget = wanted.filled_from(defaults_for(agent, tags)).tightest(most)
@@ -42,8 +40,7 @@ def budget_for(agent: Agent, asked: Budget | None, *, tags: Iterable[str], most:
 
 
 def most_of(key: object) -> Budget | None:
-    """The most that whoever comes with this API key may give; None of a session, and of a key that may give anything.
-    Raises KeyBudgetUnreadable: nobody can tell what a damaged one allows."""
+    """Return an API key's limit; None for sessions and unlimited keys. Raises KeyBudgetUnreadable."""
     given = getattr(key, "budget", None)
     if given is None:
         return None
@@ -54,15 +51,16 @@ def most_of(key: object) -> Budget | None:
 
 
 class KeyBudgetUnreadable(Forbidden):
-    """What the key may give is stored as something that is no budget."""
+    """The stored limit of an API key is damaged."""
 
     def __init__(self) -> None:
         super().__init__("What this key may give can't be read, so it starts nothing: ask an admin for another key.")
 
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
-    """The tightest of what the agent's code, and the rows for it and for a run's tags, say. Raises InvalidInput for a
-    row that can't be read, ChangedOutside for one that was added, changed or deleted outside the application."""
+    """Return the tightest default from the agent's code and the rows for the agent and the tags.
+    Raises InvalidInput for an unreadable row, ChangedOutside for one added, changed or deleted outside the application.
+    """
     found = agent.budget or NO_BUDGET
     rows: Iterable[Any] = BudgetDefault.objects.raw(_DEFAULTS, [[agent.name, agent.graph_id], list(_names(tags))])
     for row in rows:
@@ -74,15 +72,14 @@ def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a run of an agent may use where its start says nothing and it has no tags, and what keeps it from being
-    started at all; empty: nothing."""
+    """An agent's default budget for a run without tags, and what prevents a start ("" if nothing)."""
 
     defaults: Budget
     hindrance: str = ""
 
 
 def outlook(agent: Agent) -> Outlook:
-    """For pages: what a start would run into."""
+    """Return what a start of this agent would use or be refused for, for pages."""
     try:
         defaults = defaults_for(agent)
     except (InvalidInput, ChangedOutside) as error:
@@ -96,7 +93,7 @@ def outlook(agent: Agent) -> Outlook:
 
 
 def _names(tags: Iterable[str]) -> list[str]:
-    """What a default may name a run's tags by: each of a list; of an object the name, and name:value."""
+    """Return what defaults may call these tags: list entries, or an object's names and name:value pairs."""
     if isinstance(tags, dict):
         return [*tags, *(f"{name}:{value}" for name, value in tags.items())]
     return list(tags)
@@ -120,7 +117,7 @@ def _checked(row: BudgetDefault) -> Budget:
 
 
 def check_limit(wanted: Budget, most: Budget) -> None:
-    """Raises InvalidInput where a budget asks for more than the key may give."""
+    """Raises InvalidInput if a budget exceeds the key's limit."""
     errors = [
         {
             "field": f"budget.{name}",
@@ -136,7 +133,7 @@ def check_limit(wanted: Budget, most: Budget) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A new run's caps, and when its time is up, as they are stored and told. Where there are none, nothing is."""
+    """A new run's caps and time limit, with the event that records them, if there are any."""
 
     caps: Caps
     time_up_at: datetime | None
@@ -144,7 +141,7 @@ class Limits:
 
     @classmethod
     def of(cls, budget: Budget, by: Actor, *, not_before: datetime | None = None) -> Self:
-        """Those of a budget, from now on, or from when the run may begin."""
+        """Return the limits of a budget that counts from now, or from when the run may begin."""
         caps, until = budget.caps(), None
         if budget.time is not None:
             now = database_now()
@@ -153,7 +150,7 @@ class Limits:
         return cls(caps, until, [told] if caps.stated() or until else [])
 
     def store(self, run: Run, head: Head) -> None:
-        """Put them into the run's rows, in the transaction that makes it."""
+        """Store the limits in the run's rows, in the transaction that creates it."""
         if self.time_up_at is not None:
             run.time_up_at = self.time_up_at
             Run.objects.filter(pk=run.pk).update(time_up_at=self.time_up_at)

@@ -1,3 +1,2 @@
-"""One act on many runs: asking for it (`acts`), what would become of it (`forecast`), and doing it (`working`).
-
-Same rules as `runs/services/command.py`; a batch's row is locked before its items', and those before any run's head."""
+"""Bulk actions on many runs: requests (`acts`), forecast (`forecast`), execution (`working`).
+Rules as in `runs/services/command.py`; a batch's row is locked before its items, and those before any run's head."""

@@ -1,8 +1,5 @@
-"""Asking for an act on many runs, starting it, stopping it: each is one verb in one transaction, with an act record.
-
-What is asked for is held by its row and those of its runs; workers do it (`working`). The selection is frozen here, so
-that what was looked at is what is done, however many runs begin to fit the filter meanwhile.
-"""
+"""Requesting, starting and stopping a bulk action: one transaction with an act record each.
+The selection is frozen on request, so that what was reviewed is what is done; workers do it (`working`)."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ class BatchActBody(SteerBody):
     """Starting what was looked at, or stopping what is under way."""
 
 
-# Who may ask for it at all; of each run it is asked again.
+# Roles that may request it; each run is checked again.
 ASKERS = {
     "pause": (OPERATOR, APPROVER, INTEGRATOR),
     "resume": (OPERATOR, APPROVER, INTEGRATOR),
@@ -92,16 +89,16 @@ ASKERS = {
 _ITEMS = """
     INSERT INTO runs_batchitem (batch_id, n, run_id, wait_id)
     SELECT %s, n, run_id, wait_id FROM unnest(%s::uuid[], %s::uuid[]) WITH ORDINALITY AS u(run_id, wait_id, n)"""
-# The one unknown outcome of each: of a run that has several, or none, nothing can be said for many.
+# The one unknown outcome of each run; one with several, or none, can't be settled in bulk.
 _DOUBTS = """
     SELECT run_id, min(id::text)::uuid FROM runs_wait
     WHERE run_id = ANY(%s) AND kind = 'reconcile' AND resolved_at IS NULL GROUP BY run_id HAVING count(*) = 1"""
-# Whoever does an item of it holds this with others; whoever stops it, alone. Its queue is fair: a stop is next.
+# Held shared by workers doing an item, exclusively by a stop. The lock queue is fair, so a stop is next.
 STOPPING = "hashtextextended('batch ' || %s, 0)"
 
 
 class NotSoAnyMore(DurableAgentsError):
-    """It has been started, stopped or done already."""
+    """The batch was already started, stopped or done."""
 
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
@@ -110,7 +107,7 @@ class NotSoAnyMore(DurableAgentsError):
 
 
 def check_asker(action: str, held: frozenset[str]) -> str:
-    """The role under which somebody asks for it. Raises Forbidden."""
+    """Return the role under which somebody may request the action. Raises Forbidden."""
     role = role_in(ASKERS[action], held)
     if role is None:
         raise Forbidden(f"Only {' or '.join(ASKERS[action])} may {action} runs, one or many.")
@@ -127,8 +124,8 @@ def make(
     held: frozenset[str],
     most: Budget | None = None,
 ) -> Batch:
-    """Freeze what is to be done to which runs; a worker begins with it if it is to start. `most` is what whoever asks
-    may give to a run at most. Raises Forbidden, InvalidInput, JustificationRequired."""
+    """Create a batch with a frozen selection. `most` is what the requester may give a run at most.
+    Workers begin if it is to start. Raises Forbidden, InvalidInput, JustificationRequired."""
     check_asker(body.action, held)
     why = justified(body.action, body.justification)
     said = _said(body)
@@ -172,7 +169,7 @@ def _doubts(ids: Sequence[UUID]) -> dict[UUID, UUID]:
 
 
 def _said(body: BatchBody) -> dict[str, Any]:
-    """What the act says besides its reason. Raises InvalidInput for what isn't its own."""
+    """Return the action's parameters. Raises InvalidInput for those that belong to another action."""
     if body.filter is None and body.runs is None:
         raise _wrong("filter", "is missing, and so are runs", "give one of them")
     if body.filter is not None and body.runs is not None:
@@ -185,7 +182,7 @@ def _said(body: BatchBody) -> dict[str, Any]:
 
 
 def _must_belong(body: BatchBody, name: str) -> None:
-    """What an act of the same name wants, and no other takes. Raises InvalidInput."""
+    """Check that a parameter is given exactly for the action of the same name. Raises InvalidInput."""
     is_wanted = body.action == name
     if (getattr(body, name) is None) == is_wanted:
         problem = "is missing" if is_wanted else f"is nothing to {body.action}"
@@ -193,7 +190,7 @@ def _must_belong(body: BatchBody, name: str) -> None:
 
 
 def _budget_said(body: BatchBody) -> dict[str, Any]:
-    """To what the caps are raised. Nothing is lifted for many at once."""
+    """Return the caps to raise to. Raises InvalidInput for a lifted cap: that isn't possible in bulk."""
     _must_belong(body, "budget")
     if body.budget is None:
         return {}
@@ -206,7 +203,7 @@ def _budget_said(body: BatchBody) -> dict[str, Any]:
 
 
 def _verdict_said(body: BatchBody) -> dict[str, Any]:
-    """What became of each call. Of the receipt, which is a payload, the digest: what is on record stays there."""
+    """Return the verdict with the digest of its receipt: the receipt itself is a payload, and records are kept."""
     given = {
         name: value for name in ("verdict", "receipt", "sender_is_gone") if (value := getattr(body, name)) is not None
     }
@@ -229,8 +226,8 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
 
 @transaction.atomic
 def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Let what was looked at be done, in the name of whoever asked for it: so nobody else starts it. Raises NotFound,
-    Forbidden, NotSoAnyMore, JustificationRequired."""
+    """Start a draft batch; only its requester may, because it is done in their name.
+    Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
     why = justified("start", justification)
     batch = _locked(batch_id, by, held)
     if not is_own(batch, by):
@@ -246,8 +243,8 @@ def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str
 
 @transaction.atomic
 def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str) -> Batch:
-    """Do no more of it: when this returns, nothing of it is under way. What was done stays. Raises NotFound, Forbidden,
-    NotSoAnyMore, JustificationRequired."""
+    """Stop a batch; when this returns, none of it is in progress. What was done stays.
+    Raises NotFound, Forbidden, NotSoAnyMore, JustificationRequired."""
     why = justified("stop", justification)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock({STOPPING})", [str(batch_id)])
@@ -265,7 +262,7 @@ def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str)
 
 
 def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
-    """A batch that somebody may see: operators and auditors all, others their own. Raises NotFound."""
+    """Return a batch that somebody may see: operators and auditors all, others their own. Raises NotFound."""
     batch = Batch.objects.filter(pk=batch_id).first()
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
         raise NotFound("act on many runs", batch_id)
@@ -273,12 +270,12 @@ def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
 
 
 def is_own(batch: Batch, by: Actor) -> bool:
-    """Whether somebody asked for it: an account, by whichever way it comes, or a shell."""
+    """Return whether this actor requested it: the same account however it signed in, or the same shell user."""
     return batch.by == by.ref if batch.person is None else batch.person == by.person
 
 
 def may_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
-    """Whether somebody stops it: whoever asked for it, and operators; who only reads all stops nothing."""
+    """Return whether somebody may stop it: its requester and operators, not auditors."""
     return is_own(batch, by) or OPERATOR in held
 
 
@@ -310,25 +307,25 @@ def _record(action: str, batch: Batch, *, by: Actor, why: str, after: dict[str, 
 
 
 def digest_of(items: Iterable[tuple[UUID, UUID | None]]) -> str:
-    """What a selection is known by: its runs, in their order, each with the wait that is meant."""
+    """Return the digest of a selection: its runs, in order, with their waits."""
     parts = (run_id.bytes + (b"" if wait_id is None else wait_id.bytes) for run_id, wait_id in items)
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def receipt_digest(receipt: Any) -> str:
-    """What a receipt is known by where it is not shown. Raises ValueError for what has no canonical form."""
+    """Return the digest of a receipt. Raises ValueError if it has no canonical form."""
     return hashlib.sha256(canonical(receipt)).hexdigest()
 
 
 def is_as_asked(batch: Batch) -> bool:
-    """Whether somebody with the key wrote what its row says, its receipt included; its runs are not looked at."""
+    """Return whether the row and its receipt are authentic; its items are not checked."""
     if not batch.is_genuine:
         return False
     digest = (batch.said.get("receipt") or {}).get("sha256", "")
     try:
         return not digest or receipt_digest(batch.receipt) == digest
     except ValueError:
-        return False  # what has no digest was not accepted
+        return False  # a receipt without a canonical form was never accepted
 
 
 def _wrong(field: str, problem: str, fix: str) -> InvalidInput:

@@ -1,6 +1,5 @@
-"""What would become of an act on many runs, by their rows as they are now and the services' own rules: how many, in
-which states, which would be refused and in which words. What only a run's journal or what is sent tells is told at its
-turn. Locks nothing."""
+"""Forecast of a bulk action from the runs' rows and the services' rules. Locks nothing.
+What depends on a run's journal or on external calls shows only when it is done."""
 
 from __future__ import annotations
 
@@ -30,14 +29,14 @@ from runs.services.fleet import is_in_pool
 from runs.services.limits.acts import NotInThisState
 
 CHUNK = 500
-NAMED = 20  # of each reason
+NAMED = 20  # runs named for each reason
 _KINDS = """
     SELECT run_id, array_agg(kind) FROM runs_wait WHERE run_id = ANY(%s) AND resolved_at IS NULL GROUP BY run_id"""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An act with what it says, who asks for it, and when; and what was found out of agents' prices on the way."""
+    """A requested action with its parameters, requester and time; caches agents' price problems."""
 
     action: str
     said: Mapping[str, Any]
@@ -50,8 +49,8 @@ class Asked:
 def forecast(
     action: str, said: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
 ) -> dict[str, Any]:
-    """As JSON: `states` with how many runs each, `may` how many it would be done to, `refused` by code and words with
-    how many and some of them, `undoable` how many have effects that a cancel has to say something about."""
+    """Return as JSON: runs per state, how many it `may` be done to, refusals by code and text with examples. `undoable`
+    counts runs with effects that a cancel has to decide about."""
     asked = Asked(action, said, by, held, database_now())
     states: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()
@@ -87,7 +86,7 @@ def _chunks(ids: Iterable[UUID]) -> Iterable[list[UUID]]:
 
 
 def _looked_at(asked: Asked, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tuple[str, str] | None]]:
-    """Each run with its state, and code and words of what would be said to it; None: it would be done."""
+    """Yield each run with its state and the code and text of its refusal; None if it would be done."""
     rows = _Rows(asked, chunk)
     for run_id in chunk:
         run, head = rows.runs.get(run_id), rows.heads.get(run_id)
@@ -103,7 +102,7 @@ def _looked_at(asked: Asked, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tup
 
 
 class _Rows:
-    """What an answer about some runs is made of, read for all of them at once."""
+    """The rows needed to judge a chunk of runs, read at once."""
 
     def __init__(self, asked: Asked, chunk: list[UUID]) -> None:
         self.asked = asked
@@ -124,7 +123,7 @@ class _Rows:
         self.lives = retrying.key_lives(self.runs.values()) if asked.action == "retry" else frozenset()
 
     def must_be_allowed(self, run: Run, head: Head) -> None:
-        """In the order in which it is asked at its turn. Raises DurableAgentsError, which is what is said then."""
+        """Check in the order of the real action. Raises the DurableAgentsError that it would raise."""
         action, held, by = self.asked.action, self.asked.held, self.asked.by
         stands, kinds = self.standings[run.pk], self.kinds.get(run.pk, [])
         if stands.role(action, held, by.person) is None:
@@ -147,7 +146,7 @@ class _Rows:
         return not_alike(doubts) or fails
 
     def _look_further(self, run: Run, head: Head) -> None:
-        """What is asked besides of a run whose state allows it. Raises DurableAgentsError."""
+        """Check what goes beyond the run's state. Raises DurableAgentsError."""
         action = self.asked.action
         if action == "budget":
             self._must_be_raised(run, head)
@@ -166,7 +165,7 @@ class _Rows:
         raising.check_time(run, higher, now=self.asked.now)
 
     def _unpriced(self, run: Run, higher: Budget) -> DurableAgentsError | None:
-        """Asked once for each agent."""
+        """Return the agent's price problem; checked once per agent."""
         known = self.asked.unpriced
         if run.graph_id not in known:
             known[run.graph_id] = None

@@ -1,9 +1,5 @@
-"""Doing an act on many runs: by whichever worker has time, each run in a transaction of its own with what became of it.
-
-A worker that dies leaves its one run as it was, and whoever comes next takes it: a run's outcome and its act are one
-commit, and the outcome comes once. Others pass over what somebody is at. Before each run its asker's roles are read
-anew: who has lost them meanwhile does no more.
-"""
+"""Execution of bulk actions by any free worker. A run's action and its outcome are one commit.
+Items held by another worker are skipped, and the requester's roles are read again before each run."""
 
 from __future__ import annotations
 
@@ -35,7 +31,7 @@ from runs.services.limits import acts as limits
 from runs.services.settling.agreeing import Proposal
 
 log = logging.getLogger("runs.services.bulk")
-# As often as that may the database refuse one before it is given up.
+# Database failures of an item before it is given up.
 MOST_TRIES = 6
 _FORGED = "a batch that nobody with this installation's key wrote, or whose runs were changed: left alone"
 ACTS: Mapping[str, Callable[..., Any]] = {
@@ -48,16 +44,16 @@ ACTS: Mapping[str, Callable[..., Any]] = {
     "budget": raising.raise_to,
     "reconcile": reconciling.reconcile,
 }
-PROPOSED = "proposed"  # what somebody says became of a call waits for a second person
+PROPOSED = "proposed"  # the verdict waits for a second person
 _reported: set[UUID] = set()
 
 
 def work(seconds: float) -> bool:
-    """Do what is asked for, for so long. Whether there may be more."""
+    """Work on batches for some seconds. Returns whether there may be more."""
     until = time.monotonic() + seconds
     under_way = Batch.objects.filter(started_at__isnull=False, ended_at__isnull=True).order_by("started_at", "id")
     turns = deque((batch, list[int]()) for batch in under_way if _is_believed(batch))
-    while turns:  # one of each in turn: what is asked for of a few is not behind ten thousand
+    while turns:  # round robin: small batches don't wait for large ones
         batch, passed = turns.popleft()
         if _has_more(batch, passed):
             turns.append((batch, passed))
@@ -67,7 +63,7 @@ def work(seconds: float) -> bool:
 
 
 def _is_believed(batch: Batch) -> bool:
-    """Whether somebody with the key wrote it, and its runs are those that were chosen."""
+    """Return whether the batch is authentic and its runs are those that were selected."""
     items = list(batch.items.order_by("n").values_list("run_id", "wait_id")) if is_as_asked(batch) else []
     if items and digest_of(items) == batch.digest:
         return True
@@ -78,7 +74,7 @@ def _is_believed(batch: Batch) -> bool:
 
 
 def _has_more(batch: Batch, passed: list[int]) -> bool:
-    """Give it its turn: whether it wants another. What goes wrong with one keeps no other from its own."""
+    """Give a batch its turn; return whether it needs another. Its errors don't affect other batches."""
     try:
         if _one(batch, passed):
             return True
@@ -91,7 +87,7 @@ def _has_more(batch: Batch, passed: list[int]) -> bool:
 
 
 def _one(batch: Batch, passed: list[int]) -> bool:
-    """The next run that nobody is at; False if there is none. What the database refuses is tried again later."""
+    """Do the next free item; False if there is none. What the database refuses is retried later."""
     item_id = None
     try:
         with transaction.atomic():
@@ -114,7 +110,7 @@ def _one(batch: Batch, passed: list[int]) -> bool:
 
 
 def _goes_on(batch_id: UUID) -> bool:
-    """Whether nobody has stopped it; and nobody does before this transaction has ended."""
+    """Return whether the batch isn't stopped, and keep it so until this transaction ends."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT pg_advisory_xact_lock_shared({STOPPING})", [str(batch_id)])
         cursor.execute("SELECT ended_at IS NULL FROM runs_batch WHERE id = %s", [batch_id])
@@ -122,7 +118,7 @@ def _goes_on(batch_id: UUID) -> bool:
 
 
 def _done_to(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
-    """Do it, and say what came of it, as whoever asked for it is told of runs."""
+    """Do the action and return its outcome, in the requester's access scope."""
     run_id = item.run_id
     try:
         held, who = _asker(batch)
@@ -147,8 +143,8 @@ def _done_to(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
 
 
 def _said(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
-    """What the act says of this run. A verdict is one on the call that was in doubt when it was asked for: whatever the
-    run stands at by now. Raises IllegalTransition."""
+    """Return the parameters for this run: a verdict applies only to the call in doubt at the request.
+    Raises IllegalTransition."""
     if batch.action != "reconcile":
         return dict(batch.said)
     if item.wait_id is None:
@@ -159,7 +155,7 @@ def _said(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
 
 
 def _asker(batch: Batch) -> tuple[frozenset[str], Viewer]:
-    """The roles that whoever asked for it holds now, and what they see. Whoever had a shell has it."""
+    """Return the requester's current roles and access scope; shell users keep an operator's."""
     if batch.by.startswith("os:"):
         return frozenset({OPERATOR}), EVERYTHING
     person = None if batch.person is None else get_user_model().objects.filter(pk=batch.person).first()
@@ -167,7 +163,7 @@ def _asker(batch: Batch) -> tuple[frozenset[str], Viewer]:
 
 
 def _trouble(item_id: int, error: Exception) -> None:
-    """The database refused it, or something of ours broke: after some tries that is what became of it."""
+    """Count a failure by the database or our code; after MOST_TRIES the item has failed."""
     log.warning("batch item %s: %s", item_id, first_line(error), exc_info=not is_refusal(error))
     with transaction.atomic():
         item = BatchItem.objects.select_for_update(skip_locked=True).filter(pk=item_id, outcome="").first()

@@ -1,1 +1,1 @@
-"""Runs that are steps of others: what a child's end is to its parent, and the parent's pause or cancel to it."""
+"""Parent and child runs: reporting a child's end, and passing on a parent's pause or cancel."""

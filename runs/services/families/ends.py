@@ -1,12 +1,5 @@
-"""A child has ended: its parent is told, once, and what it used is debited there.
-
-Told by the worker that drove it, at once; by whoever ended it otherwise, after their commit; and by the sweeper, which
-looks for those that nobody told of. Those of one parent that ended meanwhile are told together. Each telling takes the
-parent's locks, and then the children's rows, which are only marked.
-
-What is told is what the child's own journal proves, for the parent's goes on from it. A run that has children of its
-own is told of once all that they used is known: a cancel ends it before them.
-"""
+"""Report a child's proven end to its parent, once, and debit its usage, once that of its own children is known. Locks
+the parent, then the children's rows. The sweeper reports what nobody else did."""
 
 from __future__ import annotations
 
@@ -35,11 +28,11 @@ from runs.services.families import reopening
 from runs.services.families.reopening import BATCH, FAMILY
 
 log = logging.getLogger("runs.services.families")
-# Of one parent, in one transaction.
+# Children of one parent in one transaction.
 TOGETHER = 50
-MOST_BYTES = 4 * 1024 * 1024  # as they are stored; a larger one goes alone
+MOST_BYTES = 4 * 1024 * 1024  # as stored; a larger one goes alone
 _COUNTED = (*RESOURCES, "unpriced_calls")
-# One that is being retried just now is no end, and one whose own children are at work has yet to use what they do.
+# A run that is being retried has not ended, and one with working children has more usage to come.
 _ENDED = """
     SELECT c.id, c.state, c.end_seq, c.graph_id, c.parent_slot, c.parent_attempt FROM runs_run c
     WHERE c.id = ANY(%s) AND c.parent = %s AND c.ended_at IS NOT NULL AND NOT c.is_told
@@ -53,13 +46,13 @@ _UNTOLD = """
 
 
 def tell_parent(child: UUID) -> bool:
-    """Tell of a run's end, if it is a child that has ended and nobody has told yet. Raises as `tell` does."""
+    """Report a run's end if it is an unreported child that has ended. Raises what `tell` raises."""
     parent = Run.objects.filter(pk=child).values_list("parent", flat=True).first()
     return parent is not None and tell(parent, [child]) > 0
 
 
 def tell_many(children: Iterable[UUID]) -> int:
-    """Tell of these, as far as they are children that have ended. What can't be told is the sweeper's business."""
+    """Report the ends of these children, leaving failures to the sweeper."""
     told, families = 0, defaultdict[UUID, list[UUID]](list)
     rows = Run.objects.filter(pk__in=list(children), parent__isnull=False).values_list("parent", "id")
     for parent, child in rows:
@@ -74,7 +67,7 @@ def tell_many(children: Iterable[UUID]) -> int:
 
 
 def untold(*, besides: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
-    """Children that have ended and that nobody told of, by parent; the first ones."""
+    """Return the first unreported ended children, by parent."""
     families = defaultdict[UUID, list[UUID]](list)
     with connection.cursor() as cursor:
         cursor.execute(_UNTOLD, [list(besides), BATCH])
@@ -84,8 +77,7 @@ def untold(*, besides: Sequence[UUID] = ()) -> dict[UUID, list[UUID]]:
 
 
 def tell(parent: UUID, children: Sequence[UUID]) -> int:
-    """Tell one parent of these children. Returns of how many. Raises RecordDamaged, JournalBroken and Run.DoesNotExist
-    where a record lacks what has to be told, or nobody can believe it."""
+    """Report these children to one parent; returns how many. Raises RecordDamaged, JournalBroken, Run.DoesNotExist."""
     told = 0
     while now := _tell(parent, children):
         told += now
@@ -99,7 +91,7 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
     except NotFound:
         if is_recorded(parent):
             raise
-        Run.objects.filter(pk__in=children).update(is_told=True)  # forgotten by the database's owner: nobody to tell
+        Run.objects.filter(pk__in=children).update(is_told=True)  # the database's owner deleted the parent
         return 0
     ended: dict[UUID, e.ChildEnded] = {}
     size = 0
@@ -133,8 +125,8 @@ def _tell(parent: UUID, children: Sequence[UUID]) -> int:
 def _ended(
     parent: UUID, child: UUID, state: str, end_seq: int | None, graph_id: str, slot: str, attempt: int
 ) -> tuple[e.ChildEnded, int]:
-    """What is told of a child, and how many bytes of it are stored. It is told of under the id that it was started
-    with, and of all that it used as whatever runs it went on as. Raises RecordDamaged, JournalBroken."""
+    """Return a child's end event and its stored size. Raises RecordDamaged, JournalBroken.
+    The event has the id that the child was started with, and the usage of all its continuations."""
     come = origin_of(child)
     first = come.first if come is not None else str(child)
     if first != child_id(str(parent), slot, attempt):
@@ -163,7 +155,7 @@ def _used(first: str) -> dict[str, int]:
 
 
 def _told(end: e.Event) -> dict[str, Any]:
-    """What the parent's node gets of it: the output, or the error's message."""
+    """Return what the parent's node gets: the output, or the error's message."""
     if isinstance(end, e.RunCompleted):
         return {"output": end.payload}
     told = payload_of(end)
@@ -178,7 +170,7 @@ def _debit(head: Head, ended: Sequence[e.ChildEnded]) -> None:
 
 
 def _let_go_on(run: Run, ended: Sequence[e.ChildEnded]) -> None:
-    """What waited for these is over, and the run is driven: also where the row of what it waited for is gone."""
+    """Resolve the waits for these children and drive the run, even if the wait's row is gone."""
     now, by_slot = database_now(), {(event.slot, event.attempt): event for event in ended}
     waits = run.waits.select_for_update().filter(
         slot__in=[event.slot for event in ended], kind=Wait.Kind.CHILD, resolved_at__isnull=True

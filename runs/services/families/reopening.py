@@ -1,9 +1,5 @@
-"""A child that ended well is reopened where its parent undoes its effects: it undoes what it did and ends as cancelled,
-and the parent goes on.
-
-The parent's worker leaves a wait that names the child; the sweeper finds it and reopens the child in a transaction of
-its own, once: nobody has two runs locked. What says that it may is the plan on the parent's own journal.
-"""
+"""Reopen a completed child when its parent undoes its effects, as planned in the parent's journal.
+The sweeper does it for the parent's wait, in its own transaction, so that nobody locks two runs."""
 
 from __future__ import annotations
 
@@ -43,8 +39,7 @@ _DEBITED = (
     "usd_micro",
     "unpriced_calls",
 )
-# Waits for a child to be undone, of children that have ended and of which their parents have heard: nobody has reopened
-# them yet. A wait's detail may be anything.
+# Open waits for undoing a child that has ended and was reported: not reopened yet. A wait's detail may be anything.
 _WAITED_FOR = """
     SELECT w.id, w.run_id, c.id FROM (
         SELECT id, run_id, CASE WHEN detail ->> 'undo' ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$'
@@ -56,8 +51,7 @@ _WAITED_FOR = """
 
 
 def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) -> int:
-    """Reopen children whose parents wait for that. Returns of how many. One that can't be is for a person to look
-    at."""
+    """Reopen children whose parents wait for it; returns how many. Failures are left to a person."""
     with connection.cursor() as cursor:
         cursor.execute(_WAITED_FOR, {"parent": parent, "most": most})
         rows = cursor.fetchall()
@@ -66,7 +60,7 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
             reopen(child, above)
         except (DurableAgentsError, JournalBroken, Run.DoesNotExist) as no:
             if Run.objects.filter(pk=child, parent=above, node=UNDO_NODE, is_told=False).exists():
-                continue  # somebody was faster: the parent hears of its end
+                continue  # reopened meanwhile: its end will be reported
             log.error("run %s: its parent %s undoes what it did, and it can't be reopened: %s", child, above, no)
             _refuse(wait, above)
     return len(rows)
@@ -74,7 +68,7 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
 
 @transaction.atomic
 def reopen(child: UUID, parent: UUID) -> Run:
-    """Have a child that ended well undo what it did. Raises IllegalTransition, NotFound, JournalBroken."""
+    """Reopen a completed child to undo its effects. Raises IllegalTransition, NotFound, JournalBroken."""
     _, run = locked(child, under=FAMILY)
     if run.state != State.COMPLETED or not run.is_told or run.goes_on_as is not None or run.parent != parent:
         raise IllegalTransition("undo", str(run.state), "Only a child that ended well is reopened, once.")
@@ -84,7 +78,7 @@ def reopen(child: UUID, parent: UUID) -> Run:
 
 
 def _set_going(run: Run, parent: UUID) -> Run:
-    """From here on it is at work as one that undoes: nobody's wish to cancel and no cap stands in the way."""
+    """Reopen the run as undoing, where neither a cancel request nor a cap stops it."""
     now = database_now()
     run.reopen_to_undo()
     run.node, run.ended_at, run.end_seq, run.is_told = UNDO_NODE, None, None, False
@@ -102,7 +96,7 @@ def _planned(parent: UUID) -> list[Effect]:
 
 
 def _is_of(effect: Effect, run: Run) -> bool:
-    """Whether an effect of a plan is this child: one that was at work then may have gone on as another run since."""
+    """Return whether a planned effect is this child, which may have continued as another run since."""
     come = origin_of(run.pk)
     first = str(run.pk) if come is None else come.first
     named = child_id(str(run.parent), effect.slot, effect.attempt)
@@ -111,7 +105,7 @@ def _is_of(effect: Effect, run: Run) -> bool:
 
 @transaction.atomic
 def _refuse(wait_id: UUID, parent: UUID) -> None:
-    """The parent goes on, and asks an operator."""
+    """Resume the parent, which then asks an operator."""
     _, run = locked(parent, under=FAMILY)
     now = database_now()
     wait = Wait.objects.select_for_update().get(pk=wait_id)
@@ -123,8 +117,8 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
-    """What a parent is told of children that it has heard of before and that have undone what they did: at the place of
-    the wait for that, with what they used since. Raises JournalBroken."""
+    """Return the end events of reported children that were undone, with usage since. Raises JournalBroken. Their slot
+    is that of the wait for the undoing."""
     told = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait

@@ -1,9 +1,5 @@
-"""What is done to a run is done to its children: who pauses or cancels it pauses or cancels them, and what they hold
-back goes on when it does.
-
-At once after the act, for the first few; the sweeper does the rest, and what a death in between left undone. A child
-that somebody paused for its own sake stays so, and one whose parent waits for its budget goes on within its own.
-"""
+"""Pass a run's pause, resume or cancel on to its children: the first few after the commit, the rest by the sweeper. A
+child that a person paused stays paused; one whose parent waits for a budget continues within its own."""
 
 from __future__ import annotations
 
@@ -26,9 +22,9 @@ from runs.services.undo import UNDO, said_at_end
 log = logging.getLogger("runs.services.families")
 FEW = 50
 
-# Each child at work, with the state that its parent is in: the few by their own index, and for each its parent and its
-# head by their ids, however many have ended. What is asked already, waits for a budget, or was begun again
-# (`_may_go_on`) would be refused: it is not locked again and again.
+# Each working child with its parent's state. Its parent and head are found by id, however many have ended. Children
+# that would refuse (requested already, waiting for a budget, see `_may_go_on`) are left out, so that they aren't locked
+# repeatedly.
 _PAIRS = """
     FROM (SELECT id, state, node, parent, (SELECT CASE p.node WHEN '_undo' THEN 'cancelled' ELSE p.state END
                  FROM runs_run p WHERE p.id = runs_run.parent) AS above,
@@ -42,7 +38,7 @@ _TO_PAUSE = "above = 'paused' AND state NOT IN ('paused', 'compensating') AND NO
 _CANCEL = f"SELECT id {_PAIRS} above = 'cancelled' AND node <> '_undo' AND id > %(after)s ORDER BY id LIMIT %(most)s"
 _PAUSED = f"SELECT DISTINCT parent {_PAIRS} {_TO_PAUSE}"
 _PAUSE = f"SELECT id {_PAIRS} {_TO_PAUSE} AND parent = ANY(%(of)s) AND id > %(after)s ORDER BY id LIMIT %(most)s"
-# One that undoes its effects is past being cancelled: however its parent ends, it goes on where that doesn't pause.
+# An undoing child can't be cancelled: however its parent ends, it continues unless that pauses.
 _MAY_RESUME = "CASE node WHEN '_undo' THEN state_above <> 'paused' ELSE above NOT IN ('paused', 'cancelled') END"
 _RESUME = f"""SELECT id {_PAIRS} state = 'paused' AND {_MAY_RESUME} AND NOT asked[3] AND id > %(after)s
     AND (node = '_undo' OR NOT EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = c.id AND w.kind = 'budget'
@@ -52,7 +48,7 @@ _FIRST = UUID(int=0)
 
 
 def follow(action: str, run: Run) -> None:
-    """An act on a run is about to be committed: what it means for its family follows then."""
+    """After the commit, report the run's end to its parent and pass the action on to its children."""
     if run.parent is not None and run.state in ENDED:
         transaction.on_commit(lambda: tell_parent(run.pk), robust=True)
     if action in ("pause", "resume", "cancel", "retry", "budget"):
@@ -60,8 +56,7 @@ def follow(action: str, run: Run) -> None:
 
 
 def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
-    """Bring children to where their parents are: of one run, or of all; so many of each kind. Returns how many were
-    moved."""
+    """Bring the children of one run, or of all, in line with their parents. Returns how many were moved."""
     paused = [run.pk for run in Run.objects.filter(pk__in=_ids(_PAUSED, parent)) if command.held_by(run) is not None]
     return (
         reopening.reopen_those_waited_for(parent, most=most)
@@ -72,8 +67,7 @@ def align(parent: UUID | None = None, *, most: int = BATCH) -> int:
 
 
 def _cancel(child: UUID, *, by: Actor, justification: str) -> Run:
-    """As its parent was: whoever let that one's effects stand, or had them undone, meant the child's too. Where nobody
-    had to say, the child's agent does."""
+    """Cancel a child with the parent's choice about effects; if there was none, the child's agent chooses."""
     row = lifecycle.find(child)
     above = None if row.parent is None else Run.objects.filter(pk=row.parent).first()
     effects = None if above is None else UNDO if above.is_undoing else said_at_end(above)
@@ -87,7 +81,7 @@ def _ids(which: str, parent: UUID | None, **more: Any) -> list[UUID]:
 
 
 def _rows(which: str, parent: UUID | None, **more: Any) -> Iterator[Run]:
-    """All of them, page by page: those that nothing can be done to stand in nobody's way."""
+    """Yield all runs page by page, so that runs which refuse don't hold up others."""
     after = _FIRST
     while ids := _ids(which, parent, after=after, most=BATCH, **more):
         after = ids[-1]
@@ -110,12 +104,12 @@ def _each(runs: Iterator[Run], act: Callable[..., Run], why: str, most: int) -> 
 
 
 def _may_go_on(run: Run) -> bool:
-    """Whether nobody wants it to stand still, and a resume of it would not be refused. One that nobody holds was given
-    its budget while another did its work (`budgets/raising.py`)."""
+    """Return whether nobody holds the run and a resume would be accepted.
+    A run that nobody holds got its budget while a related run did its work (`budgets/raising.py`)."""
     return command.held_by(run) in (None, FAMILY.ref) and related_runs.in_the_way(run) is None
 
 
 def register() -> None:
-    """Follow every act from here on."""
+    """Register the hook for every action."""
     if follow not in command.on_act:
         command.on_act.append(follow)

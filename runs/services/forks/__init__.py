@@ -1,2 +1,1 @@
-"""Beginning again within another run, or from its input: what that one did comes before who asks for it. The faces come
-in here."""
+"""Forks of a run, and new runs from its input; the requester reviews its effects first."""

@@ -1,5 +1,4 @@
-"""What a person may say of effects of which nobody knows what came, before a run is begun again beside them: no more
-than they could say of such a call where its own run asks."""
+"""Unknown outcomes in the audit before a fork: a person may say no more of them than in the run itself."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ LEAVE_IT = "unknown: the new run asks at the call; or retry this run, and let tw
 
 
 def is_for_two(by: Actor) -> bool:
-    """Whether this person's word alone says nothing of what nobody knows; it stays so until this transaction ends.
-    What is done from a shell on the machine isn't held up."""
+    """Return whether unknown outcomes need two people here, and keep it so until this transaction ends.
+    Actions from a shell are never held up."""
     if not by.is_person:
         return False
     hold(is_alone=False)
@@ -32,9 +31,8 @@ def is_for_two(by: Actor) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """The calls of which nobody knows what came that one effect stands for: its own, or those of a run that was started
-    as a step, all the way down. `at_work` are runs among those that haven't ended; with `is_partial` there may be
-    more."""
+    """Unknown outcomes behind one effect: its own, or those of the child run it started, recursively.
+    `at_work`: runs among those that haven't ended; `is_partial`: there may be more."""
 
     calls: list[Evidence]
     at_work: list[UUID]
@@ -44,7 +42,7 @@ class Doubts:
         return bool(self.calls or self.at_work or self.is_partial)
 
     def attested(self, *, now: datetime, is_attested: bool) -> str:
-        """What was attested of those who sent them, none of whom may be sending still. Raises MayStillSend."""
+        """Return what was attested of the senders. Raises MayStillSend if one may still be sending."""
         for run in self.at_work:
             raise MayStillSend(f"Run {run}, which it started, is still at work: cancel it, or wait until it has ended.")
         told = [_attested(call, now=now, is_attested=is_attested) for call in self.calls]
@@ -52,7 +50,7 @@ class Doubts:
 
 
 def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], bool]]) -> Doubts:
-    """Those that an effect stands for. `remains` tells of a run what it did, and whether that may not be all."""
+    """Return the doubts behind an effect. `remains` returns a run's effects and whether there may be more."""
     if effect.outcome != OPEN:
         return Doubts([], [])
     if not effect.tool.startswith(f"{CHILD}:"):
@@ -71,7 +69,7 @@ def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], b
 
 
 def _chain(child: Run) -> Iterator[Run]:
-    """A run, and those that it went on as."""
+    """Yield a run and its continuations."""
     yield child
     if child.goes_on_as is not None:
         yield from child.heirs().filter(turn__gt=child.turn)
@@ -82,7 +80,7 @@ def _attested(call: Evidence, *, now: datetime, is_attested: bool) -> str:
     try:
         past = Tape(at_slot(run.pk, call.slot)).slot(call.slot).at(call.attempt)
     except JournalBroken:
-        past = Attempt()  # nothing that could be believed says that its sender is done
-    if past.has_happened or past.is_settled:  # by now
+        past = Attempt()  # no proof that its sender is done
+    if past.has_happened or past.is_settled:  # meanwhile
         return ""
     return attested(run, call.slot, call.attempt, call.tool, past, now=now, is_attested=is_attested)

@@ -1,5 +1,4 @@
-"""Making a fork: a new run within the course of another one. One verb in one transaction: the fork, its place in both
-journals, and the record of who made it and why."""
+"""Forking: create a run within the course of another, with events in both journals and a record, in one transaction."""
 
 from __future__ import annotations
 
@@ -32,12 +31,12 @@ from runs.services.lifecycle import Accepted, Plan
 from runs.services.migrating.asked import number_of
 from runs.services.starts import keys
 
-MOST_BYTES = 4 * 2**20  # of what a fork is told of its origin, packed
+MOST_BYTES = 4 * 2**20  # packed size of what a fork is told of its origin
 NOT_GIVEN: Any = object()
 
 
 class EffectsChanged(DurableAgentsError):
-    """There are other effects by now than whoever asks has seen."""
+    """The run has other effects by now than the requester has seen."""
 
     status, code, title = 409, "effects-changed", "The run has done more since"
 
@@ -50,8 +49,8 @@ class EffectsChanged(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A fork as it is asked for. `version` of the same agent, the origin's where none is named; `state` in the place of
-    the recorded one; `answers`, by tool, of a what-if; `seen` how many effects were shown to whoever asks."""
+    """A requested fork. `state` replaces the recorded one; `answers` of a what-if are by tool.
+    `seen` is the number of effects shown to the requester."""
 
     visit: int
     version: str = ""
@@ -64,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What would be made of it, and nothing was yet."""
+    """A checked fork that was not made yet."""
 
     agent: Agent
     cut: Cutting
@@ -72,8 +71,7 @@ class Prepared:
 
 
 def prepared(run: Run, wanted: Wanted) -> Prepared:
-    """Everything that a fork is checked for before it is made: also of one that is only looked at. Raises InvalidInput,
-    NotToBeTrusted, UnknownVersion, EffectsChanged."""
+    """Check a fork, also for a preview. Raises InvalidInput, NotToBeTrusted, UnknownVersion, EffectsChanged."""
     if why := why_none(run):
         fix = "fork the run that it was made of" if run.fork_how == WHAT_IF else "fork it when it has ended"
         raise refused("run", why, fix)
@@ -103,13 +101,13 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
 
 
 def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
-    """A state that code with the fingerprint `wrote` put on record of the run, brought up to the number of the agent's;
-    and whether a step made another one of it. Raises InvalidInput where that can't be done."""
+    """Migrate a recorded state to the agent's version; returns whether that changed it. Raises InvalidInput. `wrote` is
+    the fingerprint of the code that recorded it."""
     is_numbered = number_of(run.graph_id, "") > 1
     moving = Moving(run.graph_id, agent, {}, number=number_of(run.graph_id, wrote), is_numbered=is_numbered)
     try:
         return moving.made_of(state), moving.makes_state
-    except Exception as error:  # a number that can't be read, or the author's own code
+    except Exception as error:  # an unreadable number, or the author's migration code
         why = str(error) if isinstance(error, UnknownFormat) else brief(error)
         problem = f"was recorded, and can't be brought up to {agent.graph_id}: {why}"
         raise refused("state", problem, "give the state that it is to begin with, or choose another version") from error
@@ -121,7 +119,7 @@ def _no_tool(agent: Agent, name: str) -> None:
 
 
 def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
-    """The state to begin with, as the version takes it. Raises InvalidInput naming each field that doesn't fit."""
+    """Validate the state against the version. Raises InvalidInput naming each field that doesn't fit."""
     try:
         return plain(agent.state.model_validate(state))
     except ValidationError as error:
@@ -138,8 +136,9 @@ def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
 
 @transaction.atomic
 def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
-    """Begin a new run at the beginning of a visit of this one. Raises NotFound, Forbidden, JustificationRequired,
-    KeyTaken, VersionClosed, VersionChanged, and what `prepared` raises; nothing has changed then."""
+    """Create a run that begins at a visit of this one; on errors nothing has changed.
+    Raises NotFound, Forbidden, JustificationRequired, KeyTaken, VersionClosed, VersionChanged, and what `prepared`
+    raises."""
     key = "" if wanted.what_if else lifecycle.find(run_id).business_key
     act = begun("fork", run_id, key, by=by, justification=justification)
     ready = prepared(act.run, wanted)
@@ -167,13 +166,12 @@ def _to_answer_from(cut: Cutting, wanted: Wanted) -> dict[str, Any]:
 
 
 def shown(effects: list[Evidence]) -> list[dict[str, Any]]:
-    """Effects as plain data."""
+    """Return effects as plain data."""
     return [effect.as_json() for effect in effects]
 
 
 def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str) -> Act:
-    """The act on the origin, with its key held before its head, and its line after it:
-    of a key one run lives."""
+    """Begin the action on the origin; locks the business key, the head and related runs. Raises KeyTaken."""
     if key:
         keys.lock(lifecycle.find(run_id).agent, key)
     act = Act(action, run_id, by=by, justification=justification)
@@ -187,7 +185,7 @@ def begun(action: str, run_id: UUID, key: str, *, by: Actor, justification: str)
 def made(
     act: Act, agent: Agent, told: e.RunForked, input: Any, key: str, *, budget: Budget | None, most: Budget | None
 ) -> Run:
-    """The new run, in its origin's transaction, and both journals' word of it."""
+    """Create the new run and write the event of the fork to both journals, in the origin's transaction."""
     if (size := len(pack(told.payload) or b"")) > MOST_BYTES:
         problem = f"what the run did after that point takes {size} bytes, more than {MOST_BYTES}"
         raise refused("visit", problem, "choose a later visit")

@@ -1,5 +1,4 @@
-"""Where a run can be begun again, and what of it stood after each such point: as a fork is told it, and shown before
-anybody makes one."""
+"""The points at which a run can be forked, and the effects before each that still hold."""
 
 from __future__ import annotations
 
@@ -46,16 +45,16 @@ _NEVER = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What doesn't stand any more, and from which event of the run on it goes on from that."""
+    """An effect that was undone, and the event from which on the run depends on it."""
 
     seq: int
     what: str
 
 
 def gone(run: Run) -> list[Gone]:
-    """Everything that a run went on from and that was undone since, or may have been. Raises JournalBroken."""
+    """Return the effects a run builds on that were or may have been undone. Raises JournalBroken."""
     line, taken = [(run.pk, _NEVER)], {}
-    if run.forked_from is not None:  # nothing stood for a call of any other run
+    if run.forked_from is not None:  # only a fork takes over calls of other runs
         line = list(_line(run.pk))
         taken = {place: found for each, until in line for place, found in _taken(each, until, run.pk)}
     rows = _taken_back([*(each for each, _ in line), *(UUID(place[0]) for place in taken)])
@@ -66,7 +65,7 @@ def gone(run: Run) -> list[Gone]:
 
 
 def _line(run_id: UUID) -> Iterator[tuple[UUID, int]]:
-    """The run, and those that it is a fork of, each up to the event that the next one begins at."""
+    """Yield the run and its origins, each up to the event at which the next one begins."""
     until = _NEVER
     while True:
         yield run_id, until
@@ -106,12 +105,12 @@ def _rows(statement: str, *given: UUID | int) -> list[TupleRow]:
         return cursor.fetchall()
 
 
-MOST_POINTS = 500  # that are listed; any visit can be named
-MOST_EVENTS = 20_000  # after a point, of a run and of those that it went on as
+MOST_POINTS = 500  # listed; any visit can be named
+MOST_EVENTS = 20_000  # after a point, in a run and its continuations
 
 
 class NotToBeTrusted(DurableAgentsError):
-    """What a fork would be made of can't be believed."""
+    """The record that the fork needs can't be trusted."""
 
     status, code, title = 409, "record-not-trusted", "The record can't be trusted"
 
@@ -133,7 +132,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """All that a fork at a point is made of. With `fences_all` nobody can say that the effects are all of them."""
+    """What a fork at a point is made of. `fences_all`: there may be further effects."""
 
     point: Point
     snapshot: Snapshot
@@ -144,7 +143,7 @@ class Cutting:
 
 
 def why_none(run: Run) -> str:
-    """Why a run can't be forked at any visit; empty where it can."""
+    """Return why a run can't be forked at any visit; "" if it can."""
     if run.fork_how == WHAT_IF:
         return "is a what-if, in which nothing has happened"
     if run.is_undoing and run.state not in ENDED:
@@ -153,7 +152,7 @@ def why_none(run: Run) -> str:
 
 
 def points(run: Run) -> list[Point]:
-    """The newest visits of a run, in their order."""
+    """Return the newest visits of a run, in order."""
     with connection.cursor() as cursor:
         cursor.execute(VISITS, [run.pk, MOST_POINTS])
         rows = cursor.fetchall()
@@ -167,7 +166,7 @@ def points(run: Run) -> list[Point]:
 
 
 def _undone_since(lost: Sequence[Gone], seq: int) -> str:
-    """What a visit that began with this event goes on from and doesn't stand any more, in words; empty for nothing."""
+    """Describe the undone effects that a visit beginning at this event builds on; "" for none."""
     named = [each.what for each in lost if each.seq <= seq]
     return f"what it goes on from was undone since: {', '.join(named[:5])}" if named else ""
 
@@ -183,7 +182,7 @@ def _point(run: Run, row: TupleRow) -> Point:
 
 
 def cutting(run: Run, visit: int) -> Cutting:
-    """What a fork of the run at a visit is made of. Raises InvalidInput where there is none such, NotToBeTrusted."""
+    """Return what a fork at a visit is made of. Raises InvalidInput for an unknown visit, NotToBeTrusted."""
     with connection.cursor() as cursor:
         cursor.execute(CUT_AT, [run.pk, visit])
         cuts = cursor.fetchall()
@@ -196,12 +195,11 @@ def cutting(run: Run, visit: int) -> Cutting:
 
 
 def refused(field: str, problem: str, fix: str) -> InvalidInput:
-    """What is asked for can't be had: in which field, why, and what to do. To be raised."""
+    """Build the InvalidInput to raise: field, problem, and fix."""
     return InvalidInput(f"{field}: {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
 def _no_such(run: Run, visit: int) -> InvalidInput:
-    """Every visit leaves its checkpoint, and none is ever deleted."""
     known = [point.visit for point in points(run) if not point.problem]
     has = f"it has {known[0]} to {known[-1]}" if known else "it has entered no node"
     what = "is before its first one" if visit < 1 else "is none of its visits, or where it began to undo"
@@ -230,7 +228,7 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
 
 
 def _read(run: Run, cut: Cut) -> tuple[list[TupleRow], e.Event, Fork | None]:
-    """The rows from a cut on, checked as a claimant checks them. Raises JournalBroken, InvalidInput for too many."""
+    """Return the rows from a cut on, checked as for a claim. Raises JournalBroken, InvalidInput for too many."""
     last = Head.objects.values_list("seq", flat=True).get(pk=run.pk)
     if last - cut.seq > MOST_EVENTS:
         problem = f"run {run.pk} has {last - cut.seq} events after that point, more than {MOST_EVENTS}"
@@ -256,7 +254,7 @@ def _event(row: TupleRow) -> e.Event:
 
 
 def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
-    """Of a fork: what its own origin did, but for what stood for a call of it before this point."""
+    """Return the effects a fork took over from its origin, minus those used for its calls before this point."""
     if forked is None:
         return []
     with connection.cursor() as cursor:
@@ -269,7 +267,7 @@ def _carried(run: Run, forked: Fork | None, seq: int) -> list[Evidence]:
 
 
 def went_on(run: Run) -> tuple[list[Evidence], bool]:
-    """What the runs did that this one went on as, and whether any of them is still at work."""
+    """Return the effects of the run's continuations, and whether any of these runs is still active."""
     effects: list[Evidence] = []
     is_open = run.state not in ENDED
     for heir in run.heirs().filter(turn__gt=run.turn) if run.goes_on_as is not None else ():
@@ -280,7 +278,7 @@ def went_on(run: Run) -> tuple[list[Evidence], bool]:
 
 
 def _sent(run: Run, name: str, n: int) -> Any:
-    """What a signal brought. Raises JournalBroken."""
+    """Return the payload of a signal. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(SIGNAL, [run.pk, run.pk, name, n])
         row = cursor.fetchone()

@@ -1,9 +1,5 @@
-"""A new run from the input of one that can't be gone on from: its journal is damaged, or it went wrong from the start.
-
-What that one did is gone through first: a person says of each effect what it counts as. What can be read is shown as
-such; what only a row tells of is listed too, and is nobody's proof. Of a damaged record nobody can say that it is
-whole, so each further call with an effect is asked about.
-"""
+"""New run from the input of one that can't continue, after a person decides what each of its effects counts as. A
+damaged record may be incomplete, so each further call with an effect is asked about; mere rows prove nothing."""
 
 from __future__ import annotations
 
@@ -58,9 +54,8 @@ from runs.services.starts import keys
 
 
 def attested_again(run: Run, asked: e.WaitOpened, given: Any, *, now: datetime) -> str:
-    """What an answer to a fork's question attests of those who sent what it may do again; empty for any other answer,
-    and where there is proof. `asked` is the event that asks, `given` an answer that fits it, `now` the database's
-    clock. Raises IllegalTransition, RecordDamaged."""
+    """Return what an answer attests about the senders of effects that the fork may repeat; "" if nothing is needed.
+    `given` fits the question `asked`; `now` is the database's clock. Raises IllegalTransition, RecordDamaged."""
     if given.get("decision") != AGAIN:
         return ""
     try:
@@ -70,7 +65,7 @@ def attested_again(run: Run, asked: e.WaitOpened, given: Any, *, now: datetime) 
     effects = [] if told is None else [x for x in Fork(told).effects if _is_meant(run, asked, x)]
     try:
         words = [
-            # That a run which was started is at work still is shown, and for whoever answers to judge.
+            # The person who answers is shown that a started run is still active, and judges that.
             replace(doubts_of(effect, did), at_work=[]).attested(now=now, is_attested=bool(given.get("sender_is_gone")))
             for effect in effects
         ]
@@ -80,8 +75,8 @@ def attested_again(run: Run, asked: e.WaitOpened, given: Any, *, now: datetime) 
 
 
 def _is_meant(run: Run, asked: e.WaitOpened, effect: Evidence) -> bool:
-    """Whether an effect may be what the call would do again: one of the same tool, or of one that this version doesn't
-    have by that name; of a run that is to be started, any that was."""
+    """Return whether the call may repeat this effect: same tool, or a tool this version lacks.
+    Starting a child may repeat any child."""
     call = payload_of(asked).get("call")
     if effect.counts_as == DID_NOT:
         return False
@@ -95,8 +90,8 @@ MOST_PROBLEMS = 50
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a person says that one effect counts as; with `result` what it gave, where the record doesn't have that.
-    `sender_is_gone` attests that nothing runs any more of a worker that sent it and was given up without proof."""
+    """What a person says that one effect counts as; `result` if the record lacks it.
+    `sender_is_gone` attests that nothing of its sender, a worker given up without proof, still runs."""
 
     slot: str
     attempt: int
@@ -108,7 +103,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A start from the input as it is asked for. `input` where the recorded one can't be believed."""
+    """A requested start from a run's input. `input` replaces a recorded one that can't be trusted."""
 
     audit: Sequence[Verdict] = ()
     version: str = ""
@@ -118,17 +113,17 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What can be said of a run's course. With `problems`, what is wrong with its record, that may not be all."""
+    """What is readable of a run. With `problems` in its record there may be more."""
 
     created: e.RunCreated | None
     effects: list[Evidence]
     problems: list[str]
     fences_all: bool
-    begins: e.RunCarriedOn | None = None  # where, of a run that another one went on as with its node and state
+    begins: e.RunCarriedOn | None = None  # of a run that continues another one with its node and state
 
 
 def remains(run: Run) -> Remains:
-    """What is left of a run's record, however damaged. Raises InvalidInput for one that is too large."""
+    """Read what is left of a run's record, however damaged. Raises InvalidInput if it is too large."""
     with connection.cursor() as cursor:
         cursor.execute(EVERY, [run.pk, MOST_EVENTS + 1])
         rows = cursor.fetchall()
@@ -154,7 +149,7 @@ def remains(run: Run) -> Remains:
 
 
 def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[Told]:
-    """Each event whose own code proves it, whatever became of its neighbours; what is wrong goes into `problems`."""
+    """Yield each event that its own code proves, whatever its neighbours; collects problems in `problems`."""
     last, prev = 0, b""
     for row in rows:
         seq, prev_hash = row[0], bytes(row[9])
@@ -175,7 +170,7 @@ def _sound(run: Run, rows: Sequence[TupleRow], problems: list[str]) -> Iterator[
 
 
 def _beside(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Iterator[Evidence]:
-    """The effects, with those that the ledger and the runs' own rows alone tell of."""
+    """Yield the effects, with those known only from the ledger or the runs' rows."""
     rows: dict[tuple[str, int], list[LedgerEntry]] = {}
     for row in LedgerEntry.objects.filter(run_id=run.pk).order_by("id"):
         rows.setdefault((row.slot, row.attempt), []).append(row)
@@ -216,9 +211,9 @@ def _beside(run: Run, known: list[Evidence], events: Iterable[e.Event]) -> Itera
 
 @transaction.atomic
 def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, most: Budget | None = None) -> Run:
-    """Begin a new run from this one's input, which ends by that where it has not. Raises NotFound, Forbidden,
-    JustificationRequired, IllegalTransition, InvalidInput naming each effect that nobody has decided, KeyTaken,
-    VersionClosed, VersionChanged; nothing has changed then."""
+    """Start a new run from this one's input, and cancel this one if it hasn't ended; on errors nothing has changed.
+    Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, InvalidInput naming each undecided effect,
+    KeyTaken, VersionClosed, VersionChanged."""
     run = lifecycle.find(run_id)
     if run.fork_how == WHAT_IF:
         raise refused("run", "is a what-if, in which nothing has happened", "start the run that it was made of again")
@@ -256,8 +251,7 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
 
 
 def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, Any]]:
-    """Node and state of a run that began in the middle of another one's course: from the input it would do all again
-    that the runs before it did."""
+    """Return node and state at which a continuation began; from the input it would repeat its predecessors' work."""
     before = None if run.came_from is None else Run.objects.filter(pk=run.came_from).first()
     if run.came_from is None or (before is not None and before.goes_on_by == HANDOFF):
         return "", {}
@@ -278,7 +272,7 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
 
 
 def _input(found: Remains, wanted: Again) -> Any:
-    """The recorded input where it can be believed, else the one that is given."""
+    """Return the recorded input if it can be trusted, else the given one. Raises InvalidInput."""
     if found.created is not None:
         if wanted.input is not NOT_GIVEN:
             raise refused("input", "is on record and sound", "leave it out; for another input, start a run")
@@ -291,8 +285,8 @@ def _input(found: Remains, wanted: Again) -> Any:
 def _audited(
     agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
 ) -> tuple[list[Evidence], list[str]]:
-    """Each effect with what a person said of it, and what they attested. Raises InvalidInput naming each that isn't
-    decided, or can't be so."""
+    """Return the effects with a person's verdicts, and their attestations.
+    Raises InvalidInput naming each that is undecided or invalid."""
     said: dict[Place, Verdict] = {}
     errors: list[dict[str, str]] = []
     places = {effect.place for effect in effects}
@@ -320,8 +314,8 @@ def _audited(
 
 
 def _doubted(effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool) -> str:
-    """What was attested of whoever sent an effect of which nobody knows what came: what is said of it here counts as
-    much as where its own run asks, and no more. Puts what is wrong into `errors`."""
+    """Return what was attested of an unknown outcome's sender; problems go into `errors`.
+    A verdict counts here as much as where the run itself asks, and no more."""
     if verdict.counts_as not in (HAPPENED, DID_NOT):
         return ""
     named = f"{effect.tool} ({effect.external_id or effect.slot})"
@@ -340,8 +334,7 @@ def _doubted(effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str
 
 
 def did(run: Run) -> tuple[list[Evidence], bool]:
-    """What a run did, as far as its record tells, and whether that may not be all. Raises InvalidInput for one that is
-    too large."""
+    """Return a run's recorded effects and whether there may be more. Raises InvalidInput if too large."""
     found = remains(run)
     return found.effects, found.fences_all
 

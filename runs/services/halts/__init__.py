@@ -1,2 +1,1 @@
-"""Halts: who sets and lifts them (`acts`, `bodies`), what a worker knows of them (`known`), and what they do to
-deadlines (`standing`)."""
+"""Halts: setting and lifting (`acts`), the workers' view (`known`), and deferred deadlines (`standing`)."""

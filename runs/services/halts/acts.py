@@ -1,9 +1,5 @@
-"""Setting a halt, lifting it in stages, taking a stage back, lifting it: each is one verb in one transaction, with an
-act record. Operators may, and whoever has a shell on the server.
-
-All take the lock of halts alone, which every intent shares (runs/sql/halts.sql): so a halt waits for the intents
-that are being written, and after its commit none is made in its scope. New starts share their agent's lock of releases.
-"""
+"""Setting and lifting halts, for operators and shell users, under the exclusive halts lock that every intent shares. So
+no intent in its scope begins after a halt's commit (runs/sql/halts.sql). Starts share their agent's release lock."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ from runs.services.halts import known
 from runs.services.releases.acts import alone as starts_alone
 from runs.services.wakeups import CHANNEL
 
-# Typed out by whoever halts the whole installation.
+# To be typed to halt the whole installation.
 ALL_OF_IT = "halt everything"
 
 Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
@@ -82,13 +78,13 @@ SCOPES_OF = {
     "quarantine": frozenset({Halt.Scope.TOOL, Halt.Scope.VERSION}),
     "starts": frozenset({Halt.Scope.AGENT}),
 }
-# An intent's transaction is ended by the server after 5 seconds of silence: whoever waits longer than that has it.
+# The server ends an intent's transaction after 5 seconds of silence, so a longer wait gets the lock.
 PATIENCE_SECONDS, REST_SECONDS = 8.0, 0.05
 _RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '{known.RING}')"
 
 
 class Scoped(Protocol):
-    """What says what is halted."""
+    """What a halt covers."""
 
     @property
     def kind(self) -> str: ...
@@ -99,7 +95,7 @@ class Scoped(Protocol):
 
 
 class HaltMoved(DurableAgentsError):
-    """Somebody has changed it since, or lifted it."""
+    """The halt was changed or lifted since it was seen."""
 
     status, code, title = 409, "halt-moved", "The halt is another by now"
 
@@ -111,7 +107,7 @@ class AlreadyHalted(DurableAgentsError):
 
 
 class IntentsUnderWay(DurableAgentsError):
-    """Intents that are being written don't end."""
+    """Intents that are being written don't end in time."""
 
     status, code, title = 503, "intents-under-way", "Calls are being put on record"
 
@@ -129,8 +125,8 @@ class NotOurs(DurableAgentsError):
 
 
 def begin(body: HaltBody, *, by: Actor) -> Halt:
-    """Halt a scope. Raises InvalidInput by the field that is wrong, AlreadyHalted, Forbidden, JustificationRequired,
-    IntentsUnderWay."""
+    """Halt a scope.
+    Raises InvalidInput by field, AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay."""
     why = _may("halt", by, body.justification)
     if errors := _wrong(body):
         raise InvalidInput(f"No such halt can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
@@ -163,8 +159,8 @@ def begin(body: HaltBody, *, by: Actor) -> Halt:
 
 
 def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
-    """Lift it for some, more or fewer than before; with nothing given it is whole again, at once. Raises InvalidInput,
-    HaltMoved, NotFound, Forbidden, JustificationRequired, IntentsUnderWay."""
+    """Lift a halt for some runs, more or fewer than before; with nothing given it covers all again.
+    Raises InvalidInput, HaltMoved, NotFound, Forbidden, JustificationRequired, IntentsUnderWay."""
     share = 0 if body.share is None else int(body.share * 100)
     agents, tags = sorted(set(body.agents or ())), sorted(set(body.tags or ()))
     is_whole = not (share or agents or tags)
@@ -182,7 +178,7 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
 
 
 def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
-    """Lift all of it: what was put aside goes on within seconds. Raises as `stage` does."""
+    """Lift a halt; deferred work continues within seconds. Raises what `stage` raises."""
     why = _may("halt_lift", by, body.justification)
 
     def lift_all() -> Halt:
@@ -194,7 +190,7 @@ def lift(halt: UUID, body: LiftBody, *, by: Actor) -> Halt:
 
 
 def find(halt: UUID) -> Halt:
-    """The last row of a halt's record. Raises NotFound."""
+    """Return the last row of a halt's record. Raises NotFound."""
     last = Halt.objects.filter(halt=halt).order_by("-n").first()
     if last is None:
         raise NotFound("halt", halt)
@@ -213,7 +209,7 @@ def subject_of(halt: UUID) -> str:
 
 
 def shown(halt: Halt) -> dict[str, Any]:
-    """What a halt says, as an act's record keeps it."""
+    """Return a halt as an act's record keeps it."""
     return {
         "n": halt.n,
         "kind": str(halt.kind),
@@ -228,7 +224,7 @@ def shown(halt: Halt) -> dict[str, Any]:
 
 
 def secret_of(halt: UUID, n: int) -> bytes:
-    """What opens a row of a halt's record: only who has the installation's key can make it."""
+    """Return the secret that unlocks a row of a halt's record; it needs the installation's key."""
     return hmac.digest(code_key(), f"halt {halt} {n}".encode(), "sha256")
 
 
@@ -279,13 +275,13 @@ def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, An
 
 
 def _starts_of(kind: str, scope: str, key: str) -> None:
-    """Where new starts are concerned no start of the agent is under way. Raises StartsUnderWay."""
+    """If new starts are affected, wait for the agent's starts in progress. Raises StartsUnderWay."""
     if kind == Halt.Kind.STARTS or (kind == Halt.Kind.QUARANTINE and scope == Halt.Scope.VERSION):
         starts_alone(key.partition("@")[0])
 
 
 def _alone(act: Any) -> Halt:
-    """Do it with the lock of halts. Raises IntentsUnderWay."""
+    """Run `act` under the exclusive halts lock. Raises IntentsUnderWay."""
     until = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:

@@ -1,6 +1,5 @@
-"""What a worker knows of halts: read with its every round, and at once when somebody rings. It asks its runs to stand
-still, keeps reads and tries from leaving, and says what it still has under way, so that whoever halted knows when it is
-done."""
+"""A worker's view of halts, read each round and on notification.
+It stops the worker's runs and calls under a halt, and reports what is still in progress."""
 
 from __future__ import annotations
 
@@ -22,9 +21,9 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.services.halts")
 
-RING = "halts"  # how a ring begins that is about halts
+RING = "halts"  # prefix of notifications about halts
 AT_CALLS = ("tool", "provider")
-# What holds, and which of this worker's runs are under which of it. An empty table answers at once.
+# The halts in force, and which of this worker's runs each covers. An empty table answers at once.
 _READ = """
     SELECT clock_timestamp(),
            coalesce((SELECT jsonb_agg(jsonb_build_array(n.id, n.scope, n.key, n.kind)) FROM runs_haltnow n), '[]'),
@@ -32,7 +31,7 @@ _READ = """
                      CROSS JOIN LATERAL runs_halts_on(r.id, r.agent, r.graph_id, false, NULL) h
                      WHERE EXISTS (SELECT 1 FROM runs_haltnow) AND r.id = ANY(%s::uuid[])), '[]')"""
 _HALTED = "SELECT runs_halted_by(%s, ARRAY[%s]) IS NOT NULL"
-# A worker whose end is on record says nothing any more.
+# A worker whose end is recorded reports nothing.
 _TELL = """
     INSERT INTO runs_haltseen AS s (line, worker, seen_at, confirmed_at, running, calls, told_at)
     SELECT x.id, %s, clock_timestamp(), CASE WHEN x.running = 0 THEN clock_timestamp() END, x.running, x.calls,
@@ -44,7 +43,7 @@ _TELL = """
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A halt that holds, as the last look found it."""
+    """A halt in force, as of the last read."""
 
     id: int
     scope: str
@@ -52,12 +51,12 @@ class Known:
     kind: str
 
     def is_about(self, key: str) -> bool:
-        """Whether it may keep a call under this key from leaving: of the run's own scope only the database knows."""
+        """Return whether it may block a call under this key; a run's own scope is known only to the database."""
         return self.scope not in AT_CALLS or f"{self.scope}:{self.key}" == key
 
 
 class KnownHalts(Halts):
-    """One worker's."""
+    """The halts known to one worker."""
 
     def __init__(self, worker: UUID) -> None:
         self.worker = worker
@@ -67,11 +66,12 @@ class KnownHalts(Halts):
         self._told: dict[int, Any] = {}
 
     def lend(self, pool: Pool) -> KnownHalts:
-        """With what it asks the database by."""
+        """Set the connection pool for queries, and return self."""
         self._pool = pool
         return self
 
-    # --- before something leaves --------------------------------------------------------------------------------------
+    # --- before a call is sent
+    # ---------------------------------------------------------------------------------------------
 
     def must_ask(self, key: str, cleared_at: float) -> bool:
         if any(known.is_about(key) for known in self._known):
@@ -87,10 +87,11 @@ class KnownHalts(Halts):
             row = await (await link.execute(_HALTED, [run_id, key])).fetchone()
         return bool(row and row[0])
 
-    # --- in the worker's round ----------------------------------------------------------------------------------------
+    # --- in the worker's round
+    # ---------------------------------------------------------------------------------------------
 
     async def go_round(self, link: psycopg.AsyncConnection[Any], active: Mapping[UUID, Control]) -> None:
-        """Read what holds, ask the runs under it to stand still, and say what is under way in its scope."""
+        """Read the halts, stop the runs under them, and report what is in progress in their scopes."""
         began = time.monotonic()
         row = await (await link.execute(_READ, [list(active)])).fetchone()
         assert row is not None
@@ -111,7 +112,7 @@ class KnownHalts(Halts):
     def _under_way(
         self, halt: Known, covered: set[UUID], active: Mapping[UUID, Control], now: datetime
     ) -> tuple[int, list[dict[str, Any]]]:
-        """How many runs in its scope have not come to a step, and which calls are in flight there."""
+        """Return how many runs in its scope have not reached a step boundary, and its calls in flight."""
         calls, running = [], 0
         for run_id, control in active.items():
             is_covered = run_id in covered
@@ -135,5 +136,5 @@ class KnownHalts(Halts):
 
 
 def _second(at: datetime) -> str:
-    """To the second, so that the same call is told the same way in the next round."""
+    """Round to the second, so that a call is reported identically each round."""
     return (at + timedelta(milliseconds=500)).replace(microsecond=0).isoformat()

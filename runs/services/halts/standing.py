@@ -1,5 +1,5 @@
-"""Deadlines stand still while their run is under a halt: see runs/sql/halted_time.sql. What comes due is put
-off here where another app has to do something about it."""
+"""Deferral of deadlines while their run is halted (runs/sql/halted_time.sql).
+Due waits are deferred here where another app has to follow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.services.wakeups import NOTIFY_SQL
 
 BATCH = 25
 log = logging.getLogger("runs.services.halts")
-# What a deadline may be put off by way of precaution.
+# The most by which a deadline is deferred in advance.
 MOST_AHEAD = timedelta(minutes=5)
 _COUNT_FROM = """
     INSERT INTO runs_stood (id, run_id, at, until) SELECT %s, %s, %s, %s WHERE EXISTS (SELECT 1 FROM runs_halt)
@@ -26,7 +26,7 @@ _COUNT_FROM = """
 
 
 def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
-    """For how long a run stood still between two moments."""
+    """Return how long a run was halted between two moments."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_stood_still(%s, %s, %s)", [run_id, since, until])
         stood: timedelta = cursor.fetchone()[0]
@@ -34,7 +34,7 @@ def stood_still(run_id: UUID, since: datetime, until: datetime) -> timedelta:
 
 
 def stretches(run_id: UUID, since: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
-    """When a run stood still between two moments, in their order: from when to when. None overlap."""
+    """Return the intervals in which a run was halted between two moments, in order and disjoint."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT lower(s), upper(s) FROM runs_stood_during(%s, %s, %s) AS s", [run_id, since, until])
         return [(from_, to) for from_, to in cursor.fetchall()]
@@ -45,8 +45,7 @@ def ahead_of(wait: Wait) -> datetime | None:
 
 
 def is_past(wait: Wait, now: datetime) -> bool:
-    """Whether a wait's time is over, also for whoever comes before it was put off. What was counted already is in its
-    deadline."""
+    """Return whether a wait's deadline has passed, with halted time that wasn't added to it yet."""
     if wait.deadline > now:
         return False
     since = max(wait.opened_at, ahead_of(wait) or wait.opened_at)
@@ -54,13 +53,13 @@ def is_past(wait: Wait, now: datetime) -> bool:
 
 
 def could_be_put_off(wait: Wait) -> timedelta:
-    """By how much its deadline can have been put off since it was opened."""
+    """Return by how much its deadline can have been deferred since it was opened."""
     stood = stood_still(wait.run_id, wait.opened_at, wait.resolved_at or database_now())
     return stood + MOST_AHEAD if stood else stood
 
 
 def put_off(wait: Wait) -> bool:
-    """Put off a due wait whose run stood still: everything is locked. Whether it is not due any more."""
+    """Defer a due wait whose run was halted; needs all locks. Returns whether it is no longer due."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_put_off(%s, %s, %s, %s)", [wait.id, wait.run_id, wait.opened_at, wait.deadline])
         (later,) = cursor.fetchone()
@@ -70,7 +69,7 @@ def put_off(wait: Wait) -> bool:
 
 
 def count_from(wait: Wait, now: datetime) -> None:
-    """Its deadline was set anew, and runs from now on: what its run stood still before that is counted already."""
+    """Count halted time from now on for a wait with a new deadline."""
     with connection.cursor() as cursor:
         cursor.execute(_COUNT_FROM, [wait.id, wait.run_id, now, now])
 
@@ -82,7 +81,7 @@ def is_halted(run_id: UUID) -> bool:
 
 
 def put_off_time(run: Run) -> bool:
-    """The same for the time that a run was given."""
+    """Defer the end of a run's time limit by halted time. Returns whether it was deferred."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_count_still(%s, %s, %s)", [run.pk, run.pk, run.counts_from])
         (later,) = cursor.fetchone()
@@ -95,8 +94,8 @@ def put_off_time(run: Run) -> bool:
 
 @transaction.atomic
 def pull_back() -> int:
-    """After a lift: deadlines that were put off by way of precaution are what they should be. Returns how many. Some at
-    a time, as their runs' heads are held; one that can't be followed keeps no other from it."""
+    """After a lift, correct deadlines that were deferred in advance; returns how many.
+    Works in batches, because it holds the runs' heads. One failure doesn't stop the others."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
         waits = [wait_id for (wait_id,) in cursor.fetchall()]
@@ -112,21 +111,20 @@ def pull_back() -> int:
 
 
 def moved(wait_id: UUID) -> None:
-    """Its deadline was put off, by what its run stood still: whoever keeps it beside the wait, or counts it by a
-    calendar, is told."""
+    """Notify apps that keep a copy of a wait's deadline, or count it by a calendar, that it was deferred."""
     wait = Wait.objects.get(pk=wait_id)
     if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
         follow(wait)
 
 
-_LOCK = 7_231_065  # any number, the same in every process
+_LOCK = 7_231_065  # arbitrary, the same in every process
 LIFT_BATCH = 500
-# One pass lasts no longer, however many there are: the same thread looks for dead workers.
+# Limit of one pass: the same thread looks for dead workers.
 PASS_SECONDS = 0.25
 
 
 def let_go() -> int:
-    """Let runs go on that nothing halts any more. Returns how many were looked at."""
+    """Release runs that are no longer halted; returns how many were checked."""
     until, done = time.monotonic() + PASS_SECONDS, 0
     while (dealt_with := _let_go()) and time.monotonic() < until:
         done += dealt_with

@@ -1,5 +1,4 @@
-"""What operators say of limits, breakers and priorities at runtime: each is one verb in one transaction, with an act
-record. Workers go by it within a second."""
+"""Setting limits, breakers and priorities at runtime, each with an act record; workers follow within a second."""
 
 from __future__ import annotations
 
@@ -63,15 +62,15 @@ HIGHEST, LOWEST = 100, -100
 
 
 class NotInThisState(DurableAgentsError):
-    """It is so already, or can't be so any more."""
+    """It is in that state already, or can't be."""
 
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
 
 @second("limits", needs=OPERATOR)
 def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
-    """Say what counts for a key from now on, all of it: what isn't said isn't limited, whatever the installation or the
-    tool say. Raises InvalidInput, JustificationRequired."""
+    """Set the whole rule of a key; what is left out isn't limited, whatever settings or tools say.
+    Raises InvalidInput, JustificationRequired."""
     why = justified("limit", justification)
     try:
         check(key, rule)
@@ -88,8 +87,8 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
 
 @second("limits", needs=OPERATOR)
 def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
-    """Take back what was said at runtime: what the installation and the tool say counts again. Raises NotInThisState,
-    JustificationRequired, NotFound."""
+    """Drop the runtime rule, so that settings and tools apply again.
+    Raises NotInThisState, JustificationRequired, NotFound."""
     why = justified("reset", justification)
     with transaction.atomic():
         limit = _known(key)
@@ -103,8 +102,8 @@ def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
 
 @transaction.atomic
 def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
-    """Let nothing out under a key until somebody closes it. Raises InvalidInput, NotInThisState,
-    JustificationRequired."""
+    """Block all calls under a key until a person closes its breaker.
+    Raises InvalidInput, NotInThisState, JustificationRequired."""
     why = justified("open", justification)
     if key.partition(":")[0] not in _WITH_BREAKER or key.endswith("*") or not key.partition(":")[2]:
         errors = [{"field": "key", "problem": "has no breaker", "fix": "a tool, a model or a provider, by its name"}]
@@ -120,8 +119,8 @@ def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
 
 @transaction.atomic
 def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
-    """Let everything out under it again; should it fail on, the breaker opens again by itself. Raises NotInThisState,
-    JustificationRequired, NotFound."""
+    """Allow calls again; on further failures the breaker opens by itself.
+    Raises NotInThisState, JustificationRequired, NotFound."""
     why = justified("close", justification)
     limit = _known(key)
     if limit.breaker != Limit.Breaker.OPEN:
@@ -136,8 +135,8 @@ def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
 
 @transaction.atomic
 def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) -> Run:
-    """Let a run be claimed before those of a lower priority. Raises InvalidInput, NotInThisState,
-    JustificationRequired, NotFound."""
+    """Set a run's priority: it is claimed before those of a lower one.
+    Raises InvalidInput, NotInThisState, JustificationRequired, NotFound."""
     why = justified("priority", justification)
     run = Run.objects.select_for_update().filter(pk=run_id).first()
     if run is None:
@@ -149,7 +148,7 @@ def set_priority(run_id: UUID, priority: int, *, by: Actor, justification: str) 
 
 
 def start_with(run: Run, priority: int, *, by: Actor) -> None:
-    """The priority that a start asked for, in its transaction. Raises InvalidInput for more than the caller may."""
+    """Set the priority requested by a start, in its transaction. Raises InvalidInput above the caller's maximum."""
     if priority:
         _check_priority(priority, most=HIGHEST if by.role == OPERATOR else settings.DURABLEAGENTS.priority)
         _give(run, priority, by=by, why="")
@@ -186,12 +185,12 @@ def _shown(limit: Limit) -> dict[str, Any]:
 
 
 def _given(limit: Limit) -> dict[str, Any]:
-    """What people said of it: its breaker moves by itself, and is no part of that."""
+    """Return what people set; the breaker, which moves by itself, is no part of it."""
     return {"given": limit.given}
 
 
 def _said(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
-    """On record; runs line up by it once it is in force, and not while it is only proposed."""
+    """Record the change, and requeue runs by it once it is in force, not while it is only proposed."""
     acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_given(limit))
     transaction.on_commit(lambda: _line_up(limit.key))
 
@@ -202,7 +201,7 @@ def _done(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: 
 
 
 def _line_up(key: str) -> None:
-    """Runs that have not ended stand in line by what is said of tags now, some at a time."""
+    """Requeue active runs by the current limits of tags, in batches."""
     while key.startswith("tag:"):
         with connection.cursor() as cursor:
             cursor.execute("SELECT runs_line_up(%s)", [_LINED_UP])

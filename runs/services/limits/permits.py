@@ -1,9 +1,5 @@
-"""A worker's permits: asked of the database for one try at a time, given back beside the runs.
-
-Of those who wait in this process for the same keys one asks, and the others stand in line behind it, whoever was sent
-away before first. So a thousand who wait cost the database no more than one. What nobody limits costs nothing: which
-keys have to be asked about is known from one look at a small table now and then.
-"""
+"""A worker's permits: requested from the database for one try at a time, and given back.
+Only the first waiter for the same keys asks, and unlimited keys cost nothing: the table is cached."""
 
 from __future__ import annotations
 
@@ -33,14 +29,13 @@ from runs.services.wakeups import CHANNEL
 
 log = logging.getLogger("runs.services.limits")
 
-RING = "limit:"  # how a ring begins that is for whoever waits for a permit
+RING = "limit:"  # prefix of notifications for those who wait for a permit
 FRESH_SECONDS = 1.0
-# What was served is told together, as long as nothing fails anywhere.
+# Successes are reported in batches, as long as nothing fails anywhere.
 TOLD_EVERY_SECONDS, WATCHED_EVERY_SECONDS = 5.0, 0.5
-# A worker that was sent away counts as having waited so long already: it goes before those who come anew.
+# A call that was sent away counts as having waited this long, so it goes before new ones.
 SENT_AWAY_SECONDS = 60.0
-# All keys that something is said of, or that are in trouble, with `runs_limit_rule` of all at once: each worker reads
-# them every second.
+# All keys with rules or in trouble, with `runs_limit_rule` of all at once: each worker reads them every second.
 READ = """
     WITH pattern AS MATERIALIZED (
         SELECT left(key, -1) AS stem, coalesce(given, declared) AS rule FROM runs_limit
@@ -55,7 +50,7 @@ READ = """
     WHERE coalesce(l.given, l.declared, l.of_tool) IS NOT NULL OR l.breaker = 'open' OR l.held_until > clock_timestamp()
        OR l.failed + l.failed_before > 0"""
 _DECLARE = "SELECT runs_declare_limits(%s::jsonb, %s::jsonb)"
-# What people have set, with the proof that the application wrote it. Read when it has changed.
+# Rules set by people, with the proof that the application wrote them. Read when they have changed.
 _PROVED = f"""
     SELECT t.key, t.given, {LIMIT.proof_sql("t")}::text FROM runs_limit t WHERE t.given IS NOT NULL
     UNION ALL SELECT g.proof -> 0 ->> 1, NULL, g.proof::text FROM ({LIMIT.gone_sql()}) g"""
@@ -67,7 +62,7 @@ _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 @dataclass(slots=True)
 class Known:
-    """What this worker knows of a key, as of a moment ago."""
+    """What this worker knows of a key, as of the last refresh."""
 
     rule: Rule = field(default_factory=Rule)
     is_open: bool = False
@@ -82,7 +77,7 @@ class Known:
 
 @dataclass(slots=True)
 class _Count:
-    """What became of tries of a key, and is not told yet."""
+    """Results of a key's tries that were not reported yet."""
 
     ok: int = 0
     failed: int = 0
@@ -95,7 +90,7 @@ class _Count:
 
 
 class _Line:
-    """Those of this process who wait for the same keys: the first asks, the others wait for their turn."""
+    """Waiters of this process for the same keys: the first asks, the others wait for their turn."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, asyncio.Future[None]]] = []
@@ -104,7 +99,6 @@ class _Line:
         self._n = itertools.count()
 
     async def turn(self, earlier: int) -> None:
-        """Wait until nobody stands before."""
         if not self._is_busy:
             self._is_busy = True
             return
@@ -119,7 +113,7 @@ class _Line:
             raise
 
     def over(self) -> None:
-        """The first is done: the next may ask."""
+        """Let the next waiter ask."""
         self._is_busy = False
         while self.waiting:
             *_, following = heapq.heappop(self.waiting)
@@ -130,18 +124,18 @@ class _Line:
 
 
 class Permits(Limits):
-    """One worker's. `serve` runs beside it."""
+    """One worker's permits; `serve` runs in the background."""
 
     def __init__(self, worker: UUID) -> None:
         self.worker = worker
-        self.is_capping = False  # whether agents or tags are: then a slot that falls free may be another run's
+        self.is_capping = False  # whether agents or tags are limited: then another run may take a free slot
         self._pool: Pool | None = None
         self._known: dict[str, Known] = {}
-        self._tools: dict[str, Any] = {}  # the rules of tools' code, the installation's, and those that people set
+        self._tools: dict[str, Any] = {}  # the rules of tools, settings, and people
         self._installed: dict[str, Any] = {}
         self._given: dict[str, Any] = {}
         self._given_rows: list[Any] | None = None
-        self.changed_outside: set[str] = set()  # keys whose rule was set by something that has not the key of codes
+        self.changed_outside: set[str] = set()  # keys whose rule was written without the installation's key
         self._read_at, self._declared = float("-inf"), ""
         self._lines: dict[tuple[str, ...], _Line] = {}
         self._back: list[str] = []
@@ -149,12 +143,12 @@ class Permits(Limits):
         self._probes: list[tuple[str, str, Told]] = []
         self._wake = asyncio.Event()
         self._told_at = time.monotonic()
-        self._is_watching = False  # somewhere something fails: then its breaker needs to know what is served too
+        self._is_watching = False  # something fails somewhere: breakers then need successes too
 
-    # --- what is known ------------------------------------------------------------------------------------------------
+    # --- known rules --------------------------------------------------------------------------------------------------
 
     async def refresh(self, link: psycopg.AsyncConnection[Any]) -> None:
-        """Put down what the installation and this process's tools say, where that is new; read what counts now."""
+        """Declare new rules of settings and tools; read the current ones."""
         if time.monotonic() - self._read_at < FRESH_SECONDS:
             return
         tools = {
@@ -184,7 +178,7 @@ class Permits(Limits):
         self._read_at = now
 
     async def _prove(self, link: psycopg.AsyncConnection[Any], rows: list[Any]) -> None:
-        """Check who wrote what people have set, where that has changed."""
+        """Check the authenticity of people's rules when they have changed."""
         if rows == self._given_rows:
             return
         proved = await (await link.execute(_PROVED)).fetchall()
@@ -193,7 +187,7 @@ class Permits(Limits):
         self._given_rows = None if self.changed_outside else rows
 
     def rule_of(self, key: str) -> dict[str, Any]:
-        """Return the rule in force for a key, as `runs_limit_rule` has it, from what the application itself wrote."""
+        """Return the rule in force for a key, like `runs_limit_rule`, from what the application itself wrote."""
         stated = self._installed | self._given
         patterns = [each for each in stated if each.endswith("*") and each != key and key.startswith(each[:-1])]
         longest = stated[max(patterns, key=len)] if patterns else {}
@@ -201,7 +195,7 @@ class Permits(Limits):
 
     @property
     def has_untrusted_caps(self) -> bool:
-        """Whether a limit of an agent or a tag was changed outside the application: no run is claimed under it."""
+        """Return whether a limit of an agent or a tag was changed outside the application: then nothing is claimed."""
         return any(key.startswith(("agent:", "tag:")) for key in self.changed_outside)
 
     def _untrusted(self, keys: tuple[str, ...]) -> str:
@@ -218,7 +212,7 @@ class Permits(Limits):
         is_limited = any((known := self.of(key)) is not None and known.is_asked for key in keys)
         return is_limited or bool(self._untrusted(keys))
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- taking -------------------------------------------------------------------------------------------------------
 
     async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit | Refused:
         if untrusted := self._untrusted(keys):
@@ -243,8 +237,7 @@ class Permits(Limits):
         return not rates or len(line.waiting) * 60 / min(rates) <= patience
 
     async def _first(self, keys: tuple[str, ...], asked: Asked, line: _Line, began: float) -> Permit | Refused:
-        """Ask until there is an answer to live with. Between two questions it waits for as long as the database says,
-        or until somebody gives one back."""
+        """Ask until a permit or a final refusal; between requests, wait as the database says or for a notification."""
         permit_id = str(uuid4())
         while True:
             line.ring.clear()
@@ -261,7 +254,7 @@ class Permits(Limits):
     async def _ask(
         self, permit_id: str, keys: tuple[str, ...], asked: Asked, line: _Line, began: float, *, patience: float
     ) -> Permit | Refused:
-        """One question, whatever the connection does: asked again, it is the same one."""
+        """Send one request, repeated with the same id on connection errors."""
         assert self._pool is not None
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
@@ -296,12 +289,12 @@ class Permits(Limits):
         return Permit(permit_id, keys, is_held, tuple(probed)) if is_granted else Refused(key, why, seconds)
 
     def hear(self, called: str | None) -> None:
-        """What was rung: one of ours may have a permit now."""
+        """Wake waiters after a notification."""
         if called is None or called == f"{RING}{self.worker}":
             for line in self._lines.values():
                 line.ring.set()
 
-    # --- giving back, and telling -------------------------------------------------------------------------------------
+    # --- giving back and reporting ------------------------------------------------------------------------------------
 
     def give_back(self, permit: Permit) -> None:
         if permit.is_held:
@@ -320,7 +313,7 @@ class Permits(Limits):
         for key in keys:
             known = self.of(key)
             is_ruled = known is not None and known.rule != Rule()
-            # What a tool's other side asks for may be about one call; a provider's is about a model.
+            # A tool's Retry-After may be about one call; a provider's is about a model.
             held = told.retry_after if is_ruled or key.startswith("model:") else 0.0
             is_counted = told.served is not None and known is not None and known.rule.breaker is not None
             if key not in probed and (is_counted or held > 0):
@@ -331,7 +324,7 @@ class Permits(Limits):
                     self._wake.set()
 
     async def serve(self, pool: Pool) -> None:
-        """Give back and tell, for ever. What the database doesn't take now is kept."""
+        """Give back and report in the background, forever, keeping what the database refuses for now."""
         self._pool = pool
         again = Patience(first_seconds=0.05, last_seconds=1.0)
         while True:
@@ -350,7 +343,6 @@ class Permits(Limits):
                 self._wake.set()
 
     async def send(self, pool: Pool) -> None:
-        """Send what there is."""
         every = WATCHED_EVERY_SECONDS if self._is_watching else TOLD_EVERY_SECONDS
         is_due = bool(self._counts) and time.monotonic() - self._told_at >= every
         if not (self._back or self._probes or is_due):
@@ -382,7 +374,7 @@ class Permits(Limits):
         values = [key, int(count.ok), int(count.failed), count.error, count.held, probe, served, rule]
         row = await (await link.execute(_TELL, values)).fetchone()
         known = self._known.get(key)
-        if known is None:  # what is said of a pattern counts for it too
+        if known is None:  # a pattern's rule counts for it too
             like = self.of(key)
             known = self._known[key] = Known() if like is None else Known(like.rule)
         was_open, known.is_open = known.is_open, row[0] == "open"
@@ -394,7 +386,7 @@ class Permits(Limits):
 
 
 async def line_up(link: psycopg.AsyncConnection[Any]) -> None:
-    """After something else is said of tags: let runs stand in line by what counts now."""
+    """Requeue runs by the current limits of tags."""
     while True:
         row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()
         if row is None or row[0] < 500:

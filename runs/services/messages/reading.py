@@ -1,5 +1,5 @@
-"""A run's views: an author's function of the recorded state, asked without driving anything. It has a thread of its
-own, a time limit, and no database. Only so many run at once: one that never ends keeps none but views waiting."""
+"""A run's views: an author's function of the recorded state, run in its own thread with a time limit, without database.
+Only a few run at once, so one that never ends holds up nothing but views."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _rooms = threading.BoundedSemaphore(MOST_AT_ONCE)
 
 
 class ViewFailed(DurableAgentsError):
-    """The author's function broke."""
+    """The author's function failed."""
 
     status, code, title = 500, "view-failed", "The view broke"
 
@@ -33,7 +33,7 @@ class ViewFailed(DurableAgentsError):
 
 
 class ViewTooSlow(DurableAgentsError):
-    """The author's function took more time than it has."""
+    """The author's function took too long."""
 
     status, code, title = 504, "view-too-slow", "The view took too long"
 
@@ -42,12 +42,12 @@ class ViewTooSlow(DurableAgentsError):
 
 
 class _Stopped(BaseException):
-    """Its time is up."""
+    """Raised in the thread when its time is up."""
 
 
 def read(run_id: UUID, name: str) -> Any:
-    """What a view of a run says of its recorded state, as plain data. Raises NotFound, NotTaken, RecordDamaged, Busy,
-    ViewFailed, ViewTooSlow, UnknownAgent, UnknownVersion."""
+    """Return a view of a run's recorded state as plain data.
+    Raises NotFound, NotTaken, RecordDamaged, Busy, ViewFailed, ViewTooSlow, UnknownAgent, UnknownVersion."""
     run = find(run_id)
     agent = agent_of(run)
     view = agent.views.get(name)
@@ -63,8 +63,8 @@ def _answered(view: View, state: Any) -> Any:
 
 
 def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """What an author's function answers, which `ask` asks: within so many seconds, without the database, whatever it
-    raises. Raises Busy, ViewFailed, ViewTooSlow."""
+    """Return the result of an author's function within so many seconds, without the database.
+    Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
         raise Busy("Other views are being read")
     got: list[Any] = []

@@ -40,7 +40,7 @@ from runs.services.succession import for_newest, is_of_chain, must_not_have_gone
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A message with the payloads of its events; `code` and `why` where it was refused, or failed."""
+    """A message with the payloads of its events; `code` and `why` if it was refused or failed."""
 
     row: Message
     body: Any = None
@@ -52,7 +52,7 @@ class Told:
 
     @property
     def hidden(self) -> Told:
-        """The same for somebody who reads no payloads of the run: that it came, and what came of it."""
+        """Return the message without payloads, for viewers who may not read them."""
         return replace(self, body=None, answer=None, why="")
 
     @property
@@ -61,7 +61,7 @@ class Told:
 
 
 def told_of(messages: Iterable[Message], *, is_head: bool = False) -> list[Told]:
-    """Return messages with what was said, in one query; of large payloads only the head where `is_head`."""
+    """Return messages with their payloads, in one query; with `is_head`, only the head of large ones."""
     rows = list(messages)
     near = Q()
     for row in rows:
@@ -89,7 +89,7 @@ def _told(row: Message, came: Event | None, answered: Event | None, is_head: boo
 
 
 def _payload(event: Event | None, is_head: bool) -> Any:
-    """What it holds; nothing where the row was changed, for a page must still show the others."""
+    """Return the payload; None for a damaged row, so that pages still show the others."""
     try:
         return payload_of(event, is_head=is_head) if event is not None else None
     except (ValueError, RecursionError):
@@ -97,15 +97,14 @@ def _payload(event: Event | None, is_head: bool) -> Any:
 
 
 LONGEST_SECONDS = 30
-MOST_WAITERS = 2  # of the eight that are worked on at once, durableagents/server/admission.py
+MOST_WAITERS = 2  # of eight concurrent requests, durableagents/server/admission.py
 _PAUSES = (0.02, 0.05, 0.1, 0.2, 0.3)
 _waiters = threading.BoundedSemaphore(MOST_WAITERS)
 
 
 def wait_for(message: Message, seconds: float) -> Message:
-    """The message once it has been answered, or as it is after so many seconds. Looks again and again, each time by a
-    statement of its own, and gives its connection back in between. Where as many wait in this process as it has threads
-    to spare, it is given as it is at once: whoever sent it asks for it later."""
+    """Return the message once it is answered, or as it is after so many seconds.
+    Polls, giving its connection back in between; returns at once if too many requests wait in this process."""
     if message.outcome or seconds <= 0 or not _waiters.acquire(blocking=False):
         return message
     try:
@@ -122,13 +121,12 @@ def wait_for(message: Message, seconds: float) -> Message:
 
 
 def agent_of(run: Run) -> Agent:
-    """The run's own version. Raises UnknownAgent, UnknownVersion where this process hasn't got it."""
+    """Return the run's own version. Raises UnknownAgent, UnknownVersion if this process lacks it."""
     return registry.find(run.graph_id)
 
 
 def state_of(run: Run, agent: Agent) -> BaseModel:
-    """An object of its own of what is on record: the state with which the newest node was entered, the first one where
-    none was, and what messages changed of it. Raises RecordDamaged."""
+    """Return a new object of the recorded state: of the newest visit, with messages' changes. Raises RecordDamaged."""
     try:
         return agent.state.model_validate(_plain(run, agent))
     except (JournalBroken, ValidationError) as error:
@@ -154,7 +152,7 @@ def _plain(run: Run, agent: Agent) -> dict[str, Any]:
 
 
 def _check(run: Run, cut: Cut, events: dict[int, e.Event], since: list[e.Event]) -> None:
-    """The checkpoint must be the one that its event tells of, and the version that of the journal."""
+    """Check the checkpoint and the version against the journal. Raises JournalBroken."""
     created, entered = events.get(1), events.get(cut.seq)
     if not isinstance(created, e.RunCreated):
         raise JournalBroken("the journal does not begin with the run's creation")
@@ -174,7 +172,7 @@ MOST_UNANSWERED = 100
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A message, and whether this sending brought it."""
+    """A message, and whether this request created it."""
 
     message: Message
     is_new: bool
@@ -191,7 +189,7 @@ class NotTaken(DurableAgentsError):
 
 
 class OtherMessage(DurableAgentsError):
-    """An id stands for one message."""
+    """The id was used for another message."""
 
     status, code, title = 409, "message-mismatch", "Message id used for something else"
 
@@ -200,7 +198,7 @@ class OtherMessage(DurableAgentsError):
 
 
 class CheckRefused(DurableAgentsError):
-    """The agent looked at the recorded state and said no. Nothing was recorded."""
+    """The agent's check refused the message. Nothing was recorded."""
 
     status, code, title = 422, "message-refused", "The agent refuses this now"
 
@@ -210,7 +208,7 @@ class CheckRefused(DurableAgentsError):
 
 
 class CheckFailed(DurableAgentsError):
-    """The agent's own check broke. Nothing was recorded."""
+    """The agent's check failed. Nothing was recorded."""
 
     status, code, title = 500, "check-failed", "The agent's check broke"
 
@@ -219,7 +217,7 @@ class CheckFailed(DurableAgentsError):
 
 
 class TooMany(DurableAgentsError):
-    """More messages wait for an answer than a run keeps."""
+    """Too many messages of the run are unanswered."""
 
     status, code, title = 429, "too-many-messages", "Too many messages wait"
 
@@ -232,10 +230,9 @@ class TooMany(DurableAgentsError):
 
 
 def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | None = None) -> Sent:
-    """Send a run a message, or the newest that it goes on as. With `sender_id`, a repeat of the same sender is the same
-    message, however the run stands by then. Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed,
-    IllegalTransition (the run has ended, or is about to be), OtherMessage, TooLarge, TooMany, RecordDamaged,
-    UnknownAgent, UnknownVersion."""
+    """Send a message to a run or its newest continuation; with `sender_id`, a sender's repeat is the same message.
+    Raises NotFound, NotTaken, InvalidInput, CheckRefused, CheckFailed, IllegalTransition (the run has ended or is
+    ending), OtherMessage, TooLarge, TooMany, RecordDamaged, UnknownAgent, UnknownVersion."""
     run = newest(run_id)
     known = _known(run, name, request, by, sender_id)
     if known is not None:
@@ -247,7 +244,7 @@ def send(run_id: UUID, name: str, request: Any, *, by: Actor, sender_id: str | N
 
 
 def declared_of(run: Run, name: str) -> Declared:
-    """What the run's version declares of a message. Raises NotTaken, UnknownAgent, UnknownVersion."""
+    """Return the declaration of a message in the run's version. Raises NotTaken, UnknownAgent, UnknownVersion."""
     takes = agent_of(run).messages
     if name not in takes:
         raise NotTaken(run.graph_id, "message", name, sorted(takes))
@@ -255,8 +252,8 @@ def declared_of(run: Run, name: str) -> Declared:
 
 
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
-    """The request as it goes on record, after the agent's own check. Before any lock: it is the author's code, and what
-    it looks at may have changed when the message is handled, which is where it is decided."""
+    """Return the request as recorded, after the agent's own check. Raises what a check raises.
+    Runs before any lock, because it is the author's code; what counts is decided when the message is handled."""
     size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MOST_BYTES:
         raise TooLarge("message", MOST_BYTES)
@@ -316,8 +313,7 @@ def _must_live(run: Run, head: Head | None = None) -> None:
 
 
 def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) -> Message | None:
-    """The message that this sender sent under the same id, to this run or to one that it goes on from. Raises
-    OtherMessage."""
+    """Return this sender's message with the same id, to this run or its predecessors. Raises OtherMessage."""
     if sender_id is None:
         return None
     known = Message.objects.filter(is_of_chain(run), by=by.ref, sender_id=sender_id).order_by("-id").first()
@@ -327,8 +323,8 @@ def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) 
 
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
-    """Whether the request is the one on record, which was checked, and so has what it left out. What was sent in full
-    is known without the run's version, which this process may not have."""
+    """Return whether the request is the recorded one, apart from defaults filled in by the check.
+    An identical request is known without the run's version, which this process may lack."""
     said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
         if canonical(request) == canonical(said):
@@ -340,7 +336,7 @@ def _is_same(run: Run, known: Message, request: Any) -> bool:
 
 
 def message(run_id: UUID, n: str) -> Message:
-    """A run's `n`-th message, as the address has it. Raises NotFound."""
+    """Return a run's `n`-th message. Raises NotFound."""
     is_number = n.isascii() and n.isdecimal() and len(n) < 10
     found = Message.objects.filter(run_id=run_id, n=int(n)).first() if is_number else None
     if found is None:

@@ -1,1 +1,1 @@
-"""Moving runs to another version of their agent: a look at what would become of each, and the act."""
+"""Migration of runs to another version of their agent: preview and act."""

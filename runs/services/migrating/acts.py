@@ -1,10 +1,5 @@
-"""Moving runs to another version of their agent. Each run is a transaction of its own, with an event and an override
-record; what can't go on there stays where it is, and the answer says why.
-
-What a run would do is found out before its lock is taken, and holds only while its journal stands where it stood. No
-worker drives it then, and none can take it before the move is committed; who comes after finds the version that it has
-by then.
-"""
+"""Migration of runs to another version, each in its own transaction with an event and an override record. The preview
+is made before the lock, and holds only if the journal is unchanged under it."""
 
 from __future__ import annotations
 
@@ -34,11 +29,11 @@ from runs.services.migrating.outcomes import Meant, Outcome, each
 ACTION = "migrate"
 LOOKS = 3
 MOVING = "moving"
-_BY_MOVE = "migrated"  # how a stop for an operator ends that the move answers
+_BY_MOVE = "migrated"  # resolution of an operator stop that the move answers
 
 
 def preview(agent: str, body: Moved) -> list[Outcome]:
-    """What would become of each of the runs. Changes nothing. Raises NotFound, InvalidInput."""
+    """Preview the migration of the runs; changes nothing. Raises NotFound, InvalidInput."""
     moving = moving_of(agent, body)
 
     def one(run_id: UUID) -> Outcome:
@@ -49,7 +44,7 @@ def preview(agent: str, body: Moved) -> list[Outcome]:
 
 
 def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
-    """Move the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
+    """Migrate the runs, each by itself. Raises NotFound, InvalidInput, Forbidden, JustificationRequired."""
     why = may_migrate(by, body.justification)
     moving, meant = moving_of(agent, body), Meant()
 
@@ -60,7 +55,7 @@ def migrate(agent: str, body: MigrateBody, *, by: Actor) -> list[Outcome]:
 
 
 def may_migrate(by: Actor, justification: object) -> str:
-    """The justification, trimmed. Raises Forbidden, JustificationRequired."""
+    """Return the trimmed justification. Raises Forbidden, JustificationRequired."""
     if by.role != OPERATOR and by.auth != "shell":
         raise Forbidden("Only an operator may migrate a run.")
     return justified(ACTION, justification)
@@ -75,9 +70,8 @@ def migrate_one(
     seen_before: Look | None = None,
     meant: Meant | None = None,
 ) -> Outcome:
-    """Move one run, if it can go on there; its journal may move meanwhile, then it is looked at again. Whoever is in a
-    transaction of their own looks before it (`seen_before`), for that takes long. `meant` keeps the answer while the
-    commit is under way. Nothing is changed where it is refused."""
+    """Migrate one run if it can continue there, retrying when its journal moves; a refusal changes nothing. Callers in
+    a transaction make the slow look before it (`seen_before`). `meant` keeps the answer during the commit."""
     for _ in range(LOOKS if seen_before is None else 1):
         seen = seen_before or look(run_id, moving)
         if seen.found.is_refused or seen.run is None:
@@ -105,13 +99,13 @@ def migrate_one(
 
 
 def _move(act: Act, moving: Moving, found: Found) -> None:
-    """The rows, the event and the record, under the run's lock."""
+    """Write the rows, the event and the record, under the run's lock."""
     run, head = act.run, act.head
     was = {"version": run.graph_id, "generation": run.generation}
     act.before |= was
     closed = _close(act, found)
     if any(wait.kind == Wait.Kind.OPERATOR for wait, _ in closed):
-        head.deaths = 0  # of workers that died of the code that it leaves
+        head.deaths = 0  # of workers that died of the code it leaves
         head.save(update_fields=["deaths"])
     run.node = found.node or run.node
     save(run, "node", now=act.now)
@@ -126,8 +120,7 @@ def _move(act: Act, moving: Moving, found: Found) -> None:
 
 
 def _close(act: Act, found: Found) -> list[tuple[Wait, str]]:
-    """Withdraw what is waited for in a visit that is left, and answer stops that the move answers. Nobody is asked any
-    more what nobody will hear."""
+    """Withdraw the waits of a visit that is left, and answer stops that the move answers."""
     keys = set(found.closes)
     rows = [
         wait
@@ -145,8 +138,7 @@ def _close(act: Act, found: Found) -> list[tuple[Wait, str]]:
 
 
 def _let_go_on(act: Act, found: Found, is_closed: bool) -> None:
-    """A run that has to go on does, under its new version's workers; one that is paused stays so until somebody resumes
-    it."""
+    """Wake a run that has to continue under its new version; a paused one stays paused."""
     run = act.run
     if run.state == State.PAUSED or run.state in WAITING:
         if found.how == REENTERED or is_closed:
@@ -185,7 +177,7 @@ def _event(act: Act, moving: Moving, found: Found) -> e.RunMigrated:
 
 
 def _named(function: Any) -> dict[str, str]:
-    """A function by its name and its source's digest, so that the record says which one made the state."""
+    """Return a function's name and source digest, so that the record says which one made the state."""
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):

@@ -1,5 +1,4 @@
-"""Whether what somebody asks for can be meant at all: the versions, and the mapping of their nodes. What is wrong is
-named, field by field, before any run is looked at."""
+"""Checks of a migration request, field by field, before any run is read: versions, and the mapping of nodes."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ _NONE = "nothing"
 
 
 def moving_of(agent: str, body: Moved) -> Moving:
-    """What is asked for. Raises NotFound for an agent that isn't here, InvalidInput by the field that is wrong."""
+    """Return the checked request. Raises NotFound for an unknown agent, InvalidInput by field."""
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     of, to = f"{agent}@{body.from_version}", f"{agent}@{body.to_version}"
@@ -96,7 +95,7 @@ def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str,
 
 
 def old_nodes(graph_id: str) -> list[str]:
-    """The nodes of a version, also of one whose code is gone from here: as it was on record when it was first used."""
+    """Return a version's nodes; if its code is gone, as recorded when it was first used."""
     name, _, version = graph_id.partition("@")
     here = next((a for a in registry.versions(name) if a.version == version), None)
     if here is not None:
@@ -107,9 +106,8 @@ def old_nodes(graph_id: str) -> list[str]:
 
 
 def number_of(graph_id: str, fingerprint: str) -> int:
-    """The number of a state that was written by the code with that fingerprint, of whichever version of the agent; 0
-    where nobody knows that code. Without a fingerprint: of the states that the version writes, as it is here or on
-    record."""
+    """Return the state format number written by the code with this fingerprint; 0 if that code is unknown. Without a
+    fingerprint: the number that the version writes."""
     name, _, version = graph_id.partition("@")
     here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
     if here:
@@ -139,14 +137,13 @@ def _about_nodes(old: list[str], to: Agent, of: str, nodes: dict[str, str]) -> l
 
 
 def proposed(old: list[str], to: Agent, from_version: str) -> dict[str, str]:
-    """The mapping as the new version declares it, or else each node to the one of its name; empty where nobody
-    knows."""
+    """Return the declared mapping of nodes, else by equal names; "" where there is none."""
     declared = to.migration_of(from_version).nodes
     return {name: declared.get(name, name if name in to.nodes else "") for name in old}
 
 
 def chosen(of: str, body: Moved) -> list[UUID]:
-    """The runs that are asked for: those that are named, or the oldest that fit and have not ended, or failed."""
+    """Return the named runs, or the oldest that match and have not ended (with `retry`: that failed)."""
     if body.runs is not None:
         return list(dict.fromkeys(body.runs))
     agent, _, version = of.partition("@")

@@ -1,7 +1,4 @@
-"""What would become of one run that is moved: its journal, read as a claimant reads it, and tried in memory.
-
-The visit is done again with the new version's own code, aside (`aside.py`).
-"""
+"""Preview of one run's migration: its journal is read as for a claim, and its visit replayed with the new code."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ LOOKING = Actor(kind="system", name="migrating")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found, where the journal stood then, and whether the run had failed and is retried with the move."""
+    """What was found, at which journal position, and whether a failed run is retried with the move."""
 
     run: Run | None
     seq: int
@@ -44,8 +41,8 @@ class Look:
 
 
 def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
-    """What would become of a run. One that has failed is read as retried, under its lock: where somebody else has it,
-    this `waits` as an act does, or raises OperationalError at once."""
+    """Preview a run's migration. A failed one is read as retried, under its lock.
+    If that is taken, this `waits`, or raises OperationalError at once."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -75,8 +72,7 @@ def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
 
 
 def _as_retried(run: Run, head: Head, *, waits: bool) -> Head:
-    """What a retry would write, for the caller's transaction to read, which ends without it. Raises what `retry` does,
-    and NewsUntold."""
+    """Write the retry for the caller to read and roll back. Raises what `retry` raises, and NewsUntold."""
     seq = head.seq
     if not waits:
         Head.objects.select_for_update(nowait=True).filter(pk=run.pk).first()
@@ -89,7 +85,7 @@ def _as_retried(run: Run, head: Head, *, waits: bool) -> Head:
 
 
 def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
-    """What of a run's rows keeps it where it is; None: nothing does. Asked again under its lock."""
+    """Return the refusal by the run's rows; None if there is none. Checked again under its lock."""
     if run.graph_id == moving.to.graph_id:
         return refused("already", f"it is one of {run.graph_id} already")
     if run.graph_id != moving.of:
@@ -110,8 +106,7 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
 
 
 def beside_another(run: Run, found: Found) -> Found | None:
-    """The refusal, where the move would answer a stop for an operator, as a retry does, beside another run that does
-    the same work; None elsewhere. One that waits for somebody else goes on by their word anyway."""
+    """Return a refusal if the move would answer an operator stop while a related run does the same work."""
     is_stopped = any(kind == Wait.Kind.OPERATOR for _, _, kind, _ in found.closes)
     if found.is_refused or not is_stopped or (other := related_runs.in_the_way(run)) is None:
         return None
@@ -119,7 +114,8 @@ def beside_another(run: Run, found: Found) -> Found | None:
 
 
 def standing_of(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:
-    """Its first event, where it stands, what its calls may ask for of the time before, and the journal's end."""
+    """Return its first event, position, earlier events its calls may need, the journal's end, and if undo was
+    requested."""
     with connection.cursor() as cursor:
         cursor.execute(STANDING, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]
@@ -148,7 +144,7 @@ def _in_time(moving: Moving, run: Run, created: e.RunCreated, stands: Position, 
 
 
 class NewsUntold(DurableAgentsError):
-    """Something came after the run had failed, and nobody has been told of it."""
+    """News came after the run had failed that no operator has seen."""
 
     status, code, title = 409, "late_news", "News that nobody has been told of"
 

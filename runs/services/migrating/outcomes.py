@@ -1,5 +1,5 @@
-"""What became of runs that are moved, each by itself: what the database refuses of one ends nothing of the others, and
-where the connection is lost, the answer still says which were moved."""
+"""Outcomes of migrations, run by run: a database refusal of one doesn't stop the others.
+After a lost connection, the answer still says which runs were moved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _alone = threading.BoundedSemaphore(1)
 
 
 class NotDone(Exception):
-    """It was not done: `code` is busy, too_slow or broke; `broke` what the code raised."""
+    """The trial wasn't done: `code` is busy, too_slow or broke, `broke` the exception."""
 
     def __init__(self, code: str, broke: BaseException | None = None) -> None:
         super().__init__(code)
@@ -38,7 +38,7 @@ class NotDone(Exception):
 
 
 def aside(work: Callable[[], T], name: str) -> T:
-    """What `work` gives, if it does in time. `name` is the thread's. Raises NotDone."""
+    """Return what `work` returns within the time limit, in a thread called `name`. Raises NotDone."""
     if not _alone.acquire(timeout=SECONDS):
         raise NotDone("busy")
     got: list[T] = []
@@ -68,7 +68,7 @@ def aside(work: Callable[[], T], name: str) -> T:
 
 
 class _Stopped(BaseException):
-    """Its time is up."""
+    """Raised in the thread when its time is up."""
 
 
 def _no_database(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
@@ -81,8 +81,7 @@ _DATABASE = (DatabaseError, InterfaceError, psycopg.Error)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What would become of one run, or what did: `is_moved`. `how` and `code` are the engine's words for it
-    (`runs/engine/migrating.py`). `is_retried`: it had failed, and is retried with the move."""
+    """The outcome of one run, or its preview. `how` and `code` are those of `runs/engine/migrating.py`."""
 
     run: UUID
     how: str
@@ -98,7 +97,6 @@ class Outcome:
 
     @classmethod
     def of(cls, run_id: UUID, found: Found, *, is_moved: bool = False, is_retried: bool = False) -> Outcome:
-        """As it was found."""
         closed = [f"{kind} at {slot}" for slot, _, kind, _ in found.closes]
         return cls(
             run_id,
@@ -116,8 +114,7 @@ class Outcome:
 
 
 class Meant(dict[UUID, Outcome]):
-    """What is answered of runs once their moves are committed: all that is known of one whose commit's answer is
-    lost."""
+    """Outcomes of moves being committed, used if the commit's answer is lost."""
 
 
 def each(
@@ -128,9 +125,9 @@ def each(
     by: Actor | None = None,
     meant: Mapping[UUID, Outcome] | None = None,
 ) -> list[Outcome]:
-    """What `tried` says of each, in their order. What the database refuses of one run (a lock that took too long, a
-    deadlock) is said of that one. Where the connection is lost, it is asked anew whether that run was moved (`by` whom;
-    None: none is moved, they are only looked at) and answered as `meant`, and the rest is not tried."""
+    """Return `tried`'s outcome for each run, in order; a database refusal (lock timeout, deadlock) counts for one run.
+    If the connection is lost, that run's move `by` an actor is looked up and answered as `meant`; the rest is
+    skipped. Previews (`by` None) move nothing."""
     began = None if by is None or not runs else database_now()
     told: list[Outcome] = []
     for n, run_id in enumerate(runs):
@@ -153,8 +150,7 @@ def each(
 def _after_the_loss(
     run_id: UUID, moving: Moving, by: Actor | None, began: datetime | None, meant: Mapping[UUID, Outcome]
 ) -> Outcome:
-    """Whether the run was moved before the connection was lost. Its lock outlasts whoever still commits on the old
-    connection."""
+    """Return whether the run was moved before the connection was lost; its lock waits for a commit in progress."""
     event = None
     try:
         connection.close()

@@ -1,2 +1,1 @@
-"""Budgets that many runs share: who sets them, who waits for them, and what is told of them. Known to the faces and the
-workers."""
+"""Shared budgets (pools): settings (`acts`) and runs that wait for them (`waiting`)."""

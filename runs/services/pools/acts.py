@@ -1,9 +1,5 @@
-"""What people do with pools: make one, raise or lower it, switch it off for good. Each is one verb in one transaction,
-with an act record that says what was before and after. Operators may.
-
-Only name and limit ever change: what a pool counts, of whom and from when on, stays as its charges have it. The meter's
-row is the lock of both its own and the pool's: a step that has it may look at the pool by a foreign key.
-"""
+"""Creating, changing and switching off pools, for operators, each with an act record.
+Only name and limit change, so that charges stay valid. The meter's row is the lock of both rows."""
 
 from __future__ import annotations
 
@@ -28,25 +24,25 @@ from runs.models import Pool, PoolMeter, Wait
 from runs.services.bodies import PoolBody, PoolChangeBody
 from runs.services.schedules import cron
 
-MOST = 200  # that are on
+MOST = 200  # active pools
 _DOLLARS = "usd"
 _WARN = "SELECT runs_pool_notice(m, 'warning') FROM runs_poolmeter m WHERE m.pool_id = %s"
 
 
 class PoolMoved(DurableAgentsError):
-    """Somebody has set it since."""
+    """The pool was changed since it was seen."""
 
     status, code, title = 409, "pool-moved", "The pool's limit is another by now"
 
 
 class PoolIsOff(DurableAgentsError):
-    """It was switched off for good."""
+    """The pool was switched off for good."""
 
     status, code, title = 409, "illegal-state", "The pool is switched off"
 
 
 def find(pool_id: int) -> Pool:
-    """A pool, also one that is off. Raises NotFound."""
+    """Return a pool, also one that is off. Raises NotFound."""
     found = Pool.objects.filter(pk=pool_id).first()
     if found is None:
         raise NotFound("pool", pool_id)
@@ -56,8 +52,8 @@ def find(pool_id: int) -> Pool:
 @second("limits", needs=OPERATOR, moving=frozenset({NUMBER, "made_at"}))
 @transaction.atomic
 def create(body: PoolBody, *, by: Actor) -> Pool:
-    """Make a pool. It counts what is begun from now on. Raises InvalidInput by the field that is wrong, Forbidden,
-    JustificationRequired."""
+    """Create a pool that counts calls begun from now on.
+    Raises InvalidInput by field, Forbidden, JustificationRequired."""
     why = _may("pool", by, body.justification)
     errors = [*_wrong_text("name", body.name), *_wrong_scope(body), *_wrong_zone(body.zone)]
     errors += _wrong_limit(body.resource, body.limit)
@@ -97,9 +93,8 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
 @second("limits", needs=OPERATOR)
 @transaction.atomic
 def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
-    """Rename it, or set its limit anew; it may be less than what is used, then nothing is begun before the next period.
-    Who waits for it is let in as far as there is room now. Raises InvalidInput, PoolMoved, PoolIsOff, NotFound,
-    Forbidden, JustificationRequired."""
+    """Rename a pool or set its limit, even below its usage; waiting runs are let in as far as there is room. Raises
+    InvalidInput, PoolMoved, PoolIsOff, NotFound, Forbidden, JustificationRequired."""
     why = _may("pool_change", by, body.justification)
     pool, meter = _locked(pool_id)
     before = snapshot(pool, meter)
@@ -124,7 +119,7 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
         meter.warned_at = database_now()
     meter.save(update_fields=["most", "gate_at", "warned_at"])
     if is_to_warn:
-        with connection.cursor() as cursor:  # as where a call brings it there: once in a period
+        with connection.cursor() as cursor:  # once in a period, as for a call that reaches the threshold
             cursor.execute(_WARN, [pool.pk])
     return _done("pool_change", pool, by=by, before=before, why=why)
 
@@ -132,8 +127,8 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
 @second("limits", needs=OPERATOR, moving=frozenset({"off_at"}))
 @transaction.atomic
 def switch_off(pool_id: int, *, by: Actor, justification: str) -> Pool:
-    """It holds nobody up any more and counts nothing that is begun from now on, for good; what is under way is still
-    settled. Who waits for it is let in. Raises as `change` does."""
+    """Switch a pool off for good: calls in progress are still settled, and waiting runs are let in.
+    Raises as `change` does."""
     why = _may("pool_off", by, justification)
     pool, meter = _locked(pool_id)
     before = snapshot(pool, meter)
@@ -145,7 +140,7 @@ def switch_off(pool_id: int, *, by: Actor, justification: str) -> Pool:
 
 
 def limit_of(resource: str, amount: int) -> str | int:
-    """An amount as people write it: dollars as text, anything else as a number."""
+    """Return an amount as people write it: dollars as text, anything else as a number."""
     return usd_of(amount) if resource == Pool.Resource.USD else amount
 
 
@@ -176,7 +171,7 @@ def _may(action: str, by: Actor, justification: str) -> str:
 
 
 def _locked(pool_id: int) -> tuple[Pool, PoolMeter]:
-    """Both rows, the meter in the period that is under way."""
+    """Lock and return both rows, with the meter in the current period. Raises NotFound, PoolIsOff."""
     if PoolMeter.objects.select_for_update().filter(pk=pool_id).first() is None:
         raise NotFound("pool", pool_id)
     pool = Pool.objects.get(pk=pool_id)
@@ -188,7 +183,7 @@ def _locked(pool_id: int) -> tuple[Pool, PoolMeter]:
 
 
 def _gate(pool: Pool, meter: PoolMeter) -> Any:
-    """The sweeper looks at who waits, if anybody does."""
+    """Make the sweeper check waiting runs, if there are any."""
     waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True, detail__pool=pool.pk)
     return (meter.gate_at or database_now()) if waits.exists() else meter.gate_at
 
@@ -203,7 +198,7 @@ def _store(pool: Pool, *changed: str) -> None:
 
 
 def _check_alone(pool: Pool) -> None:
-    """Raises InvalidInput where another has its name, or counts the same."""
+    """Raises InvalidInput if another pool has its name or counts the same."""
     others = Pool.objects.filter(off_at__isnull=True).exclude(pk=pool.pk)
     if others.filter(name=pool.name).exists():
         errors = [{"field": "name", "problem": "is another pool's", "fix": "give another name"}]
@@ -234,7 +229,7 @@ def _wrong_text(field: str, text: str) -> list[dict[str, str]]:
 
 
 def _wrong_zone(zone: str) -> list[dict[str, str]]:
-    """A zone that both this process and the database know."""
+    """Check that both this process and the database know the time zone."""
     fix = "such as UTC or Europe/Berlin"
     try:
         cron.zone_of(zone)
@@ -277,5 +272,5 @@ def _account(name: str) -> int | None:
 
 
 def _of(body: PoolBody) -> str:
-    """Names of accounts can change: a person's pool has the account's key."""
+    """Return the scope's key: a person's account id, because user names can change."""
     return str(_account(body.whose)) if body.scope == Pool.Scope.PERSON else body.whose

@@ -1,4 +1,4 @@
-"""Who waits for a pool: let in when there is room, given up when nobody made any; and what people are told of it."""
+"""Runs that wait for a pool: let in when there is room, ended at the deadline; and the pools' notices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.services.command import end_unserved
 from runs.services.wakeups import NOTIFY_SQL
 
 log = logging.getLogger("runs.services.pools")
-_LOCK = 7_231_026  # any number, the same in every process
+_LOCK = 7_231_026  # arbitrary, the same in every process
 BATCH = 100
 _DUE = """
     SELECT pool_id, is_untold, gate_at IS NOT NULL, is_on AND ends_at <= clock_timestamp() FROM runs_poolmeter
@@ -32,8 +32,8 @@ _WORDS = {
 
 
 def due() -> list[int]:
-    """Turn the meters whose period is over, log what nobody was told of, and give the pools that somebody waits for.
-    Costs one look at the pools' meters where there is nothing to do."""
+    """Start due periods, log unreported notices, and return the pools that runs wait for.
+    One query if there is nothing to do."""
     with connection.cursor() as cursor:
         cursor.execute(_DUE)
         rows = cursor.fetchall()
@@ -48,8 +48,7 @@ def due() -> list[int]:
 
 
 def open_gate(pool: int, besides: Sequence[UUID] = ()) -> list[tuple[UUID, UUID, str | None]]:
-    """Let in one batch of who waits for a pool, as far as there is room. Returns each wait, its run, and what is wrong
-    with it, if anything."""
+    """Let in a batch of waiting runs as far as there is room; returns each wait, its run, and its problem, if any."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN, [_LOCK, pool, list(besides), BATCH])
         rows = [row for row in cursor.fetchall() if row[0] is not None]
@@ -60,7 +59,6 @@ def open_gate(pool: int, besides: Sequence[UUID] = ()) -> list[tuple[UUID, UUID,
 
 
 def _tell(pool: int) -> None:
-    """Log the newest notice of a pool."""
     notice = PoolNotice.objects.select_related("pool").filter(pool_id=pool).order_by("-id").first()
     if notice is None:
         return
@@ -77,7 +75,7 @@ def _tell(pool: int) -> None:
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Nobody made room a week after the pool was filled again: the run ends, with the reason."""
+    """End a run that got no room before its wait's deadline."""
     reason = f"the pool {wait.detail.get('name')} had no room for it before the deadline"
     payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
     end_unserved(head, run, wait, now, by, payload=payload)

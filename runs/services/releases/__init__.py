@@ -1,2 +1,1 @@
-"""Which version a start gets: versions closed to new starts, and ramps from one version to another that halt
-themselves. Whoever starts goes by `choosing`, people by `acts`, housekeeping by `watching`."""
+"""Versions for new starts: closing and ramps (`acts`), the choice (`choosing`), automatic halts (`watching`)."""

@@ -1,9 +1,5 @@
-"""What people do about releases: close a version to new starts and open it, set a ramp, raise it, let a halted one go
-on, take it back, finish it. Each is one verb in one transaction, with an act record. Operators may.
-
-All take the lock of the agent's releases alone, which every start shares: so an act waits for the starts under way, and
-after it nothing begins by what was before.
-"""
+"""Closing and opening versions, and ramps between them: for operators, one transaction with an act record each. All
+take the agent's release lock exclusively, which every start shares: no start in progress goes by the old state."""
 
 from __future__ import annotations
 
@@ -78,19 +74,19 @@ BOUNDS = ("failed", "rejected", "stopped")
 
 
 class NotInThisState(DurableAgentsError):
-    """It is so already, or can't be so any more."""
+    """It is in that state already, or can't be."""
 
     status, code, title = 409, "illegal-state", "The release's state does not allow this"
 
 
 class RampMoved(DurableAgentsError):
-    """Somebody, or it itself, has changed it since."""
+    """The ramp was changed since it was seen."""
 
     status, code, title = 409, "ramp-moved", "The ramp is another by now"
 
 
 class StartsUnderWay(DurableAgentsError):
-    """Starts of the agent don't end."""
+    """Starts of the agent don't end in time."""
 
     status, code, title = 503, "starts-under-way", "Starts of the agent are under way"
 
@@ -101,7 +97,7 @@ class StartsUnderWay(DurableAgentsError):
 
 
 def find(ramp_id: int) -> Ramp:
-    """A ramp, also one that is over. Raises NotFound."""
+    """Return a ramp, also one that is over. Raises NotFound."""
     found = Ramp.objects.filter(pk=ramp_id).first()
     if found is None:
         raise NotFound("ramp", ramp_id)
@@ -113,9 +109,8 @@ def find(ramp_id: int) -> Ramp:
 
 @transaction.atomic
 def close(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
-    """No start from outside gets the version any more; runs under way go on, and so do those that they go on as, or
-    start as steps by this very version. One that nobody has yet can be closed too, before its code comes. Raises
-    NotInThisState, InvalidInput, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    """Close a version to new starts, even before its code arrives. Active runs, continuations and child runs go on.
+    Raises NotInThisState, InvalidInput, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
     why = _may("version_close", by, justification)
     _check_name(agent, version)
     alone(agent)
@@ -130,7 +125,7 @@ def close(agent: str, version: str, *, by: Actor, justification: str) -> Version
 @second("releases", needs=OPERATOR)
 @transaction.atomic
 def reopen(agent: str, version: str, *, by: Actor, justification: str) -> VersionGate:
-    """Starts may get it again. Raises as `close` does."""
+    """Open a version to new starts. Raises what `close` raises."""
     why = _may("version_open", by, justification)
     _check_name(agent, version)
     alone(agent)
@@ -166,8 +161,9 @@ def _set_gate(gate: VersionGate, is_closed: bool, *, by: Actor, why: str) -> Ver
 @second("releases", needs=OPERATOR, moving=frozenset({NUMBER, "counted_after"}))
 @transaction.atomic
 def begin(body: RampBody, *, by: Actor) -> Ramp:
-    """Set a ramp; the version that it goes to is opened with it. Raises InvalidInput by the field that is wrong,
-    NotInThisState where the agent has one, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    """Create a ramp, and open the version it leads to.
+    Raises InvalidInput by field, NotInThisState if the agent has one, NotFound, Forbidden, JustificationRequired,
+    StartsUnderWay."""
     why = _may("ramp", by, body.justification)
     if errors := _wrong(body):
         raise InvalidInput(f"No such ramp can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
@@ -196,8 +192,8 @@ def begin(body: RampBody, *, by: Actor) -> Ramp:
 @second("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
-    """Send more of the starts to the newer version: whoever is there stays there. Raises InvalidInput for a share that
-    isn't more, RampMoved, NotInThisState, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    """Raise a ramp's share; no key changes back. Raises InvalidInput for a share that isn't more,
+    RampMoved, NotInThisState, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
     why = _may("ramp_raise", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
     before, share = shown(ramp), _places(body.share)
@@ -212,7 +208,7 @@ def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
 @second("releases", needs=OPERATOR, moving=frozenset({"counted_after"}))
 @transaction.atomic
 def go_on(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Let a ramp that halted itself assign again. What it counted is behind it. Raises as `raise_to` does."""
+    """Resume a halted ramp with new figures. Raises what `raise_to` raises."""
     why = _may("ramp_resume", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.HALTED)
     before = shown(ramp)
@@ -224,8 +220,7 @@ def go_on(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 
 @transaction.atomic
 def roll_back(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Take it back: nothing goes to the newer version any more, which is closed to new starts. Runs that were begun on
-    it stay on it. Raises as `raise_to` does."""
+    """Roll a ramp back and close the newer version; its runs stay on it. Raises what `raise_to` raises."""
     why = _may("ramp_rollback", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.ON, Ramp.State.HALTED)
     before = shown(ramp)
@@ -238,9 +233,8 @@ def roll_back(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
 @second("releases", needs=OPERATOR)
 @transaction.atomic
 def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
-    """Its version for all: starts by name get it, as the newest that is open; where the ramp leads back, the one that
-    it leads from is closed to new starts. Raises as `raise_to` does, and NotInThisState where they would get another
-    one."""
+    """Finish a ramp: its target gets all starts by name. A newer version that the ramp leads away from is closed.
+    Raises what `raise_to` raises, and NotInThisState if starts would get another version."""
     why = _may("ramp_finish", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
     before = shown(ramp)
@@ -265,13 +259,13 @@ def under_way(agent: str) -> Ramp | None:
 
 
 def percent(share: int) -> str:
-    """A share as people write it."""
+    """Return a share as people write it."""
     whole, rest = divmod(share, 100)
     return f"{whole}.{rest:02}".rstrip("0").rstrip(".") if rest else str(whole)
 
 
 def shown(ramp: Ramp) -> dict[str, Any]:
-    """What a ramp is, as an act's record keeps it."""
+    """Return a ramp as an act's record keeps it."""
     names = (
         "agent",
         "from_version",
@@ -292,7 +286,7 @@ def subject_of(ramp: Ramp) -> str:
 
 
 def alone(agent: str) -> None:
-    """No start of the agent is under way, and none begins before this transaction ends. Raises StartsUnderWay."""
+    """Lock out starts of the agent until this transaction ends. Raises StartsUnderWay."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT runs_release_alone(%s)", [agent])
@@ -303,7 +297,7 @@ def alone(agent: str) -> None:
 
 
 def done(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str, **more: Any) -> Ramp:
-    """Put on record what became of a ramp."""
+    """Record an action on a ramp."""
     acted(
         action,
         by=by,
@@ -317,7 +311,7 @@ def done(action: str, ramp: Ramp, *, by: Actor, before: dict[str, Any], why: str
 
 
 def store(ramp: Ramp) -> None:
-    """What of a ramp ever changes: the rest is for good."""
+    """Save the fields of a ramp that can change."""
     ramp.save(
         update_fields=[
             "share",
@@ -361,7 +355,7 @@ def _places(share: Decimal | None) -> int:
 
 
 def _check_name(agent: str, version: str) -> None:
-    """Raises NotFound for an agent that nobody has, InvalidInput for what is no version."""
+    """Raises NotFound for an unknown agent, InvalidInput for an invalid version."""
     if not registry.versions(agent):
         raise NotFound("agent", agent)
     if not _VERSION.fullmatch(version):

@@ -1,9 +1,5 @@
-"""The version that a start gets.
-
-`name@version` gets that version, unless it is closed to new starts. A bare name gets the newest one that is open, or
-while a ramp is on the side of it that the start comes out on: the same key comes out on the same side, whoever asks and
-however often, and a share that is raised moves starts to the newer version only.
-"""
+"""The version that a start gets: the named one; else the newest open one, or by a ramp, stably by the start's key. The
+same key always gets the same side, and raising a share moves keys only to the newer version."""
 
 from __future__ import annotations
 
@@ -24,12 +20,12 @@ from runs.models import Ramp, RampStart, Run
 from runs.protected import gate_proofs
 
 PLACES = 10_000
-# With the proofs of the agent's gates, and of those that were deleted outside the application.
+# With proofs of the agent's gates, and of those that were deleted outside the application.
 _RELEASE = f"SELECT runs_release(%s, %s), {gate_proofs('t.agent = %s')}"
 
 
 class VersionClosed(DurableAgentsError):
-    """New starts of the version are stopped."""
+    """The version is closed to new starts."""
 
     status, code, title = 409, "version-closed", "The version takes no new starts"
 
@@ -54,7 +50,7 @@ class StartsStopped(VersionClosed):
 
 
 class Key(NamedTuple):
-    """What keeps a start on its side: whose, and the text."""
+    """What keeps a start on its side of a ramp: kind and text."""
 
     kind: str
     text: str
@@ -62,7 +58,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What counts for an agent's starts while this transaction lasts."""
+    """The rules for an agent's starts during this transaction."""
 
     closed: frozenset[str]
     ramp: Mapping[str, Any] | None
@@ -71,8 +67,8 @@ class Rules:
 
     @classmethod
     def of(cls, name: str) -> Rules:
-        """Return them as they are now; nobody changes them before the caller's transaction ends. Raises ChangedOutside
-        where a version was closed or opened outside the application."""
+        """Return the current rules, locked until the transaction ends.
+        Raises ChangedOutside if a version was closed or opened outside the application."""
         with connection.cursor() as cursor:
             cursor.execute(_RELEASE, [name, FRESH_SECONDS, name])
             row, gates = cursor.fetchone()
@@ -83,13 +79,13 @@ class Rules:
         return cls(frozenset(told["closed"]), told.get("ramp"), bool(told.get("is_served")), halts)
 
     def refuse(self, name: str) -> None:
-        """Raises StartsStopped where new starts are refused."""
+        """Raises StartsStopped if new starts are refused."""
         for halt in self.halts:
             if halt["kind"] == "starts" and halt["refuses"]:
                 raise StartsStopped(name, halt)
 
     def halted(self, graph_id: str, tags: Iterable[str]) -> Mapping[str, Any] | None:
-        """The oldest halt that a new run of a version comes under, as it is told to whoever starts it."""
+        """Return the oldest halt that covers a new run of a version, for whoever starts it."""
         known = set(tags)
         for halt in self.halts:
             is_under = halt["scope"] in ("all", "agent") or halt["key"] == graph_id
@@ -100,18 +96,18 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The version that a start gets. `told` is what its journal says of that, where a ramp decided."""
+    """The version that a start gets; `told` is the event if a ramp decided."""
 
     agent: Agent
     told: e.VersionAssigned | None = None
-    halted: Mapping[str, Any] | None = None  # the halt that its run comes under
+    halted: Mapping[str, Any] | None = None  # the halt that covers its run
 
     @property
     def events(self) -> list[e.VersionAssigned]:
         return [] if self.told is None else [self.told]
 
     def store(self, run: Run) -> None:
-        """Beside the run's first events, in their transaction: what the ramp's figures are counted by."""
+        """Store the assignment for the ramp's figures, in the start's transaction."""
         if (told := self.told) is not None:
             RampStart.objects.create(
                 run_id=run.pk, ramp_id=told.ramp, is_new=told.is_new, why=told.why, place=told.place, at=run.created_at
@@ -119,7 +115,8 @@ class Chosen:
 
 
 def choose(reference: str, *, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
+    """Choose the version of a start.
+    Raises UnknownAgent, UnknownVersion, VersionClosed, StartsStopped, ChangedOutside."""
     asked = registry.find(reference)
     rules = Rules.of(asked.name)
     rules.refuse(asked.name)
@@ -143,7 +140,7 @@ def _chosen(reference: str, asked: Agent, rules: Rules, tags: Iterable[str] | Ma
 
 
 def _ramped(ramp: Mapping[str, Any], is_served: bool, tags: Iterable[str] | Mapping[str, str], key: Key) -> Chosen:
-    """The side of a ramp that a start comes out on. Raises UnknownVersion where this process lacks that side."""
+    """Return a start's side of a ramp. Raises UnknownVersion if this process lacks that version."""
     name, newer = str(ramp["agent"]), f"{ramp['agent']}@{ramp['to_version']}"
     place, tag = place_of(ramp["id"], key), next((t for t in _named(tags) if t in ramp["tags"]), "")
     is_new, why = bool(tag) or place < ramp["share"], "tag" if tag else "share"
@@ -179,8 +176,7 @@ _SERVED = """
 
 
 def elsewhere(reference: str) -> str:
-    """An open version, newer than any that this process has, that living workers begin runs of: whoever starts by name
-    and may as well be another process leaves it to one that has it. Empty: there is none."""
+    """Return a newer open version that other workers serve and this process lacks; "" if there is none."""
     if "@" in reference:
         return ""
     newest = registry.versions(reference)[0]
@@ -195,7 +191,7 @@ def ordered(version: str) -> tuple[int, ...]:
 
 
 def place_of(ramp_id: int, key: Key) -> int:
-    """Where a key stands among 10,000: the same for ever, and for another ramp elsewhere."""
+    """Return a key's place among 10,000, stable for a ramp and different between ramps."""
     named = hashlib.sha256(f"ramp\n{ramp_id}\n{key.text}".encode()).digest()
     return int.from_bytes(named[:8], "big") % PLACES
 

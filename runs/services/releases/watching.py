@@ -1,9 +1,5 @@
-"""A ramp halts itself: where more of the runs that it began on the newer version fail, are rejected or stop for an
-operator than its bounds allow, new starts go to the older version again. Runs that were begun stay where they are.
-
-Counted is what is on record now, of those that began or ended last: a few hundred rows whatever the ramp has assigned,
-how much of it waits to be begun, and how long ago what fails today was assigned.
-"""
+"""Automatic halt of ramps: when too many runs on the newer version fail, are rejected or stop for an operator. Only the
+most recently begun or ended runs count, so the query stays small."""
 
 from __future__ import annotations
 
@@ -32,17 +28,16 @@ _STANDING = f"""
 
 
 class Known:
-    """As read last. Steps stay on the older side of a ramp: what it assigns and judges are starts from outside."""
+    """Cached gates and ramps. Child runs stay on a ramp's older side: it assigns and judges outside starts only."""
 
     def __init__(self) -> None:
         self._read_at = float("-inf")
 
     async def refresh_with(self, link: AsyncConnection[Any]) -> None:
-        """Read it, unless that was done a moment ago."""
         if time.monotonic() - self._read_at >= FRESH_SECONDS:
             row = await (await link.execute(_STANDING)).fetchone()
             assert row is not None
-            if is_authentic(row[2]):  # otherwise what was read last counts
+            if is_authentic(row[2]):  # otherwise the last authentic read counts
                 registry.steer(closed=row[0], kept=row[1])
             self._read_at = time.monotonic()
 
@@ -50,14 +45,13 @@ class Known:
 log = logging.getLogger("runs.services.releases")
 KEEPER = Actor(kind="system", name="releases")
 COUNTED = 1000
-# A run that goes on as others counts once, with all of them. An approval that its deadline denied was not rejected; one
-# that undoes its effects before it fails has failed.
-# Whoever moves a run that has begun off the newer version has stopped it there: what the ramp began there it goes on to
-# be judged by. One that a worker took has begun, also where it failed before its first node.
-# Rows are compared as they are written, and not read: one that nobody can read keeps no ramp from being judged.
+# A run counts once, with its continuations. An approval that its deadline denied was not rejected; a run that undoes
+# its effects before it fails has failed. Moving a begun run off the newer version counts as stopped there, and its
+# later course still counts. A run has begun once a worker claimed it, even if it failed before its first node. Rows are
+# compared as text, not parsed: an unreadable one must not stop the judging.
 _TAKEN_OFF = """o.action = 'migrate' AND o.before ->> 'version' = asked.graph
                  AND (o.after ->> 'how' <> 'unbegun' OR o.before ->> 'epoch' <> '0')"""
-# Nothing that a ramp began was done before its first start, but for a clock that was set.
+# Tolerance for clock changes: nothing else happens before a ramp's first start.
 _SLACK = "interval '1 day'"
 _FIGURES = f"""
     SELECT asked.ramp, told.*
@@ -105,7 +99,7 @@ _FIGURES = f"""
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the runs that a ramp began on the newer version: how many, and how many of these did not go well."""
+    """Figures of the runs that a ramp began on the newer version."""
 
     begun: int = 0
     failed: int = 0
@@ -113,7 +107,7 @@ class Figures:
     stopped: int = 0
 
     def above(self, ramp: Ramp) -> list[str]:
-        """The bounds that are passed; none before enough runs were begun."""
+        """Return the exceeded bounds; none before enough runs were begun."""
         if self.begun < ramp.least:
             return []
         return [
@@ -128,7 +122,7 @@ def figures(ramp: Ramp) -> Figures:
 
 
 def figures_of(ramps: Sequence[Ramp]) -> dict[int, Figures]:
-    """The same of several, in one statement."""
+    """Return the figures of several ramps, in one statement."""
     asked: dict[str, Any] = {
         "ramps": [one.pk for one in ramps],
         "graphs": [one.to_graph for one in ramps],
@@ -142,12 +136,12 @@ def figures_of(ramps: Sequence[Ramp]) -> dict[int, Figures]:
 
 
 def sweep() -> int:
-    """Halt the ramps that are above a bound. Returns how many were."""
+    """Halt the ramps above a bound. Returns how many."""
     return sum(_halt(ramp_id) for ramp_id in _above())
 
 
 def _above() -> list[int]:
-    """Ramps that are to be halted. One process at a time looks."""
+    """Return the ramps to halt; one process at a time checks."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(hashtextextended('release watch', 38))")
         if not cursor.fetchone()[0]:
@@ -156,8 +150,7 @@ def _above() -> list[int]:
 
 
 def _halt(ramp_id: int) -> bool:
-    """Halt one, unless somebody was faster, or what it counts is another by now. Where starts don't end, the next look
-    comes in a moment."""
+    """Halt a ramp if it is still above a bound. If its starts don't end in time, the next check tries again."""
     try:
         with transaction.atomic():
             acts.alone(acts.find(ramp_id).agent)

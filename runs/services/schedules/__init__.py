@@ -1,2 +1,1 @@
-"""Runs that start by the clock: what a cron line means, who sets a schedule, and what it starts when. Known to the
-faces and the workers."""
+"""Schedules: cron lines (`cron`), settings (`acts`), and starting runs (`firing`)."""

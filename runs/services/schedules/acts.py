@@ -1,6 +1,4 @@
-"""What people do with schedules: set, change, pause, let go on, take away. Each is one verb in one transaction, with an
-act record. Integrators have their own, operators all.
-"""
+"""Creating, changing, pausing and deleting schedules, each with an act record; integrators their own, operators all."""
 
 from __future__ import annotations
 
@@ -26,12 +24,12 @@ from runs.services.bodies import ScheduleBody
 from runs.services.budgets.starting import budget_for
 from runs.services.schedules import cron, firing
 
-MOST = 1000  # of one installation
+MOST = 1000  # per installation
 _SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget", "set_by", "is_paused", "stopped")
 
 
 class Changed(DurableAgentsError):
-    """Somebody has set it anew since it was read."""
+    """The schedule was changed since it was read."""
 
     status, code, title = 409, "stale-schedule", "Not the schedule that was seen"
 
@@ -43,13 +41,13 @@ class Changed(DurableAgentsError):
 
 
 class NotInThisState(DurableAgentsError):
-    """It is so already."""
+    """The schedule is in that state already."""
 
     status, code, title = 409, "illegal-state", "The schedule's state does not allow this"
 
 
 def find(schedule_id: UUID) -> Schedule:
-    """A schedule that was not taken away. Raises NotFound."""
+    """Return a schedule that was not deleted. Raises NotFound."""
     found = Schedule.objects.filter(shown(), pk=schedule_id, deleted_at__isnull=True).first()
     if found is None:
         raise NotFound("schedule", schedule_id)
@@ -57,7 +55,7 @@ def find(schedule_id: UUID) -> Schedule:
 
 
 def shown() -> Q:
-    """The schedules that whoever looks is shown: their own, where they don't see everything."""
+    """Return the condition for the schedules the viewer may see."""
     who = viewer()
     return Q() if who.sees_all else Q(owner=who.person)
 
@@ -72,15 +70,15 @@ def may(schedule: Schedule, role: str, person: int | None) -> bool:
 
 
 def check(schedule: Schedule, *, by: Actor) -> None:
-    """Raises Forbidden for who may not change it."""
+    """Raises Forbidden for actors who may not change it."""
     if not may(schedule, by.role, by.person):
         raise Forbidden("Only an operator, or the integrator who set it, may change a schedule.")
 
 
 @transaction.atomic
 def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Schedule:
-    """Set a schedule. `most` is what the caller may give at most. Raises InvalidInput by the field that is wrong,
-    UnknownAgent, UnknownVersion."""
+    """Create a schedule. `most` is what the caller may give a run at most.
+    Raises InvalidInput by field, UnknownAgent, UnknownVersion."""
     if Schedule.objects.filter(deleted_at__isnull=True).count() >= MOST:
         errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "take away what nobody needs"}]
         raise InvalidInput(f"There are {MOST} schedules, and no more are kept.", errors=errors)
@@ -95,10 +93,9 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
 def change(
     schedule_id: UUID, body: ScheduleBody, *, by: Actor, most: Budget | None = None, seen: datetime | None = None
 ) -> Schedule:
-    """Set it anew, all of it; from now on it starts runs as whoever does that, unless agent and input stay as they are:
-    then as whoever set those, as long as they may start runs. Planned times up to now are not made up for.
-    `seen` is when it had last been changed, as the caller saw it. Raises as `create` does, Changed, Forbidden and
-    NotFound."""
+    """Replace a schedule's settings; missed times up to now are skipped. `seen` is when the caller saw it last changed.
+    It then starts runs as the caller, unless agent and input stay the same and the previous owner may still start
+    runs. Raises what `create` raises, Changed, Forbidden, NotFound."""
     schedule, before = _locked(schedule_id, by=by)
     if seen is not None and seen != schedule.updated_at:
         raise Changed(schedule)
@@ -109,7 +106,7 @@ def change(
 
 @transaction.atomic
 def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """It starts nothing until it is resumed. Raises JustificationRequired, NotInThisState, Forbidden, NotFound."""
+    """Pause a schedule. Raises JustificationRequired, NotInThisState, Forbidden, NotFound."""
     why = justified("pause", justification)
     schedule, before = _locked(schedule_id, by=by)
     if schedule.is_paused:
@@ -121,8 +118,8 @@ def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """It goes on with the next planned time to come, also where it had stopped by itself. What was planned meanwhile
-    was not missed: nobody wanted it. Raises as `pause` does."""
+    """Resume a paused or stopped schedule with its next planned time, without making up for missed ones.
+    Raises what `pause` raises."""
     why = justified("resume", justification)
     schedule, before = _locked(schedule_id, by=by)
     if not schedule.is_paused and not schedule.stopped:
@@ -135,7 +132,7 @@ def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """Take it away; runs that it started stay, and what is known of them. Raises as `pause` does."""
+    """Delete a schedule; its runs and records stay. Raises what `pause` raises."""
     why = justified("delete", justification)
     schedule, before = _locked(schedule_id, by=by)
     schedule.deleted_at = schedule.updated_at = database_now()
@@ -145,7 +142,7 @@ def delete(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 
 def upcoming(schedule: Schedule, now: datetime, n: int = 3) -> list[datetime]:
-    """The next planned times after a moment."""
+    """Return the next planned times after a moment."""
     named = cron.read(schedule.cron).after(now, cron.zone_of(schedule.zone))
     return [moment for _, moment in zip(range(n), named, strict=False)]
 
@@ -190,15 +187,15 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
 
 
 def _stays(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
-    """Whether somebody else's schedule stays theirs. Whoever says what is started, and with what, has started it, and
-    decides nothing in it: setting another time takes that from nobody who may start runs still."""
+    """Return whether somebody else's schedule keeps its owner: agent and input stay, and they may still start runs.
+    Whoever chooses agent and input counts as having started the runs, and can't decide in them."""
     if schedule._state.adding or by.person == schedule.owner or firing.starts_as(schedule) is None:
         return False
     return _text(schedule.agent, schedule.input) == _text(agent, input_)
 
 
 def _text(agent: str, input_: Any) -> str:
-    return json.dumps([agent, input_], sort_keys=True)  # else 1 and true were the same
+    return json.dumps([agent, input_], sort_keys=True)  # otherwise 1 and true would be equal
 
 
 def _snapshot(schedule: Schedule) -> dict[str, Any]:

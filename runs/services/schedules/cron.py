@@ -1,9 +1,8 @@
-"""Cron lines and the moments that they name in a time zone. Pure.
+"""Cron lines, read like Debian's cron by cronsim: `L`, `LW` and `#` work; if both days are restricted, either matches.
 
-cronsim reads them as Debian's cron does: five fields with lists, ranges, steps and names, `L`, `LW` and `#`; where both
-days are restricted, either is enough. A line that starts neither minute nor hour with `*` names times of the wall
-clock: one that the clocks skip is moved to the end of the gap, one that comes twice counts the first time. Every other
-line follows the hours as they pass: it names nothing inside a gap, and both occurrences of an hour that comes twice.
+A line with fixed minute and hour names wall clock times: a skipped one moves to the end of the gap, a repeated one
+counts the first time. Any other line follows the hours: nothing inside a gap, both occurrences of a repeated hour.
+Pure.
 """
 
 from __future__ import annotations

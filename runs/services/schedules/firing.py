@@ -1,9 +1,5 @@
-"""A schedule's planned time has come: its run is started, once.
-
-The start, the note that the planned time was dealt with, and the next planned time are one transaction's, under the
-lock of the schedule's row; the note is unique for schedule and planned time. So whoever looks, how often, after which
-crash: each planned time starts one run at most, and is looked at until it is noted.
-"""
+"""Start the run of a schedule's planned time, at most once.
+Start, note and next time are one transaction under the schedule's lock; the note is unique per planned time."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ from runs.services.wakeups import FIRE
 
 
 def hang(schedule: Schedule) -> None:
-    """Let it ring at the next planned time; not at all where there is none."""
+    """Set the timer to the next planned time, or remove it."""
     if schedule.next_at is None:
         Bell.objects.filter(name=str(schedule.id)).delete()
         return
@@ -57,16 +53,15 @@ def hang(schedule: Schedule) -> None:
     )
 
 
-# Up to so much later a planned time was not missed.
+# Later than this, a planned time was missed.
 GRACE = timedelta(minutes=5)
-# What is older is not caught up with, and neither are more.
+# Older or more missed times are not caught up with.
 OLDEST, MOST = timedelta(days=31), 100
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The planned time to start for (None: none), those given up as missed (the last, and how many), and the planned
-    time that is next. Each is after the missed ones."""
+    """The planned time to start for, the last missed one and how many, and the next, which is after the missed ones."""
 
     start_for: datetime | None
     missed_at: datetime | None
@@ -75,12 +70,11 @@ class Due:
 
 
 def due(cron: Cron, zone: ZoneInfo, next_at: datetime, now: datetime, rule: str) -> Due:
-    """What is due at `now` where the first planned time that nobody looked at is `next_at`, by `rule`: skip, once or
-    all."""
+    """Return what is due at `now`, with `next_at` the first unhandled time, by `rule`: skip, once or all."""
     first = next_at
     too_old = 0
     if first < now - OLDEST:
-        first, too_old = next(cron.after(now - OLDEST, zone)), 1  # and who knows how many more
+        first, too_old = next(cron.after(now - OLDEST, zone)), 1  # perhaps more, uncounted
     late: deque[datetime] = deque(maxlen=MOST)
     in_time: list[datetime] = []
     n_late = 0
@@ -117,7 +111,7 @@ _DUE = """
 
 
 def waiting(*, for_seconds: float = 0.0, besides: list[UUID] | None = None) -> list[UUID]:
-    """Schedules whose planned time has come, so long ago; the longest waiting first."""
+    """Return schedules that have been due for so long, longest first."""
     with connection.cursor() as cursor:
         cursor.execute(_DUE, [for_seconds, besides or [], BATCH])
         return [row[0] for row in cursor.fetchall()]
@@ -125,8 +119,8 @@ def waiting(*, for_seconds: float = 0.0, besides: list[UUID] | None = None) -> l
 
 @transaction.atomic
 def fire(schedule_id: UUID) -> bool:
-    """Deal with the first planned time that is due. Whether one was; False also where somebody else is at it, and where
-    nobody here has the agent. Raises KeyBusy, and what the database raises."""
+    """Handle the first due planned time of a schedule. Raises KeyBusy, and what the database raises.
+    Returns False if none is due, another process holds it, or no version of its agent is here."""
     rows = Schedule.objects.select_for_update(skip_locked=True).filter(pk=schedule_id, next_at__isnull=False)
     schedule, now = rows.first(), database_now()
     if schedule is None or schedule.next_at is None or schedule.next_at > now:
@@ -160,7 +154,7 @@ def fire(schedule_id: UUID) -> bool:
 
 
 def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
-    """Start the run of a planned time as the schedule's owner, and note what came of it."""
+    """Start the run of a planned time as the schedule's owner, and note the outcome."""
     by = starts_as(schedule)
     if by is None:
         stop(schedule, "whoever set it may start no runs any more", now=now)
@@ -174,7 +168,7 @@ def _start(schedule: Schedule, planned_at: datetime, *, now: datetime) -> None:
         _note(schedule, planned_at, Firing.Outcome.SKIPPED, now=now, run=run, why="the run before it has not ended")
     except (KeyBusy, UnknownVersion, VersionChanged):  # another process may have what this one lacks
         raise
-    except (VersionClosed, ChangedOutside) as closed:  # not the schedule's fault: the next planned time asks again
+    except (VersionClosed, ChangedOutside) as closed:  # not the schedule's fault: the next planned time tries again
         _note(schedule, planned_at, Firing.Outcome.REFUSED, now=now, why=closed.detail)
     except (DurableAgentsError, ValidationError) as refused:
         told = refused.detail if isinstance(refused, DurableAgentsError) else "its budget can't be read"
@@ -203,7 +197,7 @@ def _budget(stored: object) -> Budget | None:
 
 
 def starts_as(schedule: Schedule) -> Actor | None:
-    """Whoever set what it starts, under a role that may start runs today; None: they have none, or are not active."""
+    """Return the owner under a role that may start runs today; None if they have none or are not active."""
     person = get_user_model().objects.filter(pk=schedule.owner).first()
     held = roles(person)
     role = next((role for role in _STARTERS if role in held), None)
@@ -213,7 +207,7 @@ def starts_as(schedule: Schedule) -> Actor | None:
 
 
 def stop(schedule: Schedule, why: str, *, now: datetime) -> None:
-    """It starts nothing any more, until somebody has looked and lets it go on. To be saved by the caller."""
+    """Stop a schedule until somebody resumes it; the caller saves it."""
     schedule.next_at, schedule.stopped, schedule.updated_at = None, why[:2000], now
     log.warning("schedule %s (%s): stopped: %s", schedule.id, schedule.name, why)
 
@@ -234,7 +228,7 @@ def _note(
 
 
 def _note_trouble(schedule: Schedule, what: str) -> None:
-    """It stays due: another process may have what this one lacks, and what nobody has is shown."""
+    """Note why it wasn't started here; it stays due, because another process may have what this one lacks."""
     if schedule.trouble != what:
         log.warning("schedule %s (%s): due, and not started here: %s", schedule.id, schedule.name, what)
         schedule.trouble = what

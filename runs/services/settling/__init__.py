@@ -1,2 +1,1 @@
-"""Settling an unknown outcome by two people: what one says waits on the journal for a second one who says the same.
-The settling itself is `runs/services/reconciling.py`."""
+"""Settling unknown outcomes by two people: proposals (`agreeing`) and senders (`senders`); see also `reconciling`."""

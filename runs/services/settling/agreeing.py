@@ -1,8 +1,5 @@
-"""Saying what became of a call where two people settle that: the first word is put on record and changes nothing, a
-second person's that is the same settles it. Same rules as `runs/services/command.py`.
-
-*Fail the run* needs nobody else: what stops is never held up. Nor is what is done from a shell on the machine.
-"""
+"""Proposals on unknown outcomes: the first changes nothing, the same by a second person settles the call. "Fail the
+run" and actions from a shell need no second person. Rules as in `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -38,8 +35,7 @@ _KINDS = [e.OutcomeProposed.KIND, e.OutcomeWithdrawn.KIND, e.UpstreamAsked.KIND,
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One person's word on a call, `n`-th about its attempt, at event `seq`. `news` is an event that told more of the
-    call since: then it counts for nothing any more."""
+    """A person's proposal, the `n`-th about its attempt. It is void after `news`, a later event about the call."""
 
     n: int
     seq: int
@@ -60,8 +56,8 @@ class Proposal:
 
 @dataclass(slots=True)
 class Heard:
-    """All that was said of one unknown outcome: one person's word, if it waits for a second; who wanted the other side
-    asked, when and at which event; and what it answered last (`happened`, `did_not`, `nothing`), with the result."""
+    """What is known of an unknown outcome: a pending proposal, who wants the upstream queried, and its last answer. The
+    answer is `happened`, `did_not` or `nothing`."""
 
     said: Proposal | None = None
     asked_by: str = ""
@@ -73,7 +69,7 @@ class Heard:
     told_seq: int = 0
 
     def learn(self, seq: int) -> None:
-        """More is told of the call by an event: what was said before it counts no more."""
+        """Void the proposal because of a later event about the call."""
         if self.said is not None and self.said.is_open:
             self.said = replace(self.said, news=seq)
 
@@ -83,14 +79,13 @@ class Heard:
 
 
 def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
-    """By the wait for it, the last word that nobody took back, of those unknown outcomes among `waits` that have one;
-    see `heard`."""
+    """Return the newest proposal, by wait, of those unknown outcomes that have one."""
     return {wait: found.said for wait, found in heard(waits).items() if found.said is not None}
 
 
 def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
-    """By its wait, what was said of each unknown outcome among `waits`; in one query, and none where there is none.
-    What was not written by our processes counts for nothing."""
+    """Return what is known of each unknown outcome among `waits`, by wait, in one query.
+    Unauthentic events don't count."""
     doubts = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
     if not doubts:
         return {}
@@ -151,30 +146,30 @@ def _proposal(event: e.OutcomeProposed, seq: int, at: datetime, news: int | None
 
 
 PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
-# Who is told that a word waits for a second person: in the transaction that puts it on record.
+# Hooks called in the transaction that records a proposal.
 on_proposed: list[Callable[[Run, Wait, int], None]] = []
 
 
 class AlreadySaid(DurableAgentsError):
-    """Whoever says it said the same before: it needs another person."""
+    """The same person said this before: it takes another one."""
 
     status, code, title = 409, "already-said", "Somebody else has to say it"
 
 
 class SaidOtherwise(DurableAgentsError):
-    """What somebody agrees with is not what stands there any more."""
+    """The proposal the caller agrees with is no longer in force."""
 
     status, code, title = 409, "said-otherwise", "Something else is said by now"
 
 
 class NothingProposed(DurableAgentsError):
-    """There is no word of theirs that could be taken back."""
+    """The caller has no proposal to take back."""
 
     status, code, title = 409, "nothing-proposed", "There is nothing to take back"
 
 
 def says(verdict: str, receipt: Any) -> str:
-    """What two people must have said alike. What did not happen has no receipt."""
+    """Return the digest that two proposals must share; only `happened` includes the receipt."""
     said = {"verdict": verdict, "receipt": receipt if verdict == "happened" else None}
     try:
         return sha256(canonical(said)).hexdigest()  # 1 and 1.0 are one number
@@ -183,13 +178,12 @@ def says(verdict: str, receipt: Any) -> str:
 
 
 def is_for_two() -> bool:
-    """Whether two people settle unknown outcomes, as far as a page tells."""
+    """Return whether two people settle unknown outcomes, as a page shows it (without a lock)."""
     return is_guarded(OUTCOMES)
 
 
 def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
-    """Whoever agrees may read what they agree with, and says which call it is. Raises InvalidInput,
-    PayloadsHidden."""
+    """Check that the caller may read payloads and names the call. Raises InvalidInput, PayloadsHidden."""
     must_read(run_id)
     if wait_id is None:
         problem = {"field": "wait_id", "problem": "is missing", "fix": "name the wait whose `proposed` you have read"}
@@ -197,16 +191,16 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
-    """The receipt of the word that somebody agrees with. Raises SaidOtherwise."""
+    """Return the receipt of the proposal that somebody agrees with. Raises SaidOtherwise."""
     return _standing(newest([wait]).get(wait.pk), number).receipt
 
 
 def weighed(
     act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
 ) -> e.OutcomeProposed | Proposal | None:
-    """What a word comes to, under the run's lock: None, it settles the call by itself; a Proposal, it is the second
-    that says the same; else the event that puts it on record as the first. `agrees_with` is the number of the word
-    that whoever speaks has read. Raises AlreadySaid, Forbidden, SaidOtherwise."""
+    """Return None if the verdict settles the call alone, the Proposal it confirms, or else the event to record. Needs
+    the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
+    SaidOtherwise."""
     said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
     if agrees_with is not None and _standing(before, agrees_with).says != said:
         raise SaidOtherwise("You agree with what is said, and say something else: leave one of both out.")
@@ -241,7 +235,7 @@ def weighed(
 
 
 def _standing(before: Proposal | None, number: int) -> Proposal:
-    """The word that somebody agrees with, which has to stand there. Raises SaidOtherwise."""
+    """Return the proposal if it is in force under this number. Raises SaidOtherwise."""
     if before is None or before.n != number:
         stands = "nobody's word waits" if before is None else f"{before.by} says something else"
         raise SaidOtherwise(f"What you agree with does not stand there any more: {stands}. Look again.")
@@ -259,8 +253,8 @@ def counts(before: Proposal) -> bool:
 
 
 def must_count(by: Actor) -> int:
-    """Which person says it. A key says whose it is, and not who made it: an administrator makes keys for others. Raises
-    Forbidden."""
+    """Return the person who counts. Raises Forbidden.
+    API keys don't count: administrators make keys for others."""
     if by.kind != "user" or by.person is None:
         raise Forbidden(
             "Two people settle an unknown outcome here, and each has to be signed in: an API key counts for nobody."
@@ -271,7 +265,7 @@ def must_count(by: Actor) -> int:
 
 
 def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
-    """Put the first word on record; those who could say the second are told."""
+    """Record the first proposal and notify those who could confirm it."""
     after = {"tool": event.tool, "verdict": event.verdict, "attempt": event.attempt}
     _record(PROPOSE, act, wait, event, after=after)
     for told in on_proposed:
@@ -281,8 +275,8 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
 
 @transaction.atomic
 def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Take back what one said oneself of an unknown outcome: the one that `wait_id` names. Raises Forbidden, NotFound,
-    NothingProposed, JustificationRequired."""
+    """Take back one's own proposal on the unknown outcome `wait_id`.
+    Raises Forbidden, NotFound, NothingProposed, JustificationRequired."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     found = newest([wait]).get(wait.pk) if wait is not None and wait.resolved_at is None else None

@@ -1,4 +1,4 @@
-"""Whether whoever sent a call may still be sending it: asked before the call is made again, by whatever verb."""
+"""Whether the sender of a call may still be sending, checked before the call is made again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ACTION = "upstream_ask"
 
 @transaction.atomic
 def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
-    """Let the other side be asked what became of the call that `wait_id` names, as soon as a worker has the run. Raises
-    IllegalTransition, JustificationRequired, Forbidden, NotFound."""
+    """Request that the upstream is queried about the call of `wait_id`, once a worker has the run.
+    Raises IllegalTransition, JustificationRequired, Forbidden, NotFound."""
     act = Act("reconcile", run_id, by=by, justification=justification)
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     if wait is None or wait.resolved_at is not None:
@@ -62,28 +62,28 @@ def name_of(wait: Wait) -> str:
 
 
 def has_hook(run: Run, wait: Wait) -> bool:
-    """Whether the other side can be asked; no where nobody here has the agent's code."""
+    """Return whether the upstream can be queried; False if this process lacks the agent's code."""
     tool = tool_here(run, name_of(wait))
     return tool is not None and tool.reconcile is not None
 
 
 # After either of these the call may be on its way.
 _SENDS = ("ToolInvoked", "ToolRedispatched")
-# Clocks and networks are given this much beyond a request's own time.
+# Tolerance for clocks and networks beyond a request's timeout.
 SLACK = timedelta(seconds=5)
 
 
 class MayStillSend(Exception):
-    """Why a call may not be made again yet, and what to do about it: a sentence."""
+    """Why a call may not be made again yet, and what to do about it, in a sentence."""
 
 
 def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool) -> str:
-    """No fence closes the gap between a worker's check and its first byte: before a call is sent again, its senders
-    must be gone: the last one, unless it is known to be done, and every one before it that lost the run on the way.
-    Answers what was attested; empty where there is proof.
+    """Return what was attested of a call's senders, "" if all are proven gone. Raises MayStillSend.
 
-    `number` is the attempt's at `slot`, `past` what is on record of it, `now` the database's clock; with `is_attested`
-    a person says that nothing of a worker that was given up without proof runs any more. Raises MayStillSend.
+    No fence closes the gap between a worker's check and its first byte: before a call is sent again, its last sender
+    must be gone, unless it is known to be done, and every earlier one that lost the run. `past` is the record of
+    attempt `number` at `slot`, `now` the database's clock; with `is_attested` a person says that nothing of a worker
+    given up without proof still runs.
     """
     sends = Event.objects.filter(run_id=run.pk, slot=slot, attempt=number, kind__in=_SENDS)
     sent_at = dict(sends.order_by("seq").values_list("epoch", "at"))  # when each claim sent last
@@ -92,7 +92,7 @@ def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now:
     lost = Event.objects.filter(run_id=run.pk, kind="WorkerLost", epoch__in=sent_at).values_list("epoch", flat=True)
     unknown, last = past.unknown, max(sent_at)
     doubtful = {last, *lost}
-    # Whoever reported the outcome as unknown, or the call as taken or answered, has nothing more of it to send.
+    # A sender that reported an outcome, even an unknown one, has nothing more to send.
     is_reported = past.accepted is not None or past.result is not None
     if is_reported or (isinstance(unknown, e.ToolOutcomeUnknown) and unknown.is_sender_done):
         doubtful.discard(last)
@@ -101,13 +101,14 @@ def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now:
 
 
 def _word_on(run: Run, tool: str, epoch: int, sent_at: datetime, *, now: datetime, is_attested: bool) -> str:
-    """Proof is best. Of a worker that was given up without proof nobody here knows whether it still sends: its
-    request's time must be over, and the person must say that nothing of it runs any more."""
+    """Return what was attested of one sender; "" if it is proven gone. Raises MayStillSend.
+    Of a worker given up without proof, the request's timeout must be over and the person must attest that nothing runs.
+    """
     worker = next(_claimants(run.pk, epoch), None)
     if worker is None:
         return _of_nobody(is_attested)
     sender = Process.objects.filter(pk=worker).first()
-    if sender is None:  # of one that sent just lately, somebody took the row away
+    if sender is None:  # the row of a recent sender was removed
         return _of_nobody(is_attested) if now - sent_at < KEPT else ""
     if is_gone(sender) or (sender.ended_at is not None and sender.end_cause not in WITHOUT_PROOF):
         return ""
@@ -137,14 +138,14 @@ def _claimants(run_id: UUID, epoch: int) -> Iterator[str]:
     for clear in claims.values_list("clear", flat=True):
         try:
             claimed = e.decode(clear)
-        except (ValueError, KeyError, TypeError):  # `verify` names it
+        except (ValueError, KeyError, TypeError):  # reported by `verify`
             continue
         if isinstance(claimed, e.RunClaimed):
             yield claimed.worker
 
 
 def _of_nobody(is_attested: bool) -> str:
-    """Of a damaged record, which doesn't say who sent the call."""
+    """Return the attestation for a sender that the damaged record doesn't name. Raises MayStillSend."""
     if not is_attested:
         raise MayStillSend(
             "The record doesn't tell any more which worker sent it. Make sure that no worker sends it any more, and "

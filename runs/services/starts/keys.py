@@ -1,8 +1,5 @@
-"""A start under a key of the caller's business: of an agent and a key one run lives, others are queued behind it.
-
-Whoever starts, or lets in, takes the key's lock first and then heads, so these wait in one order; the end of a run and
-a retry don't take it. The last word has the index `runs_run_one_of_key`: whoever lost a race to it looks again.
-"""
+"""Starts under a business key: one run per agent and key is active, others are queued.
+The key's lock comes before heads; ends and retries don't take it, so the index `runs_run_one_of_key` decides races."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from runs.services import command, lifecycle, signals
 from runs.services.bodies import StartBody
 from runs.services.lifecycle import Accepted, Plan
 
-# Of one key; who wants more behind each other wants a queue, and not a key.
+# Per key; more than this needs a queue, not a key.
 MOST_QUEUED = 1000
 FARTHEST = timedelta(days=366)
 _LOOKS = 5
@@ -35,7 +32,7 @@ _ONE = "runs_run_one_of_key"
 
 
 class KeyTaken(DurableAgentsError):
-    """A run of the key lives."""
+    """Another run of the key is active."""
 
     status, code, title = 409, "business-key-taken", "A run of this key lives"
 
@@ -54,7 +51,7 @@ class KeyTaken(DurableAgentsError):
 
 
 class KeyBusy(DurableAgentsError):
-    """The key changed hands each time that it was looked at."""
+    """The key's runs kept changing while it was tried."""
 
     status, code, title = 409, "business-key-busy", "The key changes hands"
 
@@ -73,7 +70,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A start as it is asked for."""
+    """A requested start."""
 
     agent: str
     input: Any
@@ -88,11 +85,11 @@ class Wanted:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     schedule: UUID | None = None
     planned_at: datetime | None = None
-    request_key: str = ""  # the Idempotency-Key that it came under
+    request_key: str = ""  # the request's Idempotency-Key
 
     @classmethod
     def of(cls, body: StartBody, request_key: str = "") -> Self:
-        """What a body asks for. Raises InvalidInput for what doesn't go together."""
+        """Return the start that a body requests. Raises InvalidInput for a contradictory one."""
         _check_rule(body)
         signal, seconds = body.signal, body.debounce_seconds
         return cls(
@@ -117,8 +114,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What became of it: the run that answers it, and whether it is new. `accepted` is what its start told, where
-    nothing was done to it since."""
+    """The run that answers a start, and whether it is new; `accepted` if nothing was done to it since."""
 
     run: Run
     accepted: Accepted | None = None
@@ -130,8 +126,8 @@ class Begun:
 
 
 def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
-    """Start a run as it is wanted, in the caller's transaction. Raises KeyTaken, KeyBusy, and what `lifecycle.accept`,
-    `lifecycle.cancel` and `signals.signal` raise."""
+    """Start a run in the caller's transaction.
+    Raises KeyTaken, KeyBusy, and what `lifecycle.accept`, `lifecycle.cancel` and `signals.signal` raise."""
     assert connection.in_atomic_block, "a start and what it does to others of its key are one transaction's"
     if not wanted.is_plain:
         _check_times(wanted, now=database_now())
@@ -153,21 +149,21 @@ def start(wanted: Wanted, *, by: Actor, most: Budget | None = None) -> Begun:
 
 
 class _Moved(Exception):
-    """The run that was to be the answer has ended since it was looked at."""
+    """The run that was to answer the start has ended meanwhile."""
 
 
 def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -> Begun:
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
-    # Whoever queues only waits. Any other rule would hand out a run of others, or do something to it.
+    # Queueing only waits. Any other rule would expose or change somebody else's run.
     if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
         raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)
 
 
 def _hidden(runs: list[Run]) -> Run | None:
-    """The first of them that whoever asks doesn't see."""
+    """Return the first run that the viewer may not see."""
     known = seen.among(run.id for run in runs)
     return next((run for run in runs if run.id not in known), None)
 
@@ -180,8 +176,7 @@ def _refuse(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) ->
 
 
 def _join(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """The run that lives is the answer; what can't be its input is refused all the same, by its version's rules where
-    none is named and this process has it."""
+    """Answer with the active run; the input is checked all the same, by that run's version if it is here."""
     is_known = alive[0].graph_id in registry.graph_ids()
     which = alive[0].graph_id if is_known and "@" not in wanted.agent else wanted.agent
     lifecycle.checked(registry.find(which), wanted.input)
@@ -197,15 +192,14 @@ def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> 
 
 
 def _replace(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """All that live are cancelled, the newest first, so that none is let in meanwhile; the new one begins when the last
-    of them has ended."""
+    """Cancel all runs of the key, newest first so that none is let in, and begin or queue the new one."""
     for run in reversed(alive):
         _cancel(run, by=by, why=f"replaced by a new run of its key {wanted.business_key}")
     return _begin_or_queue(wanted, alive[0].agent, by=by, most=most)
 
 
 def _debounce(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> Begun:
-    """Whoever has not begun gives way to the new one, which takes its place; behind one that has, it is queued."""
+    """Replace the last run of the key if it hasn't begun; else queue behind it."""
     _, last = command.locked(alive[-1].id, under=by)
     if last.state in ENDED:
         raise _Moved
@@ -229,8 +223,7 @@ _RULES: dict[str, Rule] = {
 
 
 def _cancel(run: Run, *, by: Actor, why: str) -> None:
-    """Ask a run to end. One that ends already, or has, needs no asking; one that has gone on as another is looked for
-    again. Raises Forbidden for who may not cancel it."""
+    """Cancel a run unless it has ended or is ending. Raises _Moved if it continued as another, Forbidden."""
     try:
         with transaction.atomic():
             lifecycle.cancel(run.id, by=by, justification=why, by_rule=True)
@@ -268,7 +261,7 @@ def _plan(wanted: Wanted) -> Plan:
 
 
 def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
-    """The signal that comes with the start is sent to the run that answers it. One that has ended is no answer."""
+    """Send the signal that comes with the start to the run that answers it. Raises _Moved if that has ended."""
     if wanted.deliver is None:
         return begun
     signal = wanted.deliver
@@ -280,7 +273,7 @@ def _delivered(wanted: Wanted, begun: Begun, *, by: Actor) -> Begun:
 
 
 def _check_rule(body: StartBody) -> None:
-    """Raises InvalidInput for a rule without its key or its window, and the other way round."""
+    """Raises InvalidInput for a rule without its key or window, or the reverse."""
     errors = []
     is_debounced = body.on_conflict == "debounce"
     if body.on_conflict is not None and body.business_key is None:
@@ -298,7 +291,7 @@ def _check_rule(body: StartBody) -> None:
 
 
 def _check_times(wanted: Wanted, *, now: datetime) -> None:
-    """Raises InvalidInput for times that leave no time to begin in, or that are beyond what is kept."""
+    """Raises InvalidInput for times that leave no time to begin, or are too far away."""
     errors = []
     if wanted.start_at is not None and abs(wanted.start_at - now) > FARTHEST:
         fix = "an earlier time" if wanted.start_at > now else "a time to come, or none"
@@ -314,13 +307,13 @@ def _check_times(wanted: Wanted, *, now: datetime) -> None:
 
 
 def lock(agent: str, key: str) -> None:
-    """One at a time starts under a key, or lets in. Ends with the transaction; no head is locked before it."""
+    """Lock the key until the transaction ends. No head may be locked before it."""
     named = hashlib.sha256(f"business key\n{agent}\n{key}".encode()).digest()
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [int.from_bytes(named[:8], "big", signed=True)])
 
 
 def living(agent: str, key: str) -> list[Run]:
-    """The runs of a key that have not ended: the one that lives, and those queued behind it in their order."""
+    """Return the runs of a key that have not ended: the active one, then those queued, in order."""
     rows = Run.objects.filter(agent=agent, business_key=key, ended_at__isnull=True).exclude(business_key="")
     return sorted(rows.order_by("created_at", "id")[: MOST_QUEUED + 1], key=lambda run: run.is_queued)

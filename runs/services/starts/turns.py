@@ -1,9 +1,5 @@
-"""Whose turn it is: a run of a key has ended, and the next one that is queued behind it is let in; and who came too
-late to begin.
-
-By whoever ended it, after the commit: a person's act, the worker that drove it; and by the sweeper, which looks for
-those that nobody passed on from.
-"""
+"""Queued runs of a business key: let the next one in when a run ends, and cancel those too late to begin. Done after
+the commit of the end, or by the sweeper."""
 
 from __future__ import annotations
 
@@ -37,12 +33,12 @@ _LATE = """
 
 
 def ended(*, besides: Iterable[UUID] = ()) -> list[UUID]:
-    """Runs of a key that have ended, and that nobody passed on from; the first ones."""
+    """Return ended runs of a key whose successor was not let in yet, oldest first."""
     return _ids(_ENDED, besides)
 
 
 def late(*, besides: Iterable[UUID] = ()) -> list[UUID]:
-    """Runs that should have begun by now and have not; the first ones."""
+    """Return runs that are past their latest start time, oldest first."""
     return _ids(_LATE, besides)
 
 
@@ -53,21 +49,21 @@ def _ids(statement: str, besides: Iterable[UUID]) -> list[UUID]:
 
 
 def pass_on_from(runs: Iterable[UUID]) -> int:
-    """Of these, those of a key that have ended: whoever is next is let in. Returns how many were."""
+    """Let in the next run after each of these that has ended. Returns how many were let in."""
     rows = Run.objects.filter(pk__in=list(runs), ended_at__isnull=False, is_passed_on=False)
     return sum(pass_on(run_id) for run_id in rows.exclude(business_key="").values_list("id", flat=True))
 
 
 @transaction.atomic
 def pass_on(run_id: UUID) -> bool:
-    """Let in whoever is next after a run that has ended. Whether somebody was; done once, whoever asks."""
+    """Let in the next run after one that has ended, once. Returns whether one was let in."""
     named = Run.objects.get(pk=run_id)
     keys.lock(named.agent, named.business_key)
     ended = Run.objects.get(pk=run_id)
     if ended.ended_at is None or ended.is_passed_on:
         return False
     is_let_in = _let_in_next(ended)
-    # This end, and not a later one: it may be retried just now, and end anew.
+    # This end and no later one: the run may be retried just now, and end again.
     Run.objects.filter(pk=run_id, ended_at=ended.ended_at).update(is_passed_on=True)
     return is_let_in
 
@@ -75,17 +71,17 @@ def pass_on(run_id: UUID) -> bool:
 def _let_in_next(ended: Run) -> bool:
     for run in keys.living(ended.agent, ended.business_key):
         if not run.is_queued:
-            return False  # another lives: its end is what they wait for
+            return False  # another is active: they wait for its end
         try:
             if let_in(run.id, after=ended.id):
                 return True
-        except RecordDamaged as damaged:  # it stands where it stands, and keeps nobody behind it waiting
+        except RecordDamaged as damaged:  # it stays queued, but doesn't hold up those behind it
             log.error("run %s: its turn has come, and it can't be let in: %s", run.id, damaged)
     return False
 
 
 def let_in(run_id: UUID, *, after: UUID | None) -> bool:
-    """A queued run's turn has come, whatever holds it besides. The caller has its key's lock. False: it has ended."""
+    """Let in a queued run, even if something else holds it. Needs its key's lock. False: it has ended."""
     _, run = locked(run_id, under=TURNS)
     if run.state in ENDED or not run.is_queued:
         return False
@@ -100,7 +96,7 @@ def let_in(run_id: UUID, *, after: UUID | None) -> bool:
 
 @transaction.atomic
 def give_up(run_id: UUID) -> bool:
-    """End a run that was to be begun by a time that has passed. False: it has begun, or ended, meanwhile."""
+    """Cancel a run that passed its latest start time. False: it has begun or ended meanwhile."""
     head, run = locked(run_id, under=SWEEPER)
     now = database_now()
     if run.state in ENDED or run.started_at is not None or run.start_before is None or run.start_before > now:
@@ -112,16 +108,16 @@ def give_up(run_id: UUID) -> bool:
 
 
 def follow(action: str, run: Run) -> None:
-    """An act on a run is about to be committed: if it ended, whoever is queued behind it is let in then."""
+    """After the commit, let in the next run if this one ended."""
     if run.business_key and run.state in ENDED:
 
-        def passing_on() -> None:  # a function with a name of its own: if it fails, Django says so by that
+        def passing_on() -> None:  # named, because Django logs the name if it fails
             pass_on(run.pk)
 
         transaction.on_commit(passing_on, robust=True)
 
 
 def register() -> None:
-    """Follow every act from here on."""
+    """Register the hook for every action."""
     if follow not in command.on_act:
         command.on_act.append(follow)
