@@ -1,4 +1,4 @@
-"""What changed about an account, a role or a key, in words: the record itself keeps columns and values."""
+"""Describe changes of accounts, roles and keys in words: the records keep columns and values."""
 
 from __future__ import annotations
 
@@ -42,16 +42,15 @@ def label_of(name: str) -> str:
 
 
 def was_and_is(name: str, before: Any, after: Any) -> tuple[str, str]:
-    """What it was and would be. What differs never reads the same, but nothing for nothing: else it is shown as the
-    record keeps it."""
+    """Return the old and new value as text. Different values never read the same, except two empty ones."""
     was, now = said(name, before), said(name, after)
     return (was, now) if was != now or not (before or after) else (_plainly(before), _plainly(after))
 
 
 def said(name: str, value: Any) -> str:
-    """What it is; empty for nothing."""
+    """Return a value as text; empty for nothing."""
     if name in _WORDS:
-        # Acts on record may say what was never set: words are for what has the shape that is set now.
+        # Recorded acts may contain invalid values: only the current shape is put into words.
         with suppress(DefinitionError, TypeError, ValueError):
             return _WORDS[name](value)
     return _plainly(value)
@@ -113,7 +112,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 }
 
 
-# A column of a record, and what a page calls it. One that is missing here is called as the column is.
+# Page labels of a record's columns. A missing column is labelled by its name.
 LABELS = {
     "username": "name",
     "email": "e-mail",
@@ -141,16 +140,16 @@ LABELS = {
     "subject": "known there as",
 }
 _FACTORS = {"totp": "codes of a device", "recovery_codes": "recovery codes", "webauthn": "a passkey"}
-# What nothing means there, where that is more than nothing.
+# Text of an empty value, where it means more than nothing.
 _NEVER = {"expires_at": "never", "revoked_at": "no"}
-# Acts by which all of it came or went.
+# Acts that added or removed the whole object.
 _WHOLE = ("_added", "_issued", "_removed", "_linked", "_unlinked")
 _MOMENTS = ("expires_at", "revoked_at")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that is otherwise now. `was` is empty for what is new, `now` for what is gone."""
+    """One changed value. `was` is empty for a new one, `now` for a removed one."""
 
     label: str
     was: str
@@ -158,8 +157,7 @@ class Change:
 
 
 def changes(record: AccountRecord) -> list[Change]:
-    """What a record tells, one thing after the other. Of what is new or gone only what says something: an account
-    without an e-mail address had none before either."""
+    """Return a record's changes. Of a new or removed object, only the non-empty values."""
     before, after = _known(record.before), _known(record.after)
     is_whole = not before or not after or record.action.endswith(_WHOLE)
     found = []

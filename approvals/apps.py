@@ -6,8 +6,8 @@ class ApprovalsConfig(AppConfig):
     label = "approvals"
 
     def ready(self) -> None:
-        """Gates plug into the engine's waits here; `runs` doesn't know them."""
-        from approvals import protected as protected  # it listens to changes
+        """Register the gates with the engine's waits: `runs` doesn't know them."""
+        from approvals import protected as protected  # connects signal receivers
         from approvals.deadlines.due import plug_in as plug_in_deadlines
         from approvals.granting.using import plug_in as plug_in_grants
         from approvals.notices import courier

@@ -1,4 +1,4 @@
-"""What somebody says with a decision, and how much of it is taken: the API's body, and the inbox's form."""
+"""Bodies of decisions, for the API and the inbox's form."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class DecisionBody(Strict):
 
     @property
     def changes_arguments(self) -> bool:
-        """Whether they were sent at all: without them the call goes out as it was asked for."""
         return "arguments" in self.model_fields_set
 
     @property

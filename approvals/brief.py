@@ -1,5 +1,4 @@
-"""What an approver is shown of one question: everything that the decision binds, read from the bytes that its hash
-covers."""
+"""Everything an approver is shown of one question, read from the bytes that its hash covers."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
 _NTH = {1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fifth"}
-# What an approval's chip says, and its tone.
+# Text and tone of an approval's chip.
 CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.OPEN: ("waiting for {queue}", "wait"),
     ApprovalState.APPROVED: ("approved", "ok"),
@@ -53,7 +52,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
 
 
 def chip_of(approval: Approval) -> tuple[str, str]:
-    """The words and the tone of its chip. Of a state that there is not (a damaged row) the state itself."""
+    """Return text and tone of the chip; the raw state if it is unknown (a damaged row)."""
     if approval.state not in ApprovalState.values:
         return str(approval.state), ""
     words, tone = CHIPS[ApprovalState(approval.state)]
@@ -62,7 +61,7 @@ def chip_of(approval: Approval) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """The revision before, and what was said to it."""
+    """An earlier revision and its decision."""
 
     approval: Approval
     decision: Decision | None
@@ -71,8 +70,8 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Brief:
-    """One question whole, as of event `seq` of its run. `changes` are the arguments, each against the revision before
-    if there is one."""
+    """One question in full, as of event `seq` of its run. `changes` are the arguments, compared with the previous
+    revision."""
 
     approval: Approval
     plan: dict[str, Any]
@@ -85,23 +84,23 @@ class Brief:
     stages: list[StageShown]
     talk: Talk
     documents: list[DocumentShown]
-    not_shown: str  # what keeps a document from being shown; empty where nothing does
+    not_shown: str  # the reason why a document can't be shown; empty if all can
     is_read: bool = True
-    is_genuine: bool | None = None  # what closed it, or says so: see genuine.py
+    is_genuine: bool | None = None  # of `decision`: see genuine.py
 
     @property
     def forged(self) -> Decision | None:
-        """What says that it decided this, and was written past this installation: it decided nothing."""
+        """Return the decision if it was forged: it decided nothing."""
         return self.decision if self.is_genuine is False else None
 
     @cached_property
     def now(self) -> StageShown | None:
-        """The stage that is being decided; none once nobody decides any more."""
+        """Return the current stage; None if closed."""
         return next((each for each in self.stages if each.state == NOW), None)
 
     @property
     def is_counted(self) -> bool:
-        """Whether more than one yes of one person is asked for, or somebody stayed out of it."""
+        """Return whether more than one vote is needed, or any was given."""
         return (
             len(self.stages) > 1
             or any(each.quorum > 1 or len(each.votes) > 1 for each in self.stages)
@@ -129,7 +128,7 @@ class Brief:
 
     @cached_property
     def standing(self) -> Standing | No:
-        """Under what the reader may decide it, or why not. For words: a decision is judged anew."""
+        """Return the standing in which the reader may decide, or why not. For display: a decision is judged again."""
         return judge(self.facts, approves=False)
 
     @cached_property
@@ -146,7 +145,7 @@ class Brief:
 
     @property
     def is_asked(self) -> bool:
-        """Whether it is put to the reader, who may still be kept from deciding it."""
+        """Return whether the reader is asked, even if something else keeps them from deciding."""
         return any(
             (each.queue is not None and each.queue.role in each.who.roles)
             or any(d.is_now(each.now) for d in each.deputyships)
@@ -155,12 +154,12 @@ class Brief:
 
     @property
     def why_not(self) -> str:
-        """Why the reader may not decide it, if they may not."""
+        """Return why the reader may not decide; empty if they may."""
         return self.standing.why if isinstance(self.standing, No) else ""
 
     @property
     def is_drawing(self) -> bool:
-        """Whether a document is still being drawn: the page shows it in a moment."""
+        """Return whether a document is still being drawn, so that the page will show it soon."""
         return any(each.is_drawing for each in self.documents)
 
     @property
@@ -169,21 +168,21 @@ class Brief:
 
     @property
     def why_not_shown(self) -> str:
-        """Why nobody can say yes to it now, for what is shown with it; empty where all of it is."""
+        """Return why nobody can approve now because of its documents; empty if all are shown."""
         if self.not_shown and not self.is_unshown:
             return "Its documents are being drawn: it can be approved once they are shown, in a moment."
         return f"A document can't be shown ({self.not_shown}), so nobody can approve this." if self.not_shown else ""
 
     @property
     def why_not_approve(self) -> str:
-        """Why the reader may only say no to it."""
+        """Return why the reader may only deny it."""
         if self.is_mine and self.not_shown:
             return self.why_not_shown
         return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
 
     @property
     def whom(self) -> str:
-        """In whose place the reader decides it."""
+        """Return the name of the person whom the reader deputizes for."""
         found = self.to_approve if isinstance(self.to_approve, Standing) else self.standing
         return found.deputyship.principal.name if isinstance(found, Standing) and found.deputyship else ""
 
@@ -193,7 +192,7 @@ class Brief:
 
     @cached_property
     def wanted(self) -> Wanted:
-        """What a yes has to show, for whoever may say it. For words: a decision is judged anew."""
+        """Return what the reader's approval must prove. For display: a decision is judged again."""
         if not self.is_read or not isinstance(self.to_approve, Standing):
             return Wanted()
         try:
@@ -212,7 +211,7 @@ class Brief:
 
     @property
     def proof_words(self) -> str:
-        """That who says yes has to show who they are, and how lately; empty where that isn't asked."""
+        """Return the note that an approval needs recent authentication; empty if not."""
         if not self.wanted.within:
             return ""
         what = "your second factor" if self.wanted.factor else "your password or second factor"
@@ -234,8 +233,8 @@ class Brief:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the plan's bytes are a plan, which whoever doesn't read it isn't told. Nobody can decide what can't
-        be shown."""
+        """Return whether the plan can be parsed; undisclosed to readers without the right. An unreadable plan can't be
+        decided."""
         return bool(self.plan) or not self.is_read
 
     @property
@@ -248,23 +247,22 @@ class Brief:
 
     @property
     def name(self) -> str:
-        """What a browser's tab says: what is asked, and about whom."""
+        """Return the browser tab's title: what is asked, and about whom."""
         return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"
 
     @property
     def asks(self) -> str:
-        """The agent's own title, where it is not the tool's: a value, and never the console's words."""
+        """Return the agent's own title if it isn't the tool's: a value, never the console's text."""
         return asks_of(self.approval, self.tool)
 
     @property
     def is_effect_fixed(self) -> bool:
-        """Whether the effect is what the tool's author wrote, the same for every call; otherwise it is the agent's
-        text."""
+        """Return whether the effect is the tool author's fixed text instead of the agent's."""
         return self.tool is not None and self.approval.effect == self.tool.effect
 
     @property
     def who_gives(self) -> str:
-        """Who gives the right to read what is asked, for whoever hasn't it."""
+        """Return who grants the right to read the question, for readers without it."""
         return "" if self.is_read else WHO_GIVES
 
     @property
@@ -290,13 +288,12 @@ class Brief:
 
     @property
     def is_made_elsewhere(self) -> bool:
-        """Whether the reader decides it only where it went because nobody answered: changes are made where it was asked
-        first."""
+        """Return whether the reader decides only at a queue it was escalated to: changes are made at the first one."""
         return isinstance(self.standing, Standing) and bool(self.standing.queue)
 
     @property
     def why_no_change(self) -> str:
-        """Why whoever decides it may change nothing of it."""
+        """Return why the decider may not change any argument."""
         if self.is_made_elsewhere:
             return CHANGED_FIRST.format(queue=self.facts.name)
         if not editable_in(self.plan)["properties"]:
@@ -309,8 +306,8 @@ class Brief:
 
 
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
-    """What is asked for in fixed words: the tool's title as its author wrote it, or that the run may go on. Nothing
-    that an agent, a model or an integrator chose for this one case stands in it."""
+    """Return the fixed title: the tool author's, or that the run may continue. Nothing in it was chosen for this one
+    case."""
     if tool is not None:
         return tool.title
     return "Let the run go on" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
@@ -320,18 +317,17 @@ def asks_of(approval: Approval, tool: ToolCard | None) -> str:
     return "" if tool is not None and approval.title == tool.title else approval.title
 
 
-# What a plan says for a tool where a node asks without one.
+# Tool names in plans of nodes that ask without a tool.
 _NO_TOOL = ("", "approve")
 
 
 def plan_of(approval: Approval) -> dict[str, Any]:
-    """The plan; nothing where it can't be read."""
+    """Return the plan; empty if unreadable."""
     return approval.planned() or {}
 
 
 def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
-    """Arguments in the order in which the tool's author wrote its fields: the canonical bytes have them by the
-    alphabet."""
+    """Return arguments in the order of the tool's fields: the canonical bytes are sorted by name."""
     if tool is None or not isinstance(arguments, dict):
         return arguments
     first = [name for name in tool.fields if name in arguments]
@@ -339,8 +335,8 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_whole: bool = True) -> Brief:
-    """One question for a reader with these roles; its documents are left out where it isn't to be `is_shown_whole`,
-    for somebody's act on it. Raises NotFound."""
+    """Return one question for a reader with these roles. Raises NotFound. Without `is_shown_whole`, as for an act on
+    it, documents are left out."""
     revisions, rows = _revisions(approval_id, reader.person, is_shown_whole)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)
@@ -391,7 +387,7 @@ _FACTS = FACTS.format(
     case='coalesce("approvals_approval"."case_id", "approvals_approval"."id")',
 )
 _TALK = TALK.format(approval='"approvals_approval"."id"', names=NAMES)
-# UNION, and not UNION ALL: revisions that name each other in a ring (by other hands) end here too.
+# UNION, not UNION ALL: revisions that form a ring (forged) end here too.
 _CHAIN = """
     WITH RECURSIVE chain AS (
         SELECT id, previous_id FROM approvals_approval WHERE id = %s
@@ -402,8 +398,7 @@ _CHAIN = """
 def _revisions(
     approval_id: UUID, reader: int | None, is_shown_whole: bool
 ) -> tuple[list[tuple[Approval, Decision | None]], list[Decision]]:
-    """A question and its revisions before, newest first, each with what closed it, and all that was said: two queries
-    for any number."""
+    """Return a question and its earlier revisions, newest first, each with its decision, and all votes: two queries."""
     seq = Subquery(Head.objects.filter(run_id=OuterRef("run_id")).values("seq"))
     facts = RawSQL(f'CASE WHEN "approvals_approval"."id" = %s THEN {_FACTS} END', [approval_id, reader], TextField())
     rows = Approval.objects.select_related("run").filter(id__in=RawSQL(_CHAIN, [approval_id]))

@@ -1,10 +1,8 @@
-"""Whether what a record says was written by one of our processes: asked of every row that is shown as what somebody
-did.
+"""Whether shown records are authentic, one HMAC per row.
 
-Whoever has the application's rights in the database may add rows, and verification finds them, later. What the audit
-shows is read by people at once, so it says so at once. One HMAC a row. That a genuine row stands there once is the
-database's business: no code can be written twice (ledger/migrations/0001_initial.py), nor can one approval be decided
-twice.
+Anybody with the application's database rights may add rows. Verification finds them later, but people read the audit at
+once. That an authentic row exists only once is up to the database: no code can be written twice
+(ledger/migrations/0001_initial.py), nor can one approval be decided twice.
 """
 
 from __future__ import annotations
@@ -23,12 +21,11 @@ from ledger.models import NO_RUN, AccountRecord, ActRecord, OverrideRecord, Regi
 from ledger.web.tally import Counted
 
 _TABLES = {OverrideRecord: "override", ActRecord: "act", Decision: "decision"}
-# A record's time is the database's own. What claims a later one would stay on top of every list; what claims one before
-# there were any records may be none that anybody can read.
+# Records have the database's time: a future one would stay on top of every list, and a very old one may be unreadable.
 NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
-# Per run, and for the records of no run the last one that lacks a code.
+# By run, and for records without a run the last one that may lack a code.
 _MARKS = f"""
     SELECT run_id, seq, acts FROM {Uncoded._meta.db_table} WHERE run_id = ANY(%s)
     UNION ALL
@@ -36,9 +33,8 @@ _MARKS = f"""
 
 
 def genuine(rows: Iterable[Any]) -> list[bool | None]:
-    """For each record whether its code is right; None where it may lack one, being from before there were codes, and
-    for accounts, whose records the database writes and the runtime role can't. Asks the database only about rows
-    without a code."""
+    """Return for each record whether its code is valid; None if it may lack one: from before codes, and account
+    records, which the database writes. Queries only for rows without a code."""
     rows = list(rows)
     marks = _Marks([row for row in rows if not isinstance(row, AccountRecord) and row.code is None])
     return [_is_genuine(row, marks) for row in rows]
@@ -50,7 +46,7 @@ def marks_of(rows: Iterable[Any]) -> dict[int, bool | None]:
 
 
 def has_code(row: Decision) -> bool:
-    """Whether a decision has a right code, of which nothing is asked: those that have seats are younger than codes."""
+    """Return whether a decision has a valid code. Decisions with seats are newer than codes, so none may lack it."""
     return row.code is not None and is_rows_code(code_key(), "decision", row.coded(), bytes(row.code))
 
 
@@ -64,7 +60,7 @@ def _is_genuine(row: Any, marks: _Marks) -> bool | None:
 
 
 class _Marks:
-    """Up to where codes may be missing, of the runs that some rows belong to."""
+    """Up to where codes may be missing, in the rows' runs."""
 
     def __init__(self, rows: list[Any]) -> None:
         runs = set(map(_run_of, rows))
@@ -77,8 +73,7 @@ class _Marks:
         self.placed = next((acts for run_id, _, acts in marks if run_id is None), 0)
 
     def may_lack_code(self, row: Any) -> bool:
-        """As verification has it. Whatever names a place before the first event, or before the first act, is from no
-        time."""
+        """Return whether a row may lack its code, as in verification: never before the first event or act."""
         if NO_RUN in self.of:
             return True
         run = _run_of(row)
@@ -96,8 +91,7 @@ def _run_of(row: Any) -> UUID | None:
 
 
 def out_of_time() -> Counted:
-    """Whether some record claims a time that hasn't come, or that was before all records, as a number to be counted no
-    further than one."""
+    """Return a count, at most one, of records with a future time or one before all records."""
     tables = [model._meta.db_table for model in (*_TABLES, AccountRecord)]
     return Counted(
         0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables]

@@ -1,6 +1,5 @@
-"""That the same again needs no further yes: given with a decision, used by later questions, taken back. Three kinds of
-row, each only ever added, each with a code (ledger/codes.py): what somebody with the application's rights in the
-database writes past us lets nothing through, and brings back nothing that was used up or taken back."""
+"""Rows of standing approvals: given with a decision, used by later questions, taken back. All are append-only and coded
+(ledger/codes.py), so forged rows let nothing through and restore nothing used up or taken back."""
 
 from __future__ import annotations
 
@@ -27,21 +26,21 @@ MOST_TIMES, MOST_DAYS = 1000, 366
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """At most so many times, so many days from when it is given, and of so much in all; None: of any sum that whoever
-    gives it may approve at once."""
+    """Bounds of standing approvals: times, days from giving, and the sum of all; None: what the giver may approve at
+    once."""
 
     times: int
     days: int
     most: Decimal | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as a queue keeps it."""
+        """Return plain data for the queue's row."""
         told: dict[str, Any] = {"times": self.times, "days": self.days}
         return told if self.most is None else told | {"most": format(self.most, "f")}
 
 
 def bounds_in(told: Any) -> Bounds | None:
-    """What a queue's row says; None where it allows none, or can't be read."""
+    """Parse a queue's bounds; None if not allowed or unreadable."""
     if not isinstance(told, Mapping):
         return None
     times, days, most = told.get("times"), told.get("days"), told.get("most")
@@ -56,8 +55,8 @@ def bounds_in(told: Any) -> Bounds | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a question is about, for whoever would allow the same again: the digest of what has to be the same, the
-    fields that have to be, and of how much it is; None where it names no amount."""
+    """A question for a standing approval: the digest of what must be the same, the fields that must be, and its amount
+    if any."""
 
     same: str
     fields: list[str]
@@ -67,7 +66,7 @@ class Asked:
 
 
 def asked_in(plan: Any) -> Asked:
-    """The same of a plan. Raises ValueError, which says why nobody can allow the same as it again."""
+    """Return a plan as Asked. Raises ValueError with the reason why there can be no standing approval for it."""
     same = sameness(plan)
     if is_staged(plan):
         raise ValueError("several people decide it")
@@ -84,8 +83,7 @@ def asked_in(plan: Any) -> Asked:
 
 
 def asked_of(stored: bytes) -> Asked:
-    """The same of a plan as it is stored, numbers as they are written there, as `sameness_of` has them. Raises
-    ValueError."""
+    """Return a stored plan as Asked, with numbers as written, as in `sameness_of`. Raises ValueError."""
     try:
         return asked_in(json.loads(stored))
     except RecursionError:
@@ -93,9 +91,8 @@ def asked_of(stored: bytes) -> Asked:
 
 
 class StandingGrant(Coded):
-    """Somebody's yes to questions that are the same as the one they decided (`approval`): `same` is the digest of what
-    has to be, `fields` are the arguments that have to be. So many times (`count`), of so much in all
-    (`most`), for one run or for all of an agent, until when."""
+    """A person's approval of questions that are the same as `approval`: `same` is the digest of what must be, `fields`
+    the arguments that must be. It covers `count` calls, `most` in all, for one run or all of an agent, `until` then."""
 
     TABLE = "standing_grant"
 
@@ -156,7 +153,7 @@ class StandingGrant(Coded):
 
 
 class StandingUse(Coded):
-    """The `n`-th question that was answered by a standing grant, and how much it was about."""
+    """The `n`-th question answered by a standing approval, with its amount."""
 
     TABLE = "standing_use"
 
@@ -188,7 +185,7 @@ class StandingUse(Coded):
 
 
 class StandingEnd(Coded):
-    """That a standing grant was taken back, by whom and why."""
+    """The end of a standing approval, with author and reason."""
 
     TABLE = "standing_end"
 

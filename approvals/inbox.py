@@ -1,5 +1,4 @@
-"""The lists of questions: what waits for whom, by deadline, and what was decided. Every list goes to its end, page by
-page."""
+"""The lists of questions: waiting ones by deadline, and decided ones, page by page."""
 
 from __future__ import annotations
 
@@ -36,8 +35,8 @@ from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
 
-# A plan is canonical JSON, its keys in order, so its amount stands at its beginning: `{"agent":…,"amount":{…},…`.
-# Nothing that an agent chose stands before it.
+# A plan is canonical JSON with sorted keys, so its amount is near the start, before any text an agent chose:
+# `{"agent":…,"amount":{…},…`.
 _HEAD = "encode(substring(plan FROM 1 FOR 600), 'escape')"
 _AMOUNT = r'^\{"agent":"[^"]*","amount":\{'
 _VALUE = r'"currency":"%s","value":"-?([0-9]{1,18}(?:\.[0-9]{1,18})?)"\}'
@@ -55,8 +54,8 @@ def is_above(plan: Any, limit: OwnLimit | None) -> bool:
 
 
 def within(queue: str, limit: OwnLimit | None, others: Iterable[str]) -> dict[Any, Any]:
-    """Return the condition of a list's arm by which a queue's cases are within the reader's limit there, or also with
-    one of their `others`; none without a limit."""
+    """Return the condition for a queue's cases within the reader's limit there or escalated to `others`; none without
+    limit."""
     if limit is None:
         return {}
     sql, values = _sql(limit)
@@ -64,7 +63,7 @@ def within(queue: str, limit: OwnLimit | None, others: Iterable[str]) -> dict[An
 
 
 def within_further(mine: Iterable[str], limits: dict[str, OwnLimit]) -> dict[Any, Any]:
-    """Return the same condition for cases that were escalated to the queues that are `mine`."""
+    """Return the same condition for cases escalated to the queues in `mine`."""
     mine = [*mine]
     free = [queue for queue in mine if queue not in limits]
     parts = ["escalated_to && %s::text[]"]
@@ -91,22 +90,20 @@ _LATE = "(escalated_to IS NOT NULL OR deadline < statement_timestamp())"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the inbox."""
-
     approval: Approval
     title: str
     asks: str
     headline: str
     about: str
     stands_in: StandsIn | None = None
-    part: str = ""  # of several people's decision: which stage, how many have said yes, whether the reader has
-    own: OwnCase | None = None  # handed to the reader, or they were asked about it
-    is_above: bool = False  # above the reader's limit: somebody else has to approve it
-    repeats: Sequence[Repeat] = ()  # requests for the same call with the same arguments
+    part: str = ""  # of a vote by several: stage, approvals so far, whether the reader has voted
+    own: OwnCase | None = None  # delegated to the reader, or they were asked
+    is_above: bool = False  # above the reader's limit: somebody else has to approve
+    repeats: Sequence[Repeat] = ()  # questions for the same call with the same arguments
 
     @property
     def url(self) -> str:
-        """Where the question's page is: made of one look at the addresses, for all items."""
+        """Return the page's URL, resolving the route once for all items."""
         return f"{_inbox()}/{self.approval.id}"
 
     @property
@@ -133,13 +130,13 @@ def _inbox() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the address asks for; what nobody could mean counts as not given."""
+    """The list's query parameters; invalid ones are ignored."""
 
     is_decided: bool = False
     q: str = ""
     beyond: str = ""
     claims: Filter = field(default_factory=Filter)
-    is_late: bool = False  # only what is overdue or was escalated
+    is_late: bool = False  # only overdue or escalated ones
 
     @classmethod
     def of(cls, query: Any, person: int | None = None) -> Wanted:
@@ -152,12 +149,12 @@ class Wanted:
 
     @property
     def on(self) -> str:
-        """Who is on what is listed: nobody, me; empty for whoever."""
+        """Return the claim filter: nobody, me; empty for all."""
         return self.claims.on
 
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
-        """Return what the list of open cases can be narrowed to: name, query string, whether it is this one."""
+        """Return the filters of the open list: name, query string, whether it is current."""
         words = {"": "all", NOBODY: "nobody on it", ME: "I'm on it"}
         found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
         return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
@@ -171,7 +168,7 @@ class Wanted:
         return self.link(beyond=self.beyond)
 
     def link(self, **change: str) -> str:
-        """The query string with something changed; the place in the list is dropped unless it is the change."""
+        """Return the query string with changes; the page cursor is dropped unless changed."""
         now = {"show": "decided" if self.is_decided else "", "q": self.q, "on": self.on, "late": "1" * self.is_late}
         now |= change
         given = urlencode({name: value for name, value in now.items() if value})
@@ -180,8 +177,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A page of items. `total` counts the whole list, as far as `COUNT_TO`; `more` is the next page's query string.
-    `is_cut`: it is of a search, and more may fit."""
+    """A page of items. `total` counts the whole list up to `COUNT_TO`; `more` is the next page's query string;
+    `is_cut`: a search was cut and may have more."""
 
     items: list[Item]
     total: int = 0
@@ -200,7 +197,7 @@ class Listed:
 
 
 def queues_of(held: frozenset[str]) -> list[str]:
-    """The queues that somebody with these roles decides, or in whose stead they do."""
+    """Return the queues that somebody with these roles decides, themselves or as a deputy."""
     others = {one.queue for one in stand_ins(held)}
     return [queue for queue, role in wait_hooks.queues.items() if role in held or queue in others]
 
@@ -214,11 +211,11 @@ def inbox(
     limit: int = PAGE,
     is_mine_only: bool = False,
 ) -> Listed:
-    """Return the cases by deadline: for approvers those of their queues, for everyone else all that they see; decided
-    ones by the newest decision.
+    """Return a page of the reader's cases: of their queues for approvers, else all visible ones. Open ones by deadline,
+    decided ones newest first.
 
-    The list begins at the chosen case where the first page hasn't got it, so that the open case is always in its list.
-    `total` counts what waits for the reader: not what is above their limit, which `is_mine_only` leaves out as well.
+    The list begins at the `chosen` case if the first page lacks it. `total` excludes cases above the reader's limit,
+    and so does the list with `is_mine_only`.
     """
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
@@ -237,7 +234,7 @@ def inbox(
 
 
 def to_count(held: frozenset[str], wanted: Wanted = Wanted()) -> dict[str, Counted]:
-    """Return what the list counts, for pages that count more in the same statement."""
+    """Return the list's counts, for pages that count more in one statement."""
     arms = _arms(held, wanted, is_mine_only=not wanted.is_decided)
     return {"inbox": (DECIDED if wanted.is_decided else OPEN).counted(arms, to=COUNT_TO)}
 
@@ -250,16 +247,15 @@ def _arms(held: frozenset[str], wanted: Wanted, *, is_mine_only: bool = False) -
 
 
 def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> list[dict[Any, Any]]:
-    """The cases of the reader's queues, and those that were escalated to them; of all, or of what is within their
-    limits."""
+    """Return arms for the reader's queues and escalations to them, optionally within their limits."""
     limits = own_limits(held) if is_within else {}
     own = [{"queue": one, **within(one, limits.get(one), {*mine} - {one})} for one in mine]
     return [*own, *({**arm, **within_further(mine, limits)} for arm in _went_to(mine))]
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
-    """The single cases that are somebody's, and aren't listed anyway: by their own queues or else, unless only what
-    `is_waiting` for them is meant, by what they see."""
+    """Return arms for the reader's single cases that aren't listed anyway; with `is_waiting` only those that wait for
+    them."""
     ids = [one.approval_id for one in own_cases(held) if not is_waiting or one.waits]
     if not ids:
         return []
@@ -272,7 +268,7 @@ def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = Fals
 
 
 def _went_to(mine: list[str]) -> list[dict[Any, Any]]:
-    """What was put to these queues because nobody answered elsewhere, and isn't listed by its own."""
+    """Return the arm of cases escalated to these queues from others."""
     if not mine:
         return []
     went = Condition("escalated_to IS NOT NULL AND escalated_to && %s::text[] AND NOT (queue = ANY(%s))")
@@ -285,8 +281,8 @@ def _rows(ids: RawSQL, wanted: Wanted) -> list[Approval]:
 
 
 def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetime, UUID] | None:
-    """Return where the list begins for a case that its first page, which ends with `last`, doesn't show. A decided case
-    keeps its place in the list of open ones, for whoever goes on from it."""
+    """Return the start of a list that shows the chosen case, if the page ending with `last` doesn't; else None. A
+    decided case keeps its place among open ones, so that the reader can continue from it."""
     if chosen.state == ApprovalState.OPEN and wanted.is_decided:
         return None
     place = _edge(chosen, wanted)
@@ -294,12 +290,14 @@ def _place_of(chosen: Approval, last: Approval, wanted: Wanted) -> tuple[datetim
 
 
 def _searched(held: frozenset[str], wanted: Wanted, limit: int) -> Listed:
-    """What fits a search: a thousand runs at most, so it is sorted and counted here."""
+    """Return a page of search results: at most a thousand runs, sorted and counted here."""
     found = search.looked(wanted.q)
     rows: QuerySet[Approval] = Approval.objects.select_related("run").filter(run_id__in=found.runs)
     if mine := queues_of(held):
         own = Q(id__in=[one.approval_id for one in own_cases(held)])
-        rows = rows.filter(own | Q(queue__in=mine) | Q(escalated_to__overlap=mine))  # what the search found is seen
+        rows = rows.filter(
+            own | Q(queue__in=mine) | Q(escalated_to__overlap=mine)
+        )  # search results are already visible
     if wanted.is_decided:
         rows = rows.exclude(state=ApprovalState.OPEN).order_by("-decided_at", "-id")
     else:
@@ -341,7 +339,7 @@ def _listed(
 
 
 def _marked(items: list[Item], held: frozenset[str], readable_ids: frozenset[UUID]) -> list[Item]:
-    """Mark what is above the reader's limit, and what is asked for more than once."""
+    """Mark cases above the reader's limit and repeated requests."""
     limits, mine = own_limits(held), queues_of(held)
     repeated = repeats_of([item.approval for item in items if item.approval.id in readable_ids], held)
 
@@ -384,8 +382,7 @@ def _item(
 
 
 def _part(stages: list[StageShown], person: int | None) -> str:
-    """How far several people have come, in a few words: `stage 2 of 2: 1 of 2 yes`; and to a `person` who had their say
-    at any stage, that nobody waits for them."""
+    """Return a vote's progress, such as `stage 2 of 2: 1 of 2 yes`, and whether `person` has already voted."""
     now = next((each for each in stages if each.state == NOW), None)
     if now is None:
         return ""
@@ -396,8 +393,7 @@ def _part(stages: list[StageShown], person: int | None) -> str:
 
 @badge("inbox")
 def waiting_for(held: frozenset[str]) -> Counted | None:
-    """Count the cases that wait for a reader with these roles, within their limits; None for readers who decide
-    nothing."""
+    """Count the cases that wait for a reader within their limits; None if they decide nothing."""
     queues = queues_of(held)
     arms = [*_queue_arms(held, queues, is_within=True), *_own_cases(held, queues, is_waiting=True)]
     if not arms:

@@ -1,4 +1,4 @@
-"""Gates as people see them: what is asked, what the decision binds, and who decided."""
+"""Gates for people: the question, what the decision binds, and the decisions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ApprovalState(models.TextChoices):
 
 
 A = ApprovalState
-# What a decision is made on: written when the question is put, never after.
+# The basis of a decision: written with the question, never changed.
 FROZEN = [
     "run",
     "wait",
@@ -70,8 +70,7 @@ FROZEN = [
 
 
 class Approval(models.Model):
-    """One revision of one question to one queue. `plan` is the exact text that `plan_hash` covers and the page
-    shows."""
+    """One revision of a question to a queue. `plan` is the exact text that `plan_hash` covers and the page shows."""
 
     id = models.UUIDField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="approvals")
@@ -101,7 +100,7 @@ class Approval(models.Model):
     case_id = models.UUIDField(
         null=True, help_text="The first stage's question, where several people decide; empty: one yes of one person."
     )
-    # Of its time, where more is to be said than the deadline; the journal's events tell the same. See timing/.
+    # Timing beyond the deadline; the journal's events repeat it. See timing/.
     timing = Json(null=True, help_text="The terms: by which calendar, what then, when people are reminded.")
     look_at = models.DateTimeField(null=True, help_text="When the sweeper looks at it before its deadline.")
     escalated_to = ArrayField(models.TextField(), null=True, help_text="Queues that it was put to besides.")
@@ -115,7 +114,7 @@ class Approval(models.Model):
             models.Index(
                 fields=["same"], condition=models.Q(state="open", same__isnull=False), name="approvals_open_same"
             ),
-            # Whom time concerns: what is to be looked at, and what went further, for whoever it went to.
+            # Questions due for a look, and escalated ones.
             models.Index(
                 fields=["look_at"], condition=models.Q(state="open", look_at__isnull=False), name="approvals_to_look_at"
             ),
@@ -129,7 +128,7 @@ class Approval(models.Model):
                 condition=~models.Q(state="open") & models.Q(escalated_to__isnull=False),
                 name="approvals_decided_escalated",
             ),
-            # The inbox, by queue and over all queues; what was decided; and the API's lists: each in its own order.
+            # The inbox, by queue and over all; decided questions; and the API's lists: each in its own order.
             models.Index(
                 fields=["queue", "deadline", "id"], condition=models.Q(state="open"), name="approvals_open_by_queue"
             ),
@@ -156,8 +155,8 @@ class Approval(models.Model):
         ]
 
     def planned(self) -> dict[str, Any] | None:
-        """The plan, read from the exact bytes that its hash covers. None where they are no plan: other hands changed
-        the row, and nobody decides on it."""
+        """Return the plan from the exact bytes its hash covers; None if they aren't a plan (forged), which nobody can
+        decide."""
         try:
             plan = parsed(bytes(self.plan))
         except ValueError:
@@ -183,7 +182,7 @@ class Approval(models.Model):
     def reopen(self) -> None: ...
 
 
-# As for runs: the declaration is the only table, and the database holds to it.
+# As for runs: the transitions are declared once, and the database enforces them.
 pgtrigger.register(
     pgtrigger.FSM(
         name="legal_moves_only",
@@ -196,18 +195,13 @@ pgtrigger.register(
 
 
 class Claim(models.Model):
-    """One spell of one person at one question: they said that they are on it. `until` moves on while they stay; the row
-    stays when it has ended. One that has simply lapsed is marked so by whatever comes next; until then its `until` says
-    so.
-
-    It is no part of the run's record and has no code, for nothing is decided by it: whoever forges one makes a page say
-    something that is wrong, and no more.
-    """
+    """A person's claim on a question. `until` is extended while it lasts; ended rows stay. A lapsed claim is marked by
+    the next act; until then `until` tells. Not part of the record and without code: nothing is decided by it."""
 
     class Why(models.TextChoices):
         LET_GO = "let go"
         TAKEN = "taken over"
-        SAID = "said"  # they have had their say, or whoever spoke for them
+        SAID = "said"  # they voted, or a deputy did
         CLOSED = "closed"  # with the case
         LAPSED = "lapsed"
 
@@ -243,11 +237,10 @@ class Claim(models.Model):
 
 
 class Decision(models.Model):
-    """What one person said, on what exact plan and state of the run, as what, and why. Append-only. One that `closes`
-    its question decided it; the others are votes of several people, and abstentions.
+    """One person's vote on an exact plan and state of the run. Append-only. One that `closes` its question decided it.
 
-    The state is missing in decisions from before it was noted. `standing` says as whose deputy and under which limit;
-    it is missing where somebody decided by their own role and without one, as all did before there were any.
+    Old decisions lack the state. `standing` has the principal and the limit; it is missing if the person decided by
+    their own role without limit.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -282,7 +275,7 @@ class Decision(models.Model):
         triggers = append_only()
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that the row says."""
+        """Return all the row's values."""
         standing = {} if self.standing is None else {"standing": self.standing}
         vote = {} if self.closes else {"closes": False}
         proof = {} if self.proof is None else {"proof": self.proof}
@@ -315,8 +308,8 @@ class Decision(models.Model):
 
 
 class Seat(models.Model):
-    """That somebody has had their say in a case: whoever decided, and whoever they did it for. The database writes it
-    with the decision (approvals/sql/decisions.sql), and lets nobody have two."""
+    """A person who has voted in a case, as themselves or through a deputy. The database writes it with the decision
+    (approvals/sql/decisions.sql) and allows one each."""
 
     id = models.BigAutoField(primary_key=True)
     case_id = models.UUIDField()

@@ -1,4 +1,4 @@
-"""What `why` says of a gate: deciding it, to whoever may, and where too few are left who could."""
+"""Contributions of gates to `why`: decisions the reader may make, and too few remaining deciders."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from runs.queries.why import acts as hooks
 from runs.queries.why.acts import MOST_OFFERED, Offer, due_first
 from runs.queries.why.seen import Reader, Seen
 
-MOST_LOOKED_AT = 5  # questions of one run, each of which costs a look at everybody who may decide it
+MOST_LOOKED_AT = 5  # questions of one run: each requires a check of everybody who may decide it
 
 
 def decisions(seen: Seen, reader: Reader) -> list[Offer]:
-    """One for each question that is open at a queue, of those that are due first: each costs a look at who may."""
+    """Return an offer for each open question, earliest due first: each requires a check of who may decide."""
     return [_decision(approval, reader) for approval in _open(seen, MOST_OFFERED)]
 
 
 def how_many_more(seen: Seen) -> str:
-    """That there are more questions than are offered to be decided, and where."""
+    """Return a note about questions beyond the offered ones."""
     more = len(_gates(seen)) - MOST_OFFERED
     if more <= 0:
         return ""
@@ -34,7 +34,7 @@ def how_many_more(seen: Seen) -> str:
 
 
 def who_is_missing(seen: Seen) -> str:
-    """That too few are left who could decide what it waits for, where that is so of the first few questions."""
+    """Return a note if too few people remain to decide, for the first few questions."""
     asked = _open(seen, MOST_LOOKED_AT)
     stages = stages_of(asked, Decision.objects.filter(approval__in=asked).select_related("approval")) if asked else {}
     return " ".join(dict.fromkeys(said for each in asked if (said := nobody_left(each, stages[each.id]))))
@@ -68,7 +68,7 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
 
 
 def plug_in() -> None:
-    """Gates tell `why` what may be done about them, how many more there are, and by whom too few."""
+    """Register the gates' contributions to `why`."""
     hooks.offers.append(decisions)
     hooks.remarks.append(how_many_more)
     hooks.remarks.append(who_is_missing)

@@ -1,8 +1,7 @@
-"""Who was told of what: the outbox, what came of it, and how people and queues want to be told.
+"""Outbox rows: notices, deliveries, channels, devices and preferences.
 
-A `Notice` is written in the transaction of what happened (see approvals/sql/), and holds no content: what is said is
-read from the rows when it is sent, and so is to whom. Neither it nor a `Delivery` gives anybody a right. A `Channel`
-does (it says where cases are told of), so it carries a code.
+A `Notice` is written in the transaction of its event (see approvals/sql/) without content: text and recipients are read
+when it is sent. It grants nothing, nor does a `Delivery`. A `Channel` decides where cases are sent, so it has a code.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _OF_A_TRY = ("at", "outcome", "why")
 
 
 class Notice(models.Model):
-    """That something happened of which people are to be told. `fact` is what makes it one: it is written once."""
+    """An event to notify people of. `fact` is unique, so it is written once."""
 
     class State(models.TextChoices):
         NEW = "new"
@@ -50,7 +49,7 @@ class Notice(models.Model):
 
 
 class Kinds(Json):
-    """A list of texts; of anything else nothing."""
+    """A list of texts; empty for anything else."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[str]:
         read = super().from_db_value(value, expression, connection)
@@ -58,7 +57,7 @@ class Kinds(Json):
 
 
 class Tries(Json):
-    """A list of what came of each try; what says none of that is left away."""
+    """A list of outcomes of tries; invalid ones are dropped."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> list[dict[str, str]]:
         read = super().from_db_value(value, expression, connection)
@@ -66,7 +65,7 @@ class Tries(Json):
 
 
 class Ways(Json):
-    """Lists of texts by name; of anything else nothing."""
+    """Lists of texts by name; empty for anything else."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> dict[str, list[str]]:
         read = super().from_db_value(value, expression, connection)
@@ -82,7 +81,7 @@ def _is_try(value: Any) -> bool:
 
 
 class Channel(Coded):
-    """A chat or a shared mailbox that is told for a queue; without one, what operators are told."""
+    """A chat or shared mailbox of a queue; without a queue, of the operators."""
 
     TABLE = "channel"
 
@@ -94,7 +93,7 @@ class Channel(Coded):
     queue = models.ForeignKey(Queue, null=True, on_delete=models.PROTECT, related_name="channels")
     form = models.TextField(choices=Form.choices)
     name = models.TextField()
-    # The address of a webhook is the right to write there: sealed. `shown` is what people are told of it.
+    # Encrypted, since a webhook's address is the right to write there. `shown` is its public part.
     address = models.TextField()
     shown = models.TextField()
     kinds = Kinds()
@@ -105,7 +104,7 @@ class Channel(Coded):
 
     class Meta:
         constraints = [
-            # Nobody puts one that has ended back in as it was before, code and all.
+            # An ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["name", "made_at"], name="approvals_channel_once")
         ]
         triggers = [
@@ -133,8 +132,8 @@ class Channel(Coded):
 
 
 class Device(Coded):
-    """A phone or browser that is told of what its person is told of, while no page is open. Whoever knows its address
-    may write there, so that is sealed; and it says where news go, so it carries a code. What has ended stays so."""
+    """A phone or browser that gets its person's notices while no page is open. Its address is encrypted, since knowing
+    it is the right to write there, and it decides where news go, so it has a code. An ended one stays ended."""
 
     TABLE = "device"
 
@@ -156,7 +155,7 @@ class Device(Coded):
             models.UniqueConstraint(
                 fields=["digest"], condition=models.Q(ended_at__isnull=True), name="approvals_device_once"
             ),
-            # Nobody puts one that has ended back in as it was before, code and all.
+            # An ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["digest", "made_at"], name="approvals_device_made_once"),
         ]
         indexes = [
@@ -188,7 +187,7 @@ class Device(Coded):
 
 
 class Delivery(models.Model):
-    """One notice for one recipient by one way. `tries` says of each: when, what came of it, and why."""
+    """One notice for one recipient by one channel. `tries` has time, outcome and reason of each."""
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -241,7 +240,7 @@ class Delivery(models.Model):
 
 
 def default_digest_time() -> time:
-    """Return when a daily digest is sent unless a person chooses another time."""
+    """Return the default time of a daily digest."""
     return time(8)
 
 

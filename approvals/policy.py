@@ -1,9 +1,8 @@
-"""Who may decide what. Pure: no Django, no I/O. An unknown queue, a closed one, an amount that nobody can tell: no.
+"""Who may decide what. Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable amount.
 
-A queue belongs to one role. Whoever holds it decides there, up to their limit; and whoever stands in for such a person,
-for a time, decides in their place: under the principal's limit, and under their own if they were given one in person.
-Operators and superusers decide nothing by being that. A limit is about what somebody approves: to say no needs none.
-Where several people decide, each has one word in all stages of a case: a deputy's is their principal's too.
+Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
+principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to approving
+only. Each person has one vote in all stages of a case; a deputy's is the principal's too.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NOT_GENUINE = (
     "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."
 )
 CHANGED_FIRST = "Changes are made in {queue}, which is asked first: approve it as it is, or reject it."
-# What closes a question, and what becomes of it by that. Whoever abstains closes nothing.
+# Verdicts that close a question, with the resulting state. An abstention closes nothing.
 VERDICTS = {"approve": "approved", "reject": "rejected", "fail": "rejected"}
 ABSTAIN = "abstain"
 SAID = {"approve": "approved", "reject": "rejected", "fail": "rejected", ABSTAIN: "abstained from"}
@@ -29,7 +28,7 @@ _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """So much of a currency."""
+    """An amount of a currency."""
 
     value: Decimal
     currency: str
@@ -45,8 +44,8 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most that somebody may approve alone; None as `most`: as much as they like. `of` says whose it is: the
-    role's, or a person's own. One that is not genuine lets nothing through."""
+    """The most that somebody may approve alone; `most` None: unlimited. `of` is its owner: role or person. A forged one
+    lets nothing through."""
 
     most: Sum | None
     of: str = "role"
@@ -55,7 +54,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue as its row has it. `cap` is that of the role."""
+    """A queue as its row has it. `cap` is the role's."""
 
     name: str
     role: str
@@ -64,15 +63,15 @@ class QueueFacts:
     needs_amount: bool = False
     cap: Cap | None = None
     is_genuine: bool = True
-    threshold: Threshold | None = None  # from where on a yes has to show more
-    reasons: tuple[str, ...] = ()  # that are offered there: for words
-    again: Any = None  # how far standing grants may go there, as its row says
+    threshold: Threshold | None = None  # above which an approval must prove more
+    reasons: tuple[str, ...] = ()  # offered there, for display
+    again: Any = None  # the bounds of standing approvals, from the row
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody as their account has it. `cap` is their own at the queue; `own_act` what they did in the run that keeps
-    them from deciding it, in words."""
+    """A person's account. `cap` is their own at the queue; `own_act` what they did in the run that disqualifies them,
+    as text."""
 
     name: str
     person: int | None = None
@@ -80,9 +79,9 @@ class Member:
     is_active: bool = True
     cap: Cap | None = None
     own_act: str | None = None
-    said: str | None = None  # their word in this case, in words
-    may_act: bool = True  # whether they hold a role with which somebody may change anything
-    is_authentic: bool = True  # whether the application wrote the account as it is
+    said: str | None = None  # their vote in this case, as text
+    may_act: bool = True  # whether any of their roles may change anything
+    is_authentic: bool = True  # whether the account is authentic
 
     def having(self, own_act: str | None) -> Member:
         return replace(self, own_act=own_act)
@@ -90,7 +89,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Deputyship:
-    """That somebody stands in for `principal`, from and until when."""
+    """A deputy's right to stand in for `principal`, with its time."""
 
     id: int
     principal: Member
@@ -98,7 +97,7 @@ class Deputyship:
     ends_at: datetime
     is_revoked: bool = False
     is_genuine: bool = True
-    is_of_one: bool = False  # of one question, which was handed over
+    is_of_one: bool = False  # of one question, by delegation
 
     def is_now(self, now: datetime) -> bool:
         return not self.is_revoked and self.starts_at <= now < self.ends_at
@@ -106,31 +105,31 @@ class Deputyship:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a question is about: an amount, None where its gate declares none, or in words why nobody can tell it."""
+    """A question's amount, None if its gate declares none, or the reason why it is unreadable."""
 
     amount: Sum | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Under which somebody may decide: the queue's role, in whose place if not their own, and within which limit."""
+    """The basis of a decision: the queue's role, the principal if any, and the limit."""
 
     role: str
     deputyship: Deputyship | None = None
     cap: Cap | None = None
     deputy_cap: Cap | None = None
-    # Where, if that is a queue that the question went to because nobody answered.
+    # The queue, if the question was escalated to it.
     queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """Why somebody may not, in words for them."""
+    """The reason why somebody may not decide, addressed to them."""
 
     why: str
-    # Whether they could say no to it, and only may not approve.
+    # Whether they may deny it, only not approve.
     is_of_limit: bool = False
-    # Whether it is for a word that was had before.
+    # Whether they have already voted.
     has_voted: bool = False
     # Whether they have no part in it at all.
     is_stranger: bool = False
@@ -138,8 +137,7 @@ class No:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that a judgement is made of. `also` are the same of the queues that the question went to besides, because
-    nobody answered."""
+    """All facts of a judgement. `also` are those of queues the question was escalated to."""
 
     queue: QueueFacts | None
     name: str
@@ -151,32 +149,29 @@ class Facts:
 
 
 def judge(facts: Facts, *, approves: bool) -> Standing | No:
-    """The standing under which somebody may decide, or why not. Whoever was asked first comes before those who were
-    asked because nobody answered."""
+    """Return the standing for a decision, or why there is none. The first queue takes precedence over escalations."""
     nos = []
     for each in (facts, *facts.also):
         found = _judge(each, approves=approves)
         if isinstance(found, Standing):
             return found if each is facts else replace(found, queue=each.name)
         nos.append(found)
-    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # of what is alike the first
+    return max(nos, key=lambda no: (no.is_of_limit, no.has_voted, not no.is_stranger))  # the first of equals
 
 
 def in_ones_own_right(facts: Facts) -> Standing | No:
-    """The same of approving by a role of one's own, at the queue that was asked: in nobody's place, and not because
-    nobody answered there."""
+    """Return the standing for approving by one's own role at the first queue, without deputies or escalations."""
     return judge(replace(facts, deputyships=(), also=()), approves=True)
 
 
 def thresholds(facts: Facts, standing: Standing) -> list[Threshold]:
-    """From where on a yes has to show more: at the queue that was asked first, and at the one where somebody decides
-    under this standing."""
+    """Return the thresholds of the first queue and of the one decided at."""
     queues = [facts.queue, *(each.queue for each in facts.also if each.name == standing.queue)]
     return [queue.threshold for queue in queues if queue is not None and queue.threshold is not None]
 
 
 def _judge(facts: Facts, *, approves: bool) -> Standing | No:
-    """The same at one queue. Their own standing comes before anybody else's place."""
+    """Judge at one queue. The own standing takes precedence over a deputy's."""
     if facts.queue is None or facts.queue.is_removed:
         return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
     queue = facts.queue
@@ -212,7 +207,7 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
     if queue.role in who.roles:
         yield _own(queue, who)
     for each in facts.deputyships:
-        # One that is over, or not begun, of somebody who doesn't decide here has never been of use here.
+        # Skip deputyships outside their time of principals who don't decide here.
         if each.is_now(facts.now) or not each.is_genuine or queue.role in each.principal.roles:
             yield _in_place_of(queue, who, each, facts.now)
 
@@ -226,8 +221,8 @@ def _own(queue: QueueFacts, who: Member) -> Standing | No:
 
 
 def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime) -> Standing | No:
-    """A deputy decides what neither they nor their principal had a hand in. Who is no member themselves has nobody
-    stand in for them: a deputy of a deputy is none."""
+    """Return a deputy's standing. Neither deputy nor principal may have taken part in the run, and principals must hold
+    the role themselves: there are no deputies of deputies."""
     whom = each.principal
     if not each.is_genuine:
         return No(f"That you stand in for {whom.name} was not put on record by this installation.")
@@ -255,7 +250,7 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
 
 
 def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bool) -> Standing | No:
-    """The standing again, if what is asked is within its limits."""
+    """Return the standing if the amount is within its limits."""
     whose = standing.deputyship.principal.name if standing.deputyship else ""
     for cap, words in (
         (standing.cap, f"the limit of {whose}" if whose else "your limit"),
@@ -267,7 +262,7 @@ def _within(queue: QueueFacts, standing: Standing, asked: Asked, *, approves: bo
 
 
 def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words: str) -> str:
-    """Why a limit keeps somebody from approving it; empty if it doesn't."""
+    """Return why a limit prevents approval; empty if it doesn't."""
     if cap is None or (cap.most is None and cap.is_genuine):
         return ""
     if not cap.is_genuine or cap.most is None:

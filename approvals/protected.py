@@ -1,4 +1,4 @@
-"""What people set up, as protected rows: see ledger/protected.py."""
+"""Registers what people configure as protected rows: see ledger/protected.py."""
 
 from __future__ import annotations
 

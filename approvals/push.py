@@ -1,8 +1,5 @@
-"""A message for one device, which the push service between carries and can't read: RFC 8291 over RFC 8188 (aes128gcm).
-
-Written here on `cryptography`, in thirty lines and held to the RFC's own example: the libraries for it bring an HTTP
-client along, and a push has to go out by the one that judges where it leads (notices/chat.py).
-"""
+"""Encrypt Web Push messages: RFC 8291 over RFC 8188 (aes128gcm). Own code, tested against the RFC's example: libraries
+bring an HTTP client, and pushes must go through the SSRF-checked one (notices/chat.py)."""
 
 from __future__ import annotations
 
@@ -30,26 +27,26 @@ from django.conf import settings
 
 from ledger.errors import DurableAgentsError
 
-# A push service takes 4,096 bytes at least. All messages are of one length, or it would tell the kinds of news apart.
-# The longest has two texts (notices/words.py, MOST) all of signs that JSON writes as six bytes.
+# Push services accept at least 4,096 bytes. All messages have one length, to hide the kind of news. The longest has two
+# texts (notices/words.py, MOST) of characters that JSON writes as six bytes.
 RECORD, LENGTH = 4096, 2560
 SALT, SECRET, POINT = 16, 16, 65
 
 
 class BadKeys(ValueError):
-    """What a browser gave is no key of a subscription."""
+    """The browser's subscription keys are invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Of one subscription: its device's public key (uncompressed point) and the secret that it shares with us."""
+    """A subscription's keys: the device's public key (uncompressed point) and the shared secret."""
 
     public: bytes
     secret: bytes
 
     @classmethod
     def read(cls, p256dh: str, auth: str) -> Keys:
-        """As browsers write them (base64url). Raises BadKeys."""
+        """Parse keys as browsers write them (base64url). Raises BadKeys."""
         try:
             public, secret = _decoded(p256dh), _decoded(auth)
             ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), public)
@@ -74,8 +71,8 @@ def encrypted(
     own: ec.EllipticCurvePrivateKey | None = None,
     length: int = LENGTH,
 ) -> bytes:
-    """The body of a push. `salt` and `own` are drawn for each message; `length` is what it is filled up to, in bytes.
-    Raises ValueError for a message that is too long."""
+    """Return a push body padded to `length` bytes. `salt` and `own` are random by default. Raises ValueError if too
+    long."""
     salt, own = salt or secrets.token_bytes(SALT), own or ec.generate_private_key(ec.SECP256R1())
     if len(message) > RECORD - 17:
         raise ValueError("the message is too long for one record")
@@ -93,31 +90,31 @@ def _derived(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
     return HKDF(SHA256(), length, salt=salt, info=info).derive(secret)
 
 
-GOOD_SECONDS = 12 * 3600  # of a day that RFC 8292 allows
+GOOD_SECONDS = 12 * 3600  # RFC 8292 allows a day
 
 
 class PushUnavailable(DurableAgentsError):
-    """This installation tells no devices."""
+    """This installation has no push key or contact."""
 
     status, code, title = 409, "push-unavailable", "No device is told of anything here"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The installation's. `public` is what browsers bind a subscription to."""
+    """The installation's VAPID key. Browsers bind subscriptions to `public`."""
 
     private: ec.EllipticCurvePrivateKey
     public: str
 
 
 def made() -> str:
-    """A new private key, as it is kept (PEM)."""
+    """Return a new private key (PEM)."""
     key = ec.generate_private_key(ec.SECP256R1())
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def own() -> Key:
-    """The key that is set. Raises PushUnavailable, which says what to do."""
+    """Return the configured key. Raises PushUnavailable with what to do."""
     path = settings.DURABLEAGENTS.push_key_file
     try:
         return _read(path, path.stat().st_mtime_ns)
@@ -140,7 +137,7 @@ def is_set() -> bool:
 
 
 def contact() -> str:
-    """Where a push service finds whoever runs this. Raises PushUnavailable."""
+    """Return the operator's contact for push services. Raises PushUnavailable."""
     environment = settings.DURABLEAGENTS
     if environment.push_contact:
         return environment.push_contact
@@ -156,7 +153,7 @@ def contact() -> str:
 
 
 def authorization(endpoint: str, now_seconds: float) -> str:
-    """The header by which the service of this endpoint knows us. Raises PushUnavailable."""
+    """Return the VAPID header for an endpoint. Raises PushUnavailable."""
     key, parts = own(), urlsplit(endpoint)
     claims = {"aud": f"{parts.scheme}://{parts.netloc}", "exp": int(now_seconds) + GOOD_SECONDS, "sub": contact()}
     signing = f"{_text({'typ': 'JWT', 'alg': 'ES256'})}.{_text(claims)}"
@@ -166,7 +163,7 @@ def authorization(endpoint: str, now_seconds: float) -> str:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, changed: int) -> Key:
-    """`changed` makes another file another key. Raises ValueError."""
+    """Read the key; `changed` invalidates the cache. Raises ValueError."""
     key = load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ValueError("no P-256 key")

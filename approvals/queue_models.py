@@ -1,8 +1,5 @@
-"""Queues, limits and deputies. Rows stay: a queue is closed or removed, a limit or a deputy ended, never deleted.
-
-Each row carries a code (ledger/codes.py), so that what somebody with the application's rights in the database writes
-past us lets nobody decide anything.
-"""
+"""Rows of queues, limits and deputies. They are closed, removed or ended, never deleted. Each row has a code
+(ledger/codes.py), so forged rows grant no decision."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ledger.models import Coded, Json
 
 
 class Queue(Coded):
-    """Where questions of a kind are put, and the role (a group) whose holders decide them."""
+    """A queue of questions, and the role (a group) whose holders decide them."""
 
     TABLE = "queue"
 
@@ -70,8 +67,8 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 
 class Limit(Coded):
-    """The most that somebody may approve alone at a queue: a person, or whoever holds its role and has no limit of
-    their own. A new limit ends the one before."""
+    """The most that a person may approve alone at a queue, or the role's holders without their own limit. A new one
+    ends the previous one."""
 
     TABLE = "limit"
 
@@ -93,7 +90,7 @@ class Limit(Coded):
                 nulls_distinct=False,
                 name="approvals_limit_one_of_person",
             ),
-            # Nobody puts one that has ended back in as it was before, code and all.
+            # An ended row can't be inserted again with its old code.
             models.UniqueConstraint(
                 fields=["queue", "person", "set_at"], nulls_distinct=False, name="approvals_limit_once"
             ),
@@ -117,7 +114,7 @@ class Limit(Coded):
 
 
 class Deputy(Coded):
-    """Somebody who decides in another's place for a time: at one queue, or at all that the other decides."""
+    """A person who decides in another's place for a time, at one queue or at all of theirs."""
 
     TABLE = "deputy"
 
@@ -135,7 +132,7 @@ class Deputy(Coded):
 
     class Meta:
         constraints = [
-            # Nobody puts one that has ended back in as it was before, code and all.
+            # An ended row can't be inserted again with its old code.
             models.UniqueConstraint(fields=["principal", "made_at"], name="approvals_deputy_once")
         ]
         indexes = [

@@ -1,4 +1,4 @@
-"""Requests for the same call with the same arguments, which a person who decides should know of."""
+"""Requests for the same call with the same arguments, shown to deciders."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from runs.engine.canonical import canonical
 
 DAYS = 30
 MAX_SHOWN = 20
-# As many of a queue's newest decisions are looked through.
+# How many of a queue's newest decisions are searched.
 MAX_DECIDED = 1000
-# What is the same call has the same `same` (runs/engine/gate/same.py), which an index finds among the open ones. It may
-# cover some arguments only, so all of them are looked for in the plan: canonical JSON, where they stand in one way.
-# A revision that was rejected or changed is shown with the case that follows it, and is no repeat.
+# The same call has the same `same` (runs/engine/gate/same.py), indexed for open ones. It may cover some arguments only,
+# so all are searched for in the plan, whose canonical JSON has one form. A rejected or amended revision is shown with
+# its successor and is no repeat.
 _REPEATS = """
     WITH wanted AS (
         SELECT a.id, a.run_id, a.same, a.queue, w.arguments
@@ -50,7 +50,7 @@ _REPEATS = """
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Another request for the same call with the same arguments: when it was asked for, or decided."""
+    """Another request for the same call with the same arguments, and when it was asked or decided."""
 
     id: UUID
     state: str
@@ -62,8 +62,7 @@ class Repeat:
 
 
 def repeats_of(approvals: Sequence[Approval], held: frozenset[str]) -> dict[UUID, list[Repeat]]:
-    """Return for each case the others that ask for the same with the same arguments, open or decided lately, as far as
-    the reader sees them: one statement for any number of cases, none where none can have any."""
+    """Return each case's visible repeats, open or recently decided, in one statement at most."""
     wanted = {one.id: _arguments(one) for one in approvals if one.same}
     wanted = {id: arguments for id, arguments in wanted.items() if arguments}
     found: dict[UUID, list[Repeat]] = {}
@@ -80,7 +79,7 @@ def repeats_of(approvals: Sequence[Approval], held: frozenset[str]) -> dict[UUID
 
 
 def _arguments(approval: Approval) -> bytes:
-    """The arguments as they stand in the bytes of a plan; empty where it can't be read or has none."""
+    """Return the arguments as in a plan's bytes; empty if unreadable or none."""
     plan = approval.planned()
     arguments = plan.get("arguments") if plan else None
     return b'"arguments":' + canonical(arguments) if arguments else b""

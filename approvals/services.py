@@ -1,4 +1,4 @@
-"""Deciding: one verb, one transaction, one winner; where several people decide, one word of each."""
+"""Decide questions: one transaction, one winner; with several deciders, one vote each."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
-# A gate that follows a rejected one for the same tool and queue of the same run is its next revision; so is one that
-# follows a stage whose case was rejected later on.
+# A gate is the next revision of a rejected one for the same tool, queue and run, or of a stage whose case was rejected
+# later.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
@@ -63,15 +63,15 @@ FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE asked.is_open
 """
-# What is shown with it, once by its digest whoever shows it, in the order of the digests: two that store the same ones
-# wait for one another in one order. The table refuses bytes under another digest than theirs.
+# Stores shown documents once by digest, in digest order to avoid deadlocks. The table refuses bytes under another
+# digest.
 _STORE = """
 WITH stored AS (
     INSERT INTO approvals_document (digest, size, content, stored_at)
     SELECT d.digest, octet_length(d.content), d.content, clock_timestamp()
     FROM unnest(%s::text[], %s::bytea[]) AS d (digest, content) ORDER BY d.digest ON CONFLICT DO NOTHING)
 """
-# Whom a question is put to, held against the queues as they are now: see approvals/sql/decisions.sql.
+# Checks a question's queue against the present ones: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
 REOPEN = """
 UPDATE approvals_approval a SET state = 'open', decided_at = NULL
@@ -84,7 +84,7 @@ FROM runs_wait w WHERE a.run_id = %s AND a.state = 'open' AND w.id = a.wait_id A
 
 
 def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
-    """The statement that puts a question to its queue, and stores what is shown with it."""
+    """Return the statement that opens a question and stores its documents."""
     shown = [list(gate.contents), list(gate.contents.values())] if gate.contents else []
     return (_STORE if gate.contents else "") + _OPEN, [
         *shown,
@@ -117,8 +117,8 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# How long a yes may lie unused: a run that is paused for longer has to ask again.
-SECOND_FACTORS = ("+totp", "+recovery_code", "+passkey")  # by which an actor's `auth` ends
+# How long an approval may stay unused: a run paused for longer has to ask again.
+SECOND_FACTORS = ("+totp", "+recovery_code", "+passkey")  # suffixes of an actor's `auth`
 GRANT_LIVES = timedelta(days=7)
 
 
@@ -126,7 +126,7 @@ class AlreadyDecided(DurableAgentsError):
     status, code, title = 409, "already-decided", "Already decided"
 
     def __init__(self, approval: Approval) -> None:
-        # One that none of our processes wrote decided nothing. Who let it expire, or ended its run, stands in its wait.
+        # A forged decision decided nothing. The wait names who let it expire, or ended the run.
         closing = list(approval.decisions.filter(closes=True).select_related("approval"))
         ours = [row.by for row, is_ours in zip(closing, genuine(closing), strict=True) if is_ours is not False]
         by = ours[0] if ours else approval.wait.resolved_by
@@ -165,14 +165,14 @@ class OtherStage(DurableAgentsError):
 
 
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
-    """Somebody with these roles as the one who decides this. Raises Forbidden for whoever may not, so that it is said
-    before what is wrong with what they sent; `decide` judges it again."""
+    """Return the actor under the role in which they may decide. Raises Forbidden before form errors; `decide` judges
+    again."""
     facts = facts_of(approval, approval.run, somebody, frozenset(held))
     return replace(somebody, role=_standing(approval, facts, approves=False).role)
 
 
 def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
-    """Raises Forbidden, which says why not; for whoever has had their say AlreadyVoted, or AlreadyDecided."""
+    """Return the standing. Raises Forbidden with the reason; after a vote AlreadyVoted, or AlreadyDecided."""
     found = judge(facts, approves=approves)
     if isinstance(found, Standing):
         return found
@@ -182,8 +182,8 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
 
 
 def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
-    """Before a yes to a question, and before anything is locked, for to draw takes its time: all
-    that is shown with it has to be stored and drawn. Raises NotShown, Busy. What is stored by digest doesn't change."""
+    """Check that all documents are stored and drawn before an approval takes any lock, since drawing takes time. Raises
+    NotShown, Busy. Content stored by digest doesn't change."""
 
     @wraps(act)
     def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
@@ -211,12 +211,11 @@ def decide(
 ) -> Approval:
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
-    Where several people decide, a yes is one of theirs, and the last one grants the call; one no ends it. `stage` is
-    the stage that was read, for whoever wants that checked; `typed` what was typed where a yes has to show that;
-    `besides` what its record says of the standing under which it was said, beside who and up to how much; `signed` what
-    a passkey signed for it, which is kept beside the decision. Raises NotFound, Forbidden, InvalidInput,
-    JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan, ProofNeeded,
-    KeyCannotProve, SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
+    With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
+    that was read, for callers that want it checked; `typed` what was typed as proof; `besides` further terms of the
+    standing for the record; `signed` a passkey's signature, stored with the decision. Raises NotFound, Forbidden,
+    InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
+    ProofNeeded, KeyCannotProve, SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -226,8 +225,8 @@ def decide(
     text = _reason(verdict, justification)
     head, run, wait, approval = locked_question(unlocked, by)
     must_be_undecided(approval)
-    # Judged anew, and this is what counts: before the locks were won they may have steered the run themselves, or have
-    # lost their role, their limit or the place that they stand in.
+    # Judged again under the locks, which is what counts: meanwhile they may have steered the run, or lost role, limit
+    # or deputyship.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
     standing, by = _acting(approval, facts, by, verdict)
@@ -281,8 +280,8 @@ def decision_row(
 
 
 def _acting(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:
-    """The standing under which somebody says just this, and they under its role: who may say no at the queue that was
-    asked first may say yes at one that it went to besides. Raises as `may_decide`."""
+    """Return the standing for this verdict and the actor under its role, which may differ between denying and
+    approving. Raises as `may_decide`."""
     _must_be_as(_standing(approval, facts, approves=False), facts, by)
     standing = _standing(approval, facts, approves=verdict == APPROVE)
     _must_be_strong(standing, by)
@@ -290,7 +289,7 @@ def _acting(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[
 
 
 def _reason(verdict: str, justification: str) -> str:
-    """The justification. Raises InvalidInput for what is no verdict, JustificationRequired."""
+    """Return the justification. Raises InvalidInput for an unknown verdict, JustificationRequired."""
     if verdict not in (*VERDICTS, ABSTAIN):
         fix = f"one of {', '.join((*VERDICTS, ABSTAIN))}"
         raise InvalidInput(
@@ -301,7 +300,7 @@ def _reason(verdict: str, justification: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """One person's word, judged."""
+    """One person's vote, judged."""
 
     verdict: str
     text: str
@@ -328,7 +327,7 @@ def _proof(
     now: datetime,
     signed: Signed | None,
 ) -> dict[str, Any] | None:
-    """What somebody showed with their yes. Raises StalePlan for what can't be read; and as `stepup.checking.shown`."""
+    """Return the approval's proof. Raises StalePlan if unreadable; and as `stepup.checking.shown`."""
     try:
         wanted = wanted_for(approval, run.graph_id, thresholds(facts, standing))
     except DefinitionError as error:
@@ -337,7 +336,7 @@ def _proof(
 
 
 def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:
-    """Put one word on record, and what follows from it. Whether it closes the question. Raises OtherStage, StalePlan,
+    """Record one vote and its consequences; return whether it closes the question. Raises OtherStage, StalePlan,
     Forbidden, NotCounted, RecordDamaged."""
     if approval.case_id is None and said.verdict != ABSTAIN:
         if stage not in (None, 1):
@@ -364,14 +363,14 @@ def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | No
 
 
 def check_stage(approval: Approval, wait: Wait, stage: int | None) -> None:
-    """Raises OtherStage where it is not the one that was read."""
+    """Check that the stage is the one that was read. Raises OtherStage."""
     now = 1 if approval.case_id is None else case_of(approval, wait).stage
     if stage not in (None, now):
         raise OtherStage(now, stage or 1)
 
 
 def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, Approval]:
-    """An open question with all that belongs to it, locked in the order in which everybody does. Raises RecordDamaged,
+    """Return an open question with its head, run and wait, locked in the common order. Raises RecordDamaged,
     AlreadyDecided."""
     head, run = locked(unlocked.run_id, under=by)
     wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
@@ -384,15 +383,14 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
 
 
 def must_be_undecided(approval: Approval) -> None:
-    """Raises RecordDamaged where a decision that closes an open question stands beside it already: nobody's whom this
-    installation knows, and there is room for one."""
+    """Check that no forged closing decision exists, since there is room for one. Raises RecordDamaged."""
     if approval.decisions.filter(closes=True).exists():
         raise RecordDamaged(approval.run_id, "a decision that none of our processes wrote", is_forged=True)
 
 
 def reads_as_hashed(approval: Approval) -> bool:
-    """Whether the bytes that the page shows are those that the hash binds, and the row counts votes where they say so.
-    The database keeps them; this does not rely on it."""
+    """Return whether the shown bytes match the hash and the row's counting of votes, without relying on the database
+    for it."""
     plan = approval.planned()
     try:
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
@@ -401,8 +399,8 @@ def reads_as_hashed(approval: Approval) -> bool:
 
 
 def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
-    """Raises Forbidden for whoever may not decide it at all, or acts under another role than the queue's, or in
-    another's place without having shown what the other would have to show; AlreadyVoted, AlreadyDecided."""
+    """Return the standing. Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof;
+    AlreadyVoted, AlreadyDecided."""
     standing = _standing(approval, facts, approves=False)
     _must_be_as(standing, facts, by)
     _must_be_strong(standing, by)
@@ -414,14 +412,14 @@ def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDeci
 
 
 def _must_be_as(standing: Standing, facts: Facts, by: Actor) -> None:
-    """Raises Forbidden for whoever acts under another role than that of the queue where they decide."""
+    """Check that the actor's role is that of the queue they decide at. Raises Forbidden."""
     if by.role != standing.role:
         where = standing.queue or facts.name
         raise Forbidden(f"Only {standing.role} decides in {where}; you act as {by.role or 'no role'}.")
 
 
 def _must_be_strong(standing: Standing, by: Actor) -> None:
-    """Whoever decides in another's place has shown what the other would have to show. Raises Forbidden."""
+    """Check that a deputy has the second factor their principal needs. Raises Forbidden."""
     is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
     in_place = standing.deputyship is not None and by.kind == "user"
     if is_wanted and in_place and not by.auth.endswith(SECOND_FACTORS):
@@ -429,7 +427,7 @@ def _must_be_strong(standing: Standing, by: Actor) -> None:
 
 
 def _expired(approval: Approval, now: datetime) -> Approval:
-    """How an approval whose deadline has just passed is shown, before the sweeper has written it."""
+    """Return an approval as expired, before the sweeper has written it."""
     approval.decided_at = approval.deadline
     approval.expire()
     return approval
@@ -438,8 +436,7 @@ def _expired(approval: Approval, now: datetime) -> Approval:
 def _close(
     run: Run, wait: Wait, approval: Approval, verdict: str, *, by: Actor, payload: dict[str, Any], now: datetime
 ) -> e.ApprovalDecided:
-    """What a decision and an expiry have in common: close the question and its wait, and wake the run. Returns what is
-    to go on record."""
+    """Close the question and its wait, and wake the run; return the event to record."""
     match verdict:
         case "approved":
             approval.approve()
@@ -465,14 +462,14 @@ def _close(
 
 
 def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """The deadline passed undecided, and nothing else is said of that: it denies. Called with everything locked."""
+    """Deny a question whose deadline passed undecided. Called with everything locked."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     payload = {"justification": "No decision was made before the deadline."}
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
 
 
 def register() -> None:
-    """Plug gates into the engine's waits."""
+    """Register gates with the engine's waits."""
 
     if opener not in wait_hooks.gate_opener:
         wait_hooks.gate_opener.append(opener)

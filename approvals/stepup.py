@@ -1,4 +1,4 @@
-"""Asking whoever decides on a page to show once more who they are. Sign-in, which lies above this app, says how."""
+"""Ask a decider on a page to authenticate again. Sign-in, which is above this app, implements it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, w
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`page` is what whoever showed something wrong is answered; without it the form goes on, with what a passkey
-    signed for it, if one did."""
+    """`page` is the response to a failed proof; without it the form continues, with a passkey's signature if any."""
 
     page: HttpResponse | None = None
     signed: Signed | None = None
@@ -31,9 +30,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """`ask` gives the page that asks, in which what somebody sent is kept; None where they have nothing that would do.
-    `answer` looks at a form that came back from there. The text ends the sentence "Show once more who you are, to …";
-    the terms are what a passkey would sign (passkeys/signed.py)."""
+    """`ask` returns the page that asks and keeps the form; None if the user has no suitable factor. `answer` checks a
+    form from that page. The text completes "Show once more who you are, to …"; the terms are what a passkey would sign
+    (passkeys/signed.py)."""
 
     ask: Callable[[HttpRequest, str, Wanted, dict[str, Any]], HttpResponse | None]
     answer: Callable[[HttpRequest, str, dict[str, Any]], Answer]
@@ -43,17 +42,17 @@ askers: list[Asker] = []
 
 
 def ask(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
-    """The page that asks; None where nothing that its reader has would do."""
+    """Return the page that asks; None if the user has no suitable factor."""
     return askers[0].ask(request, what, wanted, terms) if askers else None
 
 
 def answer(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
-    """The page again where what was shown with a form is not right; otherwise the form goes on without it."""
+    """Check the form's proof; the answer has the page again if it is wrong."""
     return askers[0].answer(request, what, terms) if askers else Answer()
 
 
 class ProofNeeded(DurableAgentsError):
-    """Who says yes has not shown lately, or not by enough, who they are. Nothing is done; it may be sent again."""
+    """The approver's authentication is too old or too weak. Nothing was done; they may try again."""
 
     status, code, title = 403, "proof-needed", "Show once more who you are"
 
@@ -82,7 +81,7 @@ class KeyCannotProve(DurableAgentsError):
 
 
 class SignedForElse(DurableAgentsError):
-    """What a passkey signed is no word on this."""
+    """The passkey's signature is not for this decision."""
 
     status, code, title = 403, "passkey-for-else", "The passkey signed something else"
 
@@ -91,7 +90,7 @@ class SignedForElse(DurableAgentsError):
 
 
 class NothingToShow(DurableAgentsError):
-    """They have no second factor, or neither that nor a password."""
+    """The user has no second factor, or neither that nor a password."""
 
     status, code, title = 403, "nothing-to-show", "You have nothing to show who you are with"
 
@@ -104,19 +103,18 @@ class NothingToShow(DurableAgentsError):
 
 
 def minutes(seconds: int) -> str:
-    """A time in words."""
+    """Return a time as text."""
     count = max(1, seconds // 60)
     return f"{count} minute{'' if count == 1 else 's'}"
 
 
 def wanted_for(approval: Approval, agent: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """What a yes to a question of this agent's has to show now, where its queues have these thresholds by now. Raises
-    DefinitionError for a plan that can't be read."""
+    """Return what an approval of a question must prove now. Raises DefinitionError for an unreadable plan."""
     return wanted_by(approval.planned(), agent, approval.tool, thresholds)
 
 
 def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold]) -> Wanted:
-    """The same of a plan that was read already. Raises DefinitionError for what is none."""
+    """Return the same for a parsed plan. Raises DefinitionError."""
     if not isinstance(plan, dict):
         raise DefinitionError("the plan can't be read")
     asked = wanted_in(plan)
@@ -126,7 +124,7 @@ def wanted_by(plan: Any, agent: str, tool: str, thresholds: Iterable[Threshold])
 
 
 def _risk(agent: str, tool: str) -> str:
-    """As the tool's author has it; unknown where this process doesn't know the agent."""
+    """Return the tool's declared risk; empty if this process doesn't know the agent."""
     try:
         return next((each.risk for each in registry.find(agent).all_tools() if each.name == tool), "")
     except DurableAgentsError:
@@ -136,9 +134,8 @@ def _risk(agent: str, tool: str) -> str:
 def shown(
     wanted: Wanted, typed: Mapping[str, str], *, by: Actor, now: datetime, signed: Signed | None = None
 ) -> dict[str, Any] | None:
-    """What somebody showed, for the record; None where no more than a yes is wanted. `signed` is what their passkey
-    signed for this yes, if one did: that one was used to sign in is no word on it. Raises InvalidInput for what was not
-    typed, ProofNeeded, KeyCannotProve."""
+    """Return the proof for the record; None if none is needed. `signed` is a passkey's signature for this approval; one
+    used to sign in doesn't count. Raises InvalidInput for what was not typed, ProofNeeded, KeyCannotProve."""
     told: dict[str, Any] = {}
     if wanted.typed:
         if missing := wanted.not_typed(typed):
@@ -159,7 +156,7 @@ def _by_session(wanted: Wanted, by: Actor, now: datetime) -> dict[str, Any]:
 
 
 def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]:
-    """Counted from when the challenge was given: it was signed after that."""
+    """Return the proof by passkey, its age counted from the challenge: the signature is newer."""
     at = datetime.fromisoformat(signed.terms["at"])
     age = ceil((now - at).total_seconds())
     if wanted.not_fresh(age, PASSKEY):
@@ -168,11 +165,11 @@ def _by_passkey(wanted: Wanted, signed: Signed, now: datetime) -> dict[str, Any]
 
 
 def check_signed(signed: Signed, approval: Approval, verdict: str, by: Actor) -> None:
-    """Raises SignedForElse for what a passkey signed for something else than this, or what does not hold."""
+    """Check that a passkey's signature is valid and for this decision. Raises SignedForElse."""
     right = terms_of_yes(approval.id, approval.revision, approval.plan_hash, verdict, by.person)
     if by.kind != "user" or by.person is None or about(signed.terms) != right:
         raise SignedForElse("it was signed for something else than what is being decided")
-    # Whoever decides this holds the question's lock, so nobody else keeps it between the look and the row.
+    # The question's lock prevents another use between check and insert.
     if Assertion.objects.filter(challenge=signed.challenge).exists():
         raise SignedForElse("it was used already")
     if problem := signed.problem():

@@ -1,8 +1,5 @@
-"""The audit's list: what people did, from every append-only table that records it, as one list with one order.
-
-The order is total: moment, source, number. So a page goes on exactly where the one before ended, also among acts of the
-same moment.
-"""
+"""The audit list: people's acts from every append-only table, in one total order (moment, source, number), so that
+pages continue exactly even among acts of the same moment."""
 
 from __future__ import annotations
 
@@ -155,9 +152,9 @@ ACCOUNTS = (
     "tag_given",
     "tag_taken",
 )
-# Of an act's chip: its own, or that of its kind.
+# Of an act's chip, by its action or kind.
 TONES = {"approve": "ok", "reject": "bad", "fail": "bad", "amend": "hold", "override": "hold"}
-# What may be asked for: an act, or all that was done to accounts.
+# Values of the filter: an act, or all account changes.
 ACTIONS = (*DECISIONS, *OVERRIDES, *ACTS, "accounts", *ACCOUNTS)
 _KINDS_OF_ACTOR = ("user", "key", "os", "database", "system")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
@@ -165,7 +162,7 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing that a person did. `kind` names its source; `record` is the row."""
+    """One act of a person. `kind` names its source; `record` is the row."""
 
     kind: str
     rank: int
@@ -191,7 +188,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Filters:
-    """What is asked for, as it was written. What can't be understood matches nothing; `problems` says what that is."""
+    """The filters as written. Invalid ones match nothing; `problems` explains them."""
 
     action: str = ""
     by: str = ""
@@ -202,7 +199,7 @@ class Filters:
     until: str = ""
     before: str = ""
 
-    # As the address calls them, where that is no name in Python.
+    # Their names in the URL, if not valid in Python.
     NAMES = {"since": "from", "until": "to"}
 
     @classmethod
@@ -215,7 +212,7 @@ class Filters:
         return any((self.action, self.by, self.queue, self.agent, self.run, self.since, self.until))
 
     def link(self, **change: str) -> str:
-        """The query string with some filters changed; without `before` the list begins anew."""
+        """Return the query string with changed filters; without `before` the list restarts."""
         now = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "before"} | change
         kept = {self.NAMES.get(name, name): value for name, value in now.items() if value}
         return f"?{urlencode(kept)}" if kept else ""
@@ -226,7 +223,7 @@ class Filters:
 
     @cached_property
     def place(self) -> tuple[datetime, int, int] | None:
-        """The act that the page goes on after."""
+        """Return the act after which the page continues."""
         if not (numbers := numbers_of(self.before, 17, 1, ROW)) or numbers[1] >= len(SOURCES):
             return None
         micros, rank, number = numbers
@@ -235,12 +232,12 @@ class Filters:
 
     @cached_property
     def actor(self) -> Q:
-        """Whom the acts are of: looked up once for all sources."""
+        """Return the actor's condition, looked up once for all sources."""
         return _of_actor(self.by)
 
     @cached_property
     def problems(self) -> dict[str, str]:
-        """What can't be understood, by its name in the address, and what would be right."""
+        """Return the invalid filters by name, with what would be valid."""
         since, until = self.moments
         fixes = {
             "action": "" if self.action in ("", *ACTIONS) else f"one of {', '.join(ACTIONS)}",
@@ -255,7 +252,7 @@ class Filters:
 
 
 def _moment(text: str, *, is_end: bool) -> datetime | None:
-    """A day, or a moment; without a time zone it is UTC's."""
+    """Parse a day or a moment, in UTC by default."""
     try:
         if len(text) <= 10:
             day = date.fromisoformat(text)
@@ -277,7 +274,7 @@ Rows = QuerySet[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One table. `run`, `queue` and `verb` are its columns for those, empty where it has none."""
+    """One table. `run`, `queue` and `verb` are its columns; empty if it has none."""
 
     kind: str
     rank: int
@@ -288,11 +285,10 @@ class Source:
     queue: str = ""
 
     def page(self, filters: Filters, limit: int) -> list[Any]:
-        """Its newest rows that fit, in the list's order."""
+        """Return its newest matching rows, in the list's order."""
         if filters.action not in ("", *self.actions) and not (filters.action == "accounts" and self.kind == "account"):
             return []
-        # What claims a later time than now would stay on top for ever; the page says that there is some, verification
-        # which.
+        # A future time would stay on top for ever; the page says that there are some, and verification which.
         rows = self.rows().filter(at__lte=RawSQL(NOT_YET, []), at__gte=EARLIEST).order_by("-at", "-pk")
         if filters.action in self.actions:
             rows = rows.filter(**{self.verb: filters.action})
@@ -313,8 +309,7 @@ class Source:
         return list((rows.filter(self._after(filters.place)) if filters.place else rows)[:limit])
 
     def _after(self, place: tuple[datetime, int, int]) -> Q:
-        """What stands below that place. The first condition is implied by the second; it is what lets the index find
-        it."""
+        """Return the condition for rows below that place. The first part is redundant, but lets the index be used."""
         at, rank, number = place
         if self.rank != rank:
             return Q(at__lte=at) if self.rank < rank else Q(at__lt=at)
@@ -327,7 +322,7 @@ def _of_run(column: str, text: str) -> Q:
 
 
 def _of_agent(column: str, text: str) -> Q:
-    """By an agent's name, or `name@version`."""
+    """Filter by an agent's name, or `name@version`."""
     name, at, version = text.partition("@")
     runs = Run.objects.filter(agent=name, version=version) if at else Run.objects.filter(agent=name)
     return Q(**{f"{column}__in": runs.values("pk")})
@@ -338,7 +333,7 @@ def _of_queue(column: str, text: str) -> Q:
 
 
 def _of_actor(text: str) -> Q:
-    """By how the record names somebody, or by an account's name alone: then also what it did under other names."""
+    """Filter by a recorded actor, or by an account's name: then also its acts under other names."""
     if ":" in text:
         return Q(by=text)
     people = get_user_model().objects.filter(username=text).values_list("pk", flat=True)
@@ -362,7 +357,7 @@ SOURCES = (
 
 
 def acts(filters: Filters, limit: int = PAGE) -> list[Act]:
-    """The newest acts that fit, at most `limit`: as many queries as there are sources, and one."""
+    """Return the newest matching acts, at most `limit`: one query per source, plus one."""
     if filters.problems:
         return []
     rows = [(source, row) for source in SOURCES for row in source.page(filters, limit)]
@@ -387,8 +382,7 @@ def _acts_of(rows: Sequence[tuple[Source, Any]]) -> Iterator[Act]:
 
 
 def digests(approval: Approval) -> list[str]:
-    """Of the documents that were shown with a question, as its row has them: what they are called is for who reads
-    it."""
+    """Return the digests of a question's documents, by its row; their names are only for readers of the payload."""
     listed = approval.documents if isinstance(approval.documents, list) else []
     return [str(each.get("sha256", "")) for each in listed if isinstance(each, dict)]
 

@@ -1,4 +1,4 @@
-"""The inbox's and the audit's addresses."""
+"""URLs of the inbox and the audit."""
 
 from django.urls import path
 

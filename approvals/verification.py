@@ -1,4 +1,4 @@
-"""Gates: what was asked, what was decided and by whom, held against the journal. See ledger/verification/runs.py."""
+"""Verify gates, decisions and votes against the journal. See ledger/verification/runs.py."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from runs.engine.gate.votes import FAIL, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 
-# What a plan binds and the row repeats.
+# Verdicts as events have them.
 _VERDICTS = VERDICTS | {"amend": "amended"}
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 
 
 class Gates:
-    """Approvals and decisions against events, both ways."""
+    """Check approvals and decisions against events, in both directions."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -48,7 +48,7 @@ class Gates:
         self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
         self.times, self.talks, self.standing = Times(journal), Talks(journal), Standing(journal)
         self.amended: dict[str, e.PlanAmended] = {}
-        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question that was answered there last
+        self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
         self.misused: list[str] = []
 
     def see(self, line: Line) -> None:
@@ -147,12 +147,12 @@ class Gates:
         yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
     def _requesters(self, seq: int) -> set[int | None]:
-        """The account that started the run; none, too, where the question is from before accounts were noted."""
+        """Return the valid requesters: the run's starter, or None for questions from before accounts were recorded."""
         is_old = seq not in self.coded and seq <= self.journal.coded_after
         return {self.starter, None} if is_old else {self.starter}
 
     def _states(self, row: Approval) -> set[str]:
-        """What the journal makes of it; an end of the run that came before an answer withdraws it without an event."""
+        """Return the valid states by the journal; a run's end withdraws a question without an event."""
         if str(row.id) in self.decided:
             return {self.decided[str(row.id)][1].verdict}
         return {"withdrawn"} if row.wait.resolution == "withdrawn" else {"open"}
@@ -176,7 +176,7 @@ class Gates:
         return abs(ends - right) <= SLACK
 
     def _decisions(self) -> Iterator[str]:
-        """A person's decision has its row, and so has each vote; a deadline's has none."""
+        """Check that each decision and vote has its row; a deadline's has none."""
         missing = {id for id, decided in self.decided.items() if decided[1].verdict != "expired"}
         unvoted = set(self.votes)
         rows = list(Decision.objects.filter(approval__run_id=self.journal.run_id).order_by("id"))
@@ -198,8 +198,7 @@ class Gates:
             yield f"the vote of {self.votes[id, person][1].by} on approval {id} has no row"
 
     def _decision(self, row: Decision, told: list[Said]) -> Iterator[str]:
-        """One row against its events: the vote, where there is one, and what it closed. The first tells on what state
-        of the run it was made."""
+        """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
         what = f"decision {row.id}"
         for place, (seq, event, is_coded) in enumerate(told):
             payload = payload_of(event)
@@ -230,8 +229,7 @@ class Gates:
             yield f"{what} was not written with this installation's key, or was changed"
 
     def _seats(self) -> Iterator[str]:
-        """Who had their say, once in each case: the database's own list of it says what the decisions say. What was
-        decided before there was one has no place in it."""
+        """Check that the database's list of seats matches the decisions; older decisions have none."""
         rows = Decision.objects.filter(approval__run_id=self.journal.run_id).select_related("approval")
         found: dict[int, set[tuple[UUID, int]]] = {}
         for seat in Seat.objects.filter(decision__approval__run_id=self.journal.run_id):
@@ -246,7 +244,7 @@ class Gates:
                 yield f"decision {row.pk}: who has had their say by it is not what it says"
 
     def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
-        """What was granted was said by as many people as its plan demands, each of whom showed what it asks."""
+        """Check that each grant had the votes its plan requires, each with the required proof."""
         asked = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
         decisions, votes = [x for _, x, _ in self.decided.values()], [x for _, x, _ in self.votes.values()]
         for id, question in asked.items():
@@ -259,8 +257,7 @@ Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided, bool]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:
-    """The role of a decision was given to its person, or to the one they stand in for, by the application, and was not
-    taken before. So was a key that it was made with."""
+    """Check that the application gave the role to the person or principal and hadn't removed it; likewise the key."""
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
     if holder is None or row.auth == AUTH:
@@ -279,7 +276,7 @@ def _rights(what: str, row: Decision) -> Iterator[str]:
 
 
 def _case(row: Approval, plan: Any) -> Any:
-    """The first stage's question, as the plan has it; where there are no stages, none."""
+    """Return the first stage's question by the plan; None without stages."""
     if not is_staged(plan):
         return None
     try:
@@ -289,8 +286,8 @@ def _case(row: Approval, plan: Any) -> Any:
 
 
 def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
-    """Whether a question follows one that was rejected, be it at a later stage, or amended, of the same run about the
-    same thing to the same people. What follows an amendment of a later stage is put to the first one anew."""
+    """Return whether a question follows a rejected or amended one of the same run, tool and queue. An amendment of a
+    later stage is followed by a question to the first stage."""
     if previous is None:
         return False
     of, is_amended = (previous.run_id, previous.tool, previous.queue), previous.state == "amended"
@@ -305,7 +302,7 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
 
 
 def plug_in() -> None:
-    """Add to the verification of runs."""
+    """Register with the verification of runs."""
     register(
         Gates,
         approvals_approval="run_id",
@@ -319,7 +316,7 @@ def plug_in() -> None:
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:
-    """What the end of a run withdraws has no event of its own: its wait was withdrawn in the same transaction."""
+    """Check a withdrawal by a run's end, which has no event: its wait was withdrawn in the same transaction."""
     if state == "open":
         return at is None
     return at is not None and resolved_at is not None and abs(at - resolved_at) <= SLACK

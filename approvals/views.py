@@ -1,4 +1,4 @@
-"""The inbox: what waits for a decision, and deciding it."""
+"""Pages of the inbox, decisions and the audit list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from runs.queries.why.seen import stands_still, what_comes
 
 
 class AuditPage(SharedPage):
-    """Decisions, overrides, other acts and what was done to accounts, newest first."""
+    """Decisions, overrides, other acts and account changes, newest first."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(READS_AUDIT)
     template = "audit/list.html"
@@ -69,7 +69,7 @@ class CasePage(Page):
 
 
 class InboxPage(CasePage):
-    """The list, with one question open beside it."""
+    """The list, with one question open next to it."""
 
     template = "approvals/inbox.html"
 
@@ -86,7 +86,7 @@ class InboxPage(CasePage):
         questions, more_questions = (
             ([], "") if wanted.is_decided else run_list.questions(held, beyond=opened(request.GET.get("questions", "")))
         )
-        # A wide screen has room for the first one beside the list; a phone shows the list until one is chosen.
+        # A wide screen has room for the first one; a phone shows the list until one is chosen.
         chosen_brief = opened_brief or (brief(items[0].approval.id, held, actor(request, "")) if items else None)
         context = {
             "items": items,
@@ -115,8 +115,8 @@ class InboxPage(CasePage):
 
 
 def _next(items: list[Item], opened: Brief | None) -> Item | None:
-    """Return the item that follows the open case in the list, also once the case has been decided and is gone from it;
-    the list's first after its last one. What is above the reader's limit is passed over."""
+    """Return the item after the open case, even if it has left the list; after the last the first. Skips those above
+    the limit."""
     mine = [item for item in items if not item.is_above]
     if opened is None or not mine:
         return None
@@ -132,7 +132,7 @@ def _whole(text: str) -> int | str:
 
 
 def goes_on(before: Brief) -> str:
-    """What comes of the last yes to what was read: told once it is said, of the run as it is then."""
+    """Return what follows the last approval, with the run's present state."""
     run_id = before.approval.run_id
     if not before.asked_after:
         return what_comes(run_id)
@@ -141,7 +141,7 @@ def goes_on(before: Brief) -> str:
 
 
 def _done(verdict: str, decided: Approval, before: Brief) -> str:
-    """What came of somebody's word."""
+    """Return the success message of a vote."""
     if verdict == APPROVE and decided.state == ApprovalState.OPEN:
         return "Your yes is counted. It waits for somebody else's."
     if verdict == APPROVE and before.next_stage is not None:
@@ -156,7 +156,7 @@ def _done(verdict: str, decided: Approval, before: Brief) -> str:
 
 
 class Deciding(CasePage):
-    """What whoever decides does, be it in somebody's place; which case, its queue says."""
+    """Acts of deciders, including deputies and delegates."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({APPROVER})
 
@@ -165,7 +165,7 @@ class Deciding(CasePage):
 
 
 class Decisions(Deciding, InboxPage):
-    """Deciding. Who may is the queue's business: it is asked before anything is said of the form."""
+    """Decide a case. The right to is checked before the form."""
 
     http_method_names = ["post"]
 

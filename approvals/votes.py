@@ -1,7 +1,7 @@
-"""What several people have said of one call so far, read from its journal: what decides whether a word is the last one.
+"""Count the votes on a call from its journal, which decides whether a vote is the last one needed.
 
-Rows tell the pages; what counts is the journal, whose every line carries this installation's code, and for each vote
-the decision that was written with it. Whoever writes votes past us stops the case, and completes nothing.
+Rows are for display; the journal counts, in which every event has a code, and each vote its decision row. Forged votes
+stop the case and complete nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from runs.services.calls import told_at
 
 
 class NotCounted(DurableAgentsError):
-    """Votes on record that this installation did not write, or that don't hang together."""
+    """The recorded votes are forged or inconsistent."""
 
     status, code, title = 409, "votes-damaged", "The votes can't be counted"
 
@@ -48,7 +48,7 @@ class NotCounted(DurableAgentsError):
 
 @dataclass(frozen=True)
 class Case:
-    """One question among those of its call: `question` and its plan, and all that was asked, said and decided."""
+    """One question among those of its call: `question` with its plan, and all that was asked, voted and decided."""
 
     approval: Approval
     question: e.ApprovalRequested
@@ -63,7 +63,7 @@ class Case:
     def vote(
         self, wait: Wait, verdict: str, standing: Standing, *, by: Actor, payload: dict[str, Any]
     ) -> e.ApprovalVoted:
-        """Somebody's word, as it goes on record."""
+        """Return a person's vote as an event."""
         assert by.person is not None
         deputy = standing.deputyship
         return e.ApprovalVoted(
@@ -80,18 +80,17 @@ class Case:
         )
 
     def is_last(self, vote: e.ApprovalVoted) -> bool:
-        """Whether this yes completes its stage. Raises NotCounted where what stands there already is not what our
-        processes wrote."""
+        """Return whether this approval completes its stage. Raises NotCounted if the recorded votes are forged."""
         self._must_be_ours()
         return is_enough(self.question, [*self.votes, vote])
 
     def check(self, vote: e.ApprovalVoted, decided: e.ApprovalDecided) -> None:
-        """Before a grant is given: whether with this word all is said that the plan demands. Raises NotCounted."""
+        """Check before a grant that all required votes are there. Raises NotCounted."""
         if problem := lacking(self.question, self.asked, [*self.decisions, decided], [*self.votes, vote]):
             raise NotCounted(self.approval, problem)
 
     def _must_be_ours(self) -> None:
-        """Each yes that counts has the decision of the same person beside it, written by one of our processes."""
+        """Check that each counted approval has an authentic decision of the same person."""
         yes = [vote for one in self.asked.values() for vote in approving(self.votes, one)]
         found = Decision.objects.filter(approval_id__in=list(self.asked), verdict=APPROVE).select_related("approval")
         rows = {(str(row.approval_id), row.person): row for row in found}
@@ -101,8 +100,7 @@ class Case:
 
 
 def case_of(approval: Approval, wait: Wait) -> Case:
-    """What was said of it so far. Raises RecordDamaged where its question is gone, NotCounted where its journal can't
-    be believed."""
+    """Return the votes so far. Raises RecordDamaged if the question is missing, NotCounted if the journal is forged."""
     try:
         told = told_at(approval.run_id, wait.slot)
     except JournalBroken as broken:
@@ -126,18 +124,16 @@ def case_of(approval: Approval, wait: Wait) -> Case:
 
 
 DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
-LOOKED_AT = 8  # of the people who are left; where there are more, somebody will do
+LOOKED_AT = 8  # remaining people checked; if there are more, one of them will do
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
 _SAID = {APPROVE: "said yes", "reject": "said no", "fail": "let the run fail", ABSTAIN: "abstained"}
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One person's word."""
-
     row: Decision
     is_genuine: bool | None
-    lacks: str = ""  # of what a yes had to show
+    lacks: str = ""  # missing proof
 
     @property
     def words(self) -> str:
@@ -150,8 +146,8 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class StageShown:
-    """One stage: `state` is done, now, next, after (the one that is looked at is done, and this one a question of its
-    own), or ended (by a no, a deadline, or with its run)."""
+    """One stage: `state` is done, now, next, after (a separate question after the one shown, which is done), or ended
+    (by rejection, deadline, or with its run)."""
 
     number: int
     queue: str
@@ -175,9 +171,8 @@ class StageShown:
 def stages_of(
     approvals: Sequence[Approval], own: Iterable[Decision], known: Mapping[int, bool | None] = MappingProxyType({})
 ) -> dict[UUID, list[StageShown]]:
-    """The stages of each of these questions; `own` are the decisions on them, `known` which decisions are genuine, as
-    far as that was asked already, by their numbers. What was said at other stages is one query for all, where there are
-    any."""
+    """Return the stages of each question, with one query for votes at other stages. `own` are the questions' decisions,
+    `known` by id which decisions are authentic, as far as checked."""
     cases = {one.case_id for one in approvals if one.case_id is not None}
     rows = {row.pk: row for row in own}
     if cases:
@@ -215,7 +210,7 @@ def _stages(one: Approval, by_approval: Mapping[UUID, list[Vote]]) -> list[Stage
 
 
 def _after(quorum: int, votes: Sequence[Vote]) -> str:
-    """What has become of a stage after the one that is looked at, by what was said there."""
+    """Return the state of a stage after the one shown, by its votes."""
     if any(vote.row.verdict not in (APPROVE, ABSTAIN) and vote.is_genuine is not False for vote in votes):
         return ENDED
     return DONE if sum(vote.counts for vote in votes) >= quorum else AFTER
@@ -230,7 +225,7 @@ def _later(one: Approval, number: int, by_approval: Mapping[UUID, list[Vote]]) -
 
 
 def stage_number(one: Approval) -> int:
-    """Which stage a question is of, by its plan; the first where that can't be read."""
+    """Return a question's stage by its plan; 1 if unreadable."""
     try:
         return stage_of(one.planned() or {})
     except DefinitionError:
@@ -245,8 +240,8 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
 
 
 def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
-    """That too few are left who could complete it, in words; empty where there may be enough. Nothing is decided by
-    that: somebody may be given the role, or the deadline passes."""
+    """Return a warning if too few people remain to complete it; empty if enough may. It decides nothing: somebody may
+    get the role, or the deadline passes."""
     now = next((each for each in stages if each.state == NOW), None)
     if approval.state != ApprovalState.OPEN or now is None or (len(stages) == 1 and now.quorum == 1 and not now.votes):
         return ""
@@ -271,8 +266,7 @@ def _queues(approval: Approval, stage: StageShown) -> list[str]:
 
 
 def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
-    """Who has the role of a stage's queue; of the one that is being decided also of those that it was put to besides.
-    Whoever stands in for one of them says their word, and is none besides."""
+    """Return the active members of a stage's queue, and of escalations of the current one. Deputies add no votes."""
     roles = [role for queue in _queues(approval, stage) if (role := wait_hooks.queues.get(queue))]
     return User.objects.filter(is_active=True, groups__name__in=roles).distinct()
 
@@ -292,8 +286,7 @@ _GRANTED = """SELECT a.queue FROM runs_wait here
 
 
 def along() -> dict[str, RawSQL]:
-    """To be annotated where questions are shown, also one whose wait is gone: what was said of the call last, and the
-    queues that said yes to it."""
+    """Return annotations for shown questions: the call's last policy judgement, and the queues that approved it."""
     return {
         "judged": RawSQL(f"({_JUDGED})", [], output_field=BinaryField()),
         "granted_by": RawSQL(f"ARRAY({_GRANTED})", [], output_field=ArrayField(TextField())),
@@ -301,13 +294,13 @@ def along() -> dict[str, RawSQL]:
 
 
 def asked_after(approval: Approval) -> list[str]:
-    """The queues that are asked after an open question that was so read, in their order."""
+    """Return the queues asked after an open, annotated question, in order."""
     told = getattr(approval, "judged", None)
     if approval.state != ApprovalState.OPEN or told is None:
         return []
     try:
         queues = read_clear(told)["queues"]
     except (KeyError, TypeError, ValueError):
-        return []  # a forged row takes no page away
+        return []  # a forged row must not break the page
     have = {approval.queue, *getattr(approval, "granted_by", ())}
     return [each for each in queues if isinstance(each, str) and each not in have] if isinstance(queues, list) else []

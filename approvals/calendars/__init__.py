@@ -1,2 +1,1 @@
-"""Calendars and what queues say of time, as rows and as the engine counts with them. Whoever in approvals asks comes
-in; it knows the queues' rows and nothing else of approvals."""
+"""Calendars and queue timings, as rows and for the engine's arithmetic. Knows only the queues' rows of approvals."""

@@ -1,4 +1,4 @@
-"""Calendars and timings as the engine takes them: rows whose code was checked, as of the moment of reading."""
+"""Calendars and timings for the engine: rows with a valid code, as of the moment of reading."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from runs.engine.gate.timing import OnTimeout, QueueTiming, Step
 
 Row = TypeVar("Row", bound=models.Model)
 Version = TypeVar("Version", bound=Coded)
-# Of versions, the newest so many are looked at for one that is genuine: what somebody adds past us, whatever its
-# number, takes away nothing of what an administrator has set.
+# Versions searched for an authentic one: forged ones, whatever their number, can't displace an administrator's.
 LOOKED_AT = 5
 _TIMES = ReadableTime(0)
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -30,8 +29,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError,
 
 
 def row_of(model: type[Row], told: Any, readable: str | None = None) -> Row:
-    """A row as JSON has it: `told` is the text of it, or what was read of that. `readable` is the text of those columns
-    which the database itself keeps readable, for what has to be told, and found, of a row that is not."""
+    """Return a row from JSON (text or parsed). `readable` has the columns that stay readable if the rest isn't."""
     is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
     try:
         columns = json.loads(told, parse_float=Decimal if is_exact else None) if isinstance(told, str) else told
@@ -41,12 +39,12 @@ def row_of(model: type[Row], told: Any, readable: str | None = None) -> Row:
 
 
 def newest_of(model: type[Version], told: Iterable[Any]) -> Version | None:
-    """The first of these rows, the newest first, that one of our processes wrote."""
+    """Return the first authentic row of these, which are newest first."""
     return next((row for row in (row_of(model, each) for each in told) if row.is_genuine), None)
 
 
 def moment_in(written: str) -> datetime:
-    """A moment as JSON has it; the last there is, or the first, for one that Python's calendar hasn't."""
+    """Parse a moment from JSON, clamped to Python's calendar."""
     return _TIMES.read(written)
 
 
@@ -77,14 +75,13 @@ def _unreadable(model: type[Row], columns: dict[str, Any]) -> Row:
     return model(**(times | known))
 
 
-MOST_FORGED = 100  # calendars that aren't genuine of which older versions are looked at
-HIGHEST = 2**31 - 1  # that a version can be
+MOST_FORGED = 100  # forged calendars whose older versions are searched
+HIGHEST = 2**31 - 1  # the highest version number
 log = logging.getLogger("approvals.timing")
 
 
 def timings(told: Any) -> Mapping[str, QueueTiming]:
-    """By the queue's name, of what the queues' statement gave (see queues/along.py). What none of our processes wrote
-    counts as if it were not there: it takes nothing away of what an administrator has set."""
+    """Return timings by queue name from the queues' statement (queues/along.py). Forged rows count as missing."""
     known = {name: newest_of(Calendar, rows) for name, rows in told["calendars"]}
     found = {}
     for queue, rows in told["queues"]:
@@ -101,7 +98,6 @@ def timings(told: Any) -> Mapping[str, QueueTiming]:
 
 
 def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
-    """One of them."""
     known = calendar if calendar is not None and calendar.is_genuine and not calendar.is_removed else None
     word = cast(OnTimeout, row.on_timeout) if row.on_timeout else None
     return QueueTiming(
@@ -117,15 +113,14 @@ def timing_of(row: Timing, calendar: Calendar | None) -> QueueTiming:
 
 
 def calendar_of(row: Calendar) -> calendars.Calendar:
-    """A version of a calendar as something to count with."""
+    """Return a version of a calendar for arithmetic."""
     week = tuple(tuple((opens, closes) for opens, closes in shifts) for shifts in row.week)
     holidays = frozenset(date.fromisoformat(day) for day, _ in row.holidays)
     return calendars.Calendar(row.name, row.version, row.zone, week, holidays)
 
 
 def recorded(terms: Mapping[str, Any]) -> calendars.Calendar | None:
-    """The calendar that terms name, in just the version that counted when the question was put; None for around the
-    clock, and where that version is not to be believed."""
+    """Return the exact calendar version in the terms; None for around the clock, or if it isn't authentic."""
     named = terms.get("calendar")
     if not named:
         return None
@@ -134,13 +129,13 @@ def recorded(terms: Mapping[str, Any]) -> calendars.Calendar | None:
 
 
 def latest(name: str) -> Calendar | None:
-    """A calendar's newest version that is genuine, be it that it was removed; or else the newest there is, for people
-    to see that it is not."""
+    """Return a calendar's newest authentic version, even if removed; else the newest one, so that people see the
+    forgery."""
     return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
 
 
 def newest(name: str) -> Calendar | None:
-    """A calendar as it is now, if there is one, in the same way."""
+    """Return a calendar as `latest` does; None if removed."""
     row = latest(name)
     return None if row is None or row.is_removed else row
 
@@ -163,8 +158,7 @@ def _counts(rows: Iterable[Version]) -> Version | None:
 
 
 def next_version(taken: Iterable[int], last: int) -> int | None:
-    """The number of a further version, after the newest genuine one, `last`: the highest, where there is room above
-    what somebody else has `taken`. None where it would stand below more than are looked at."""
+    """Return the next version number, above all `taken` if possible; None if it would be outside LOOKED_AT."""
     taken = set(taken)
     top = max(taken, default=0)
     if top < HIGHEST:
@@ -180,7 +174,7 @@ def moment(text: str) -> datetime:
 
 
 def in_force() -> list[Timing]:
-    """What each queue says of time now that says anything which is genuine, by the queue's name."""
+    """Return the authentic current timings, ordered by queue name."""
     rows = Timing.objects.exclude(queue__state=Queue.State.REMOVED).select_related("queue")
     newest = rows.order_by("queue__name", "-version").distinct("queue__name")
     found = [row if row.is_genuine else newest_timing(row.queue_id) for row in newest]

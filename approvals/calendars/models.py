@@ -1,8 +1,7 @@
-"""Calendars, what a queue's administrators say of time, where questions went because nobody answered, and who is away.
+"""Rows of calendars, queue timings, escalations and absences.
 
-Calendars and timings are never changed: what is set anew is a further version, and a question goes by the one under
-which it was put. Each row carries a code (ledger/codes.py), so what somebody with the application's rights in the
-database writes past us moves no deadline and lets nobody decide.
+Calendars and timings are append-only versions: a question keeps the version under which it was opened. Each row has a
+code (ledger/codes.py), so rows forged with the application's database rights move no deadline and grant no decision.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from ledger.models import Json, append_only
 
 
 class Calendar(Coded):
-    """One version of a business calendar. `week` has the shifts of each day, Monday first, in minutes after midnight
-    there; `holidays` pairs of day and name. A removed calendar's last version says so."""
+    """One version of a business calendar. `week` has each day's shifts, Monday first, in minutes after local midnight;
+    `holidays` are pairs of day and name. `is_removed` is set in a removed calendar's last version."""
 
     TABLE = "calendar"
 
@@ -53,9 +52,8 @@ class Calendar(Coded):
 
 
 class Timing(Coded):
-    """What a queue says of time, one version of it: by which calendar it works, what becomes of questions that nobody
-    answered, and when people are reminded. `steps` are pairs of a queue and minutes; `remind` shares of the time in
-    percent; `every` minutes, 0 for the time that the gate gives."""
+    """One version of a queue's timing: its calendar, what happens to unanswered questions, and its reminders. `steps`
+    are pairs of queue and minutes; `remind` percentages of the time; `every` minutes, 0 for the gate's time."""
 
     TABLE = "timing"
 
@@ -82,7 +80,7 @@ class Timing(Coded):
         return f"{self.queue_id} {self.version}"
 
     def coded(self) -> dict[str, Any]:
-        stops = {"clock_stops": self.clock_stops} if self.clock_stops else {}  # as it was before there was any
+        stops = {"clock_stops": self.clock_stops} if self.clock_stops else {}  # as coded before this column existed
         return stops | {
             "queue": self.queue_id,
             "version": self.version,
@@ -98,8 +96,7 @@ class Timing(Coded):
 
 
 class Escalation(Coded):
-    """That a question was put to a further queue besides, because nobody answered: whoever decides there may decide
-    it. `n` counts from 1. Append-only."""
+    """A question was escalated to a further queue, whose deciders may decide it. `n` counts from 1. Append-only."""
 
     TABLE = "escalation"
 
@@ -133,8 +130,7 @@ class Escalation(Coded):
 
 
 class Absence(Coded):
-    """That somebody is out of office, from and until when. Who stands in for them, if anybody does, is a deputy; one
-    that was named with it goes with it."""
+    """A person's absence. Their stand-in, if any, is a deputy; one that was named with the absence ends with it."""
 
     TABLE = "absence"
 
@@ -151,7 +147,7 @@ class Absence(Coded):
 
     class Meta:
         constraints = [
-            # Nobody puts one that has ended back in as it was before, code and all.
+            # An ended absence can't be inserted again with its old code.
             models.UniqueConstraint(fields=["person", "made_at"], name="approvals_absence_once")
         ]
         indexes = [

@@ -1,5 +1,5 @@
-"""Approving with changes: the question is over, the next revision asks for the same call with a person's arguments, and
-their yes to that follows where they may approve what it became."""
+"""Approve with changes: close the question, open the next revision with a person's arguments, and count their approval
+of it if they may give it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WITHIN = "arguments"
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """The revision that asks for what it became. `why_open` says why the editor's yes does not count for it."""
+    """The new revision. `why_open` says why the editor's approval does not count for it."""
 
     approval: Approval
     why_open: str = ""
@@ -65,20 +65,20 @@ class Amended:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What somebody made of a question's arguments, looked at as far as this process can."""
+    """A person's changed arguments, checked as far as this process can."""
 
     plan: dict[str, Any]
     arguments: dict[str, Any]
 
     @property
     def changes(self) -> dict[str, dict[str, Any]]:
-        """By field: what it was and what it is."""
+        """Return old and new value by field."""
         return changes(self.plan["arguments"], self.arguments)
 
 
 def look(approval: Approval, given: Any) -> Wanted:
-    """What a question's arguments become with what was `given` in their place: all of them, or those that change.
-    Raises InvalidInput by the field that is wrong, StalePlan for a plan that can't be read."""
+    """Return the question's arguments with `given` (some or all) in their place. Raises InvalidInput by the wrong
+    field, StalePlan for an unreadable plan."""
     plan = approval.planned()
     if plan is None or not reads_as_hashed(approval):
         raise StalePlan(approval)
@@ -115,7 +115,7 @@ def _misfit(errors: list[dict[str, str]]) -> InvalidInput:
 
 
 def tool_here(run: Run, name: str) -> Tool | None:
-    """The tool, where this process has the agent's code."""
+    """Return the tool if this process has the agent's code."""
     try:
         agent = registry.find(run.graph_id)
         return None if agent is None else agent.tool(name)
@@ -126,8 +126,8 @@ def tool_here(run: Run, name: str) -> Tool | None:
 def _by_its_code(
     approval: Approval, before: dict[str, Any], arguments: dict[str, Any], fields: list[str]
 ) -> dict[str, Any]:
-    """The arguments with what the tool's own model makes of the fields that may be changed, where it is at hand. What
-    this process can't tell, the worker finds out before anything leaves."""
+    """Return the arguments as validated by the tool's model, if available; else the worker validates them before
+    sending."""
     tool = tool_here(approval.run, approval.tool)
     if tool is None:
         return arguments
@@ -222,7 +222,7 @@ def _close(approval: Approval, wait: Wait, by: Actor, now: datetime) -> None:
 
 
 def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
-    """The event that put it, with the plan as it was hashed. Raises RecordDamaged."""
+    """Return the question's event with the plan as hashed. Raises RecordDamaged."""
     rows = Event.objects.filter(run_id=approval.run_id, slot=wait.slot, kind=e.ApprovalRequested.KIND)
     for row in rows.order_by("-seq"):
         event = decode(bytes(row.clear), unpack(row.sealed))
@@ -236,17 +236,17 @@ def _question(approval: Approval, wait: Wait) -> e.ApprovalRequested:
 def _next_terms(
     approval: Approval, wanted: Wanted, known: Read, wait: Wait, now: datetime
 ) -> tuple[dict[str, Any] | None, datetime]:
-    """Return the terms and the deadline of the next revision, which is put to the first stage again."""
+    """Return terms and deadline of the next revision, which starts at the first stage again."""
     said, deadline = _terms(approval, known, wait, now)
     queue = required_by(wanted.plan, approval.queue).stages[0].queue
-    if queue != approval.queue and not known.course.is_endless:  # an endless one has no time left to pass on
+    if queue != approval.queue and not known.course.is_endless:  # an endless one has no remaining time to pass on
         said = _terms_of_the_first(approval, wait, queue, now, deadline)
     return said, deadline
 
 
 def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[dict[str, Any] | None, datetime]:
-    """What holds of the next revision's time, by the journal: what did of this one, but for reminders that were given
-    and for how long its clock stood. One that stands, because somebody is asked, goes on by that."""
+    """Return the next revision's terms: this one's, minus reminders already sent and time its clock was stopped. A
+    clock that is stopped for an inquiry resumes."""
     course, still = known.course, stood(known.course, wait, now)
     due, deadline = shifted(known.due, course, still), later(course, course.deadline, still)
     if course.terms is None:
@@ -263,9 +263,8 @@ def _terms(approval: Approval, known: Read, wait: Wait, now: datetime) -> tuple[
 def _terms_of_the_first(
     approval: Approval, wait: Wait, queue: str, now: datetime, deadline: datetime
 ) -> dict[str, Any] | None:
-    """What holds at the first stage, where the next revision is put to another queue than this one: what was recorded
-    as that was asked, with reminders in the time that is left. Where that can't be told it is the strictest: denied at
-    the deadline, and put to nobody besides."""
+    """Return the terms at the first stage, if the next revision goes to another queue: its recorded ones, with
+    reminders in the remaining time. If unknown, the strictest: denied at the deadline, without escalation."""
     of_run = Approval.objects.select_related("wait").filter(run_id=approval.run_id)
     first = of_run.filter(pk=approval.case_id or approval.pk).first()
     if first is None or (first.wait.slot, first.queue) != (wait.slot, queue):
@@ -283,7 +282,6 @@ def _terms_of_the_first(
 
 
 def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:
-    """The next revision's row."""
     return Approval.objects.create(
         id=UUID(new.asked.approval_id),
         run_id=approval.run_id,
@@ -311,8 +309,7 @@ def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *,
 
 
 def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
-    """Whoever was asked besides, because nobody had answered, is asked about what it became too, until the same time:
-    a change takes a question from nobody."""
+    """Escalate the next revision to the queues already asked, until the same time: a change takes it from nobody."""
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):
         went_to(following, n, to, "amended", following.deadline, now)
@@ -336,7 +333,7 @@ def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime
 
 
 def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, by: Actor, text: str) -> Amended:
-    """The editor's yes, for what it became: another amount may be beyond their limit."""
+    """Count the editor's approval of the new revision, whose amount may exceed their limit."""
     found = judge(facts_of(following, run, by, frozenset([by.role]), locked=True), approves=True)
     if isinstance(found, No):
         return Amended(following, found.why)
@@ -344,7 +341,7 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
         said = decide(
             following.id, verdict="approve", plan_hash=following.plan_hash, justification=text, by=by, typed=typed
         )
-    except (ProofNeeded, KeyCannotProve, InvalidInput, Forbidden) as error:  # it is asked for on its page
+    except (ProofNeeded, KeyCannotProve, InvalidInput, Forbidden) as error:  # its own page asks for it
         return Amended(following, error.detail)
     is_counted = said.state == ApprovalState.OPEN
     return Amended(said, "your yes is counted, and others are needed." if is_counted else "")

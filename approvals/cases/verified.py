@@ -1,4 +1,4 @@
-"""What people did with a case, held against its journal: a part of `approvals.verification`."""
+"""Verify acts on cases against the journal, for `approvals.verification`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.engine.tape import payload_of
 
 
 def document_problems(what: str, row: Any, plan: Any) -> Iterator[str]:
-    """What is wrong with the documents of one question, whose `row` lists them as its plan does."""
+    """Yield the problems of a question's documents; `row` must list the same as its plan."""
     told = plan.get(DOCUMENTS, []) if isinstance(plan, dict) else []
     if row.documents != told:
         yield f"{what}: documents are not what the plan says"
@@ -31,12 +31,12 @@ def document_problems(what: str, row: Any, plan: Any) -> Iterator[str]:
             yield f"{what}: document {n} ({named.name!r}): {problem}"
 
 
-# What an amendment may make another of in a plan: the arguments, and what the gate says of them.
+# What an amendment may change in a plan: the arguments, and what the gate derives from them.
 _OF_THE_ARGUMENTS = frozenset({"arguments", "headline", "rule", "amount", "stage", "passed", "queue", "proof"})
 
 
 def as_decision(event: e.PlanAmended) -> e.ApprovalDecided:
-    """How an amendment ends its question, in the terms of every other end."""
+    """Return an amendment as the decision that ends its question."""
     return e.ApprovalDecided(
         slot=event.slot,
         attempt=event.attempt,
@@ -51,8 +51,7 @@ def as_decision(event: e.PlanAmended) -> e.ApprovalDecided:
 
 
 def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmended | None) -> Iterator[str]:
-    """Whether a question that follows an amendment is the one that somebody made: nothing changed but what the gate let
-    them change."""
+    """Yield the problems of a question that follows an amendment: only changes that the gate allows are valid."""
     before = row.previous
     if before is None or amended is None:
         return
@@ -60,7 +59,7 @@ def amendment_problems(what: str, row: Approval, plan: Any, amended: e.PlanAmend
         yield f"{what}: the amendment of approval {before.id} names another question as the next"
     old = before.planned()
     if not isinstance(plan, dict) or old is None:
-        return  # said already: it is not what was hashed
+        return  # already reported as not matching its hash
     told, fields = payload_of(amended), editable_in(old)["properties"]
     if plan.get("arguments") != told.get("arguments"):
         yield f"{what}: its arguments are not those that {amended.by} put in their place"

@@ -1,4 +1,4 @@
-"""The pages of what people do with a case before it is decided."""
+"""Pages for acts on a case before its decision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from runs.engine.gate.documents import Named
 from runs.engine.gate.editable import editable_in
 from runs.journal.digests import hasher
 
-# What the page's form holds besides the arguments.
+# The form's fields besides the arguments.
 _BESIDE = {
     "plan_hash": Beside(),
     "looked": Beside(),
@@ -42,16 +42,16 @@ _BESIDE = {
 
 
 class DecidersPage(Deciding):
-    """A page of whoever decides."""
+    """A page for people who decide."""
 
     def opened(self, request: HttpRequest, approval_id: UUID) -> Brief:
-        """The case as whoever asks sees it. Raises NotFound."""
+        """Return the case as the reader sees it. Raises NotFound."""
         return brief(approval_id, roles(request.user), actor(request, ""))
 
 
 class Changes(DecidersPage):
-    """Approving with changes: a form of the fields that may be changed, what comes of it beside what was asked, and
-    only then the yes, to exactly what was looked at."""
+    """Approve with changes: a form of the editable fields, a comparison, and then the approval of exactly what was
+    compared."""
 
     template = "approvals/changes.html"
 
@@ -120,7 +120,7 @@ class Changes(DecidersPage):
 
 
 def _form(opened: Brief, data: Mapping[str, Any] | None = None) -> SchemaForm:
-    """The fields that may be changed. What is there now has to stay filled in, unless nothing is a value of it."""
+    """Return the form of the editable fields. Present values are required, unless null is allowed."""
     schema = {**editable_in(opened.plan), "type": "object"}
     return SchemaForm(schema, data=data, document=_now(opened), beside=_BESIDE, keeps=True)
 
@@ -140,7 +140,7 @@ def _compared(wanted: Wanted) -> list[Change]:
 
 
 class Claims(DecidersPage):
-    """Being on it, also for longer, or in somebody else's place. Who comes second is told on the case who is."""
+    """Claim a case, extend a claim, or take one over. A late claimant sees the others on the case."""
 
     http_method_names = ["post"]
 
@@ -156,7 +156,7 @@ class Claims(DecidersPage):
 
 
 class Releases(DecidersPage):
-    """Letting it go."""
+    """Release a claim."""
 
     http_method_names = ["post"]
 
@@ -171,7 +171,7 @@ class Releases(DecidersPage):
 
 
 def not_done(request: HttpRequest, approval_id: UUID, error: DurableAgentsError) -> HttpResponse:
-    """Back on the case with what was in the way, where somebody else was faster. Raises anything else again."""
+    """Return to the case with the conflict (409) as a message. Raises any other error again."""
     if error.status != 409:
         raise error
     messages.warning(request, error.detail, extra_tags="hold")
@@ -183,8 +183,7 @@ def _whole(text: str) -> int | str:
 
 
 def asked_with(approval_id: UUID, n: int, user: Any) -> Named:
-    """The `n`-th document of a question, for a user who reads what is asked. Raises NotFound, PayloadsHidden,
-    NotShown."""
+    """Return the question's `n`-th document, if the user may read it. Raises NotFound, PayloadsHidden, NotShown."""
     approval = read_one(approval_id, roles(user))
     return served.document_in(approval_id, bytes(approval.plan), n)
 
@@ -200,7 +199,7 @@ class Original(Page):
 
 
 class Plan(Page):
-    """What a decision binds: all of what is asked, with its evidence."""
+    """The bytes that a decision binds, with evidence."""
 
     section = "inbox"
     http_method_names = ["get"]

@@ -1,4 +1,4 @@
-"""Proposed changes of rules as pages and the API show them."""
+"""Proposed rule changes for pages and the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TRIED = ("approvals.policies.acts.create", "approvals.policies.acts.change")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that it would set another way, as the records keep it."""
+    """One value that would change, as the records keep it."""
 
     name: str
     was: Any
@@ -36,8 +36,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A change. `parts` are what it changes, by the subject of each record; `tries` what a policy would be tried
-    with. Of one that is not genuine `row` says no more than its number, when it was made and whether it is open."""
+    """A change. `parts` are its differences by the subject of each record; `tries` what a policy would be tried with.
+    If it isn't authentic, `row` has only its id, its time and whether it is open."""
 
     row: RuleChange
     title: str
@@ -60,8 +60,7 @@ class Shown:
 
 
 def newest(user: Any, *, state: str = "") -> list[Shown]:
-    """All that are open, and after them the newest of the others; or those of one state. What was written past us comes
-    last, and no more than a page of it."""
+    """Return all open changes, then the newest others, or those of one state. Forged ones come last, at most a page."""
     rows, is_open = RuleChange.objects.all(), Q(state=RuleChange.State.OPEN)
     now = database_now()  # once for all of them
     if state:
@@ -106,7 +105,7 @@ def _shown(row: RuleChange, user: Any, now: datetime) -> Shown:
 
 
 def _blank(row: RuleChange) -> RuleChange:
-    """What can be told of a row that was written past us: none of its words, and nothing that may have any shape."""
+    """Return a forged row without any of its text or values of unknown shape."""
     state = row.state if row.state in RuleChange.State.values else RuleChange.State.OPEN
     return RuleChange(
         id=row.pk,
@@ -123,7 +122,7 @@ def _blank(row: RuleChange) -> RuleChange:
 
 
 def title_of(row: RuleChange) -> str:
-    """In a few words: what is done to what. What was written past us has no words."""
+    """Return what is done to what. A forged row gets a fixed title."""
     if not row.is_genuine:
         return "A row that is not genuine"
     last: dict[str, Any] = row.told[-1] if row.told else {"action": row.act, "subject": ""}
@@ -132,7 +131,7 @@ def title_of(row: RuleChange) -> str:
 
 
 def parts_of(told: dict[str, Any]) -> list[Part]:
-    """What is another way after than before. What is empty is none, in whatever shape."""
+    """Return the differences of a record. Empty values of any type are equal."""
     before, after = told["before"], told["after"]
     parts = [Part(name, before.get(name), after.get(name)) for name in dict.fromkeys([*before, *after])]
     nothing: tuple[Any, ...] = (None, "", [])
@@ -140,19 +139,19 @@ def parts_of(told: dict[str, Any]) -> list[Part]:
 
 
 def guards(ticked: Sequence[str] | None = None) -> list[tuple[str, str, bool]]:
-    """Each family of rules, in words, and whether two people change it; or whether somebody has just said so."""
+    """Return each family of rules, its text, and whether it needs two people, now or as `ticked`."""
     families = guarded_families() if ticked is None else ticked
     return [(name, words, name in families) for name, words in FAMILIES.items()]
 
 
 def is_damaged() -> bool:
-    """Whether what says which rules two people change was written past us: then two change all."""
+    """Return whether the two-person setting was forged: then all families need two."""
     row = standing()
     return row is not None and not row.is_genuine
 
 
 def _tries(row: RuleChange) -> dict[str, Any]:
-    """As a form sends it: a box that is on, and none that is off."""
+    """Return the trial's input as a form sends it: ticked boxes only."""
     if row.act not in _TRIED:
         return {}
     given = (row.given.get("body") or {}).items()

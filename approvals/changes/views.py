@@ -1,4 +1,4 @@
-"""Proposed changes of rules: reading, agreeing, refusing, withdrawing; and saying which rules two people change."""
+"""Pages of proposed rule changes: read, agree, refuse, withdraw, and set which rules need two people."""
 
 from __future__ import annotations
 
@@ -25,27 +25,25 @@ from runs.services.bodies import SteerBody
 
 
 def may_read(user: Any, held: frozenset[str]) -> bool:
-    """Who reads what is proposed: whoever runs the installation or audits it."""
+    """Return whether somebody may read the proposals: operators, auditors and administrators."""
     return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_active and (user.is_superuser or is_admin(user)))
 
 
 class RulesPage(Page):
-    """For whoever runs the installation or audits it."""
-
     section = "changes"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whoever reads them; the services judge who may do something."""
+        """Return whether they may read; the services check each act."""
         return may_read(self.request.user, held)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """403 in words."""
+        """Show 403 with the roles that are allowed."""
         needed = ["Operator", "Auditor", "Administrator"]
         return self.show(request, {"needed": needed}, template="errors/403.html", status=403)
 
 
 class ChangesPage(RulesPage):
-    """What is proposed, and what became of it."""
+    """The list of proposed changes."""
 
     template = "changes/changes.html"
 
@@ -55,7 +53,7 @@ class ChangesPage(RulesPage):
     def tell(
         self, request: HttpRequest, refused: Refused | None = None, ticked: Sequence[str] | None = None
     ) -> HttpResponse:
-        """The page, with what was refused and the families that were `ticked` there."""
+        """Show the page, with a refused form and the families `ticked` in it."""
         shown = {
             "changes": listed.newest(request.user),
             "guards": listed.guards(ticked),
@@ -67,7 +65,7 @@ class ChangesPage(RulesPage):
 
 
 class ChangePage(RulesPage):
-    """One, whole."""
+    """One change in full."""
 
     template = "changes/change.html"
 
@@ -75,7 +73,7 @@ class ChangePage(RulesPage):
         return self.tell(request, change_id)
 
     def tell(self, request: HttpRequest, change_id: UUID, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         shown = {"c": listed.one(changes.find(change_id), request.user), "refused": refused}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
@@ -97,33 +95,33 @@ class _Act(ChangePage):
 
 
 class Agreements(_Act):
-    """Putting it in force."""
+    """Apply a change."""
 
     act = staticmethod(changes.apply)
     words = "It is in force."
 
 
 class Refusals(_Act):
-    """Saying no."""
+    """Refuse a change."""
 
     act = staticmethod(changes.refuse)
     words = "It is refused: nothing has changed."
 
 
 class Withdrawals(_Act):
-    """Taking it back."""
+    """Withdraw a change."""
 
     act = staticmethod(changes.withdraw)
     words = "It is withdrawn."
 
 
 class Guards(ChangesPage):
-    """Saying which rules two people change."""
+    """Set which rules need two people."""
 
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Administrators. An act is no page, which is said to whoever asks for one."""
+        """Return whether they are an administrator. GET passes, for its own answer."""
         return self.request.method != "POST" or bool(self.request.user.is_superuser)
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -139,6 +137,6 @@ class Guards(ChangesPage):
 
 
 def _acting(request: HttpRequest, row: RuleChange) -> Actor:
-    """Under what the act needs."""
+    """Return the actor under the role that the act needs."""
     known = acts.get(row.act)
     return actor(request, known.needs if known is not None and is_role(known.needs) else ADMIN)

@@ -1,8 +1,5 @@
-"""Saying that one is on a case, and letting it go. Each is one verb in one transaction, under the question's lock: so
-of many at once there are no more than there is room for, and none once it is decided.
-
-Nothing is decided by it. Whoever may decide may do so whoever else is on it.
-"""
+"""Claim and release a case. Each is one transaction under the question's lock, so claims never exceed the places and
+none is added after the decision. A claim decides nothing: others may decide anyway."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ MOST_NAMED = 5  # in a sentence
 
 
 class Claimed(DurableAgentsError):
-    """As many are on it as it takes."""
+    """All places on the case are taken."""
 
     status, code, title = 409, "claimed", "Somebody is on it"
 
@@ -41,7 +38,7 @@ class Claimed(DurableAgentsError):
 
 
 class NotOnIt(DurableAgentsError):
-    """There is nothing to let go."""
+    """There is no claim to release."""
 
     status, code, title = 409, "not-on-it", "You are not on it"
 
@@ -56,11 +53,10 @@ def _ended(row: Claim) -> str:
 
 @transaction.atomic
 def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: int | None = None) -> Claim:
-    """Somebody who may decide an open question is on it for so many minutes from now on; who is on it already stays so
-    for as many.
+    """Claim an open question for so many minutes from now, or extend the own claim to that.
 
-    `take_over` is the number of somebody else's claim, which ends by this. Raises NotFound, Claimed where as many are
-    on it as words are missing; Forbidden, AlreadyVoted, AlreadyDecided, as deciding it would.
+    `take_over` is the id of another's claim, which ends. Raises NotFound, Claimed if all places are taken; Forbidden,
+    AlreadyVoted, AlreadyDecided as deciding would.
     """
     approval = _locked(approval_id)
     if approval.state != ApprovalState.OPEN:
@@ -91,7 +87,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
 
 @transaction.atomic
 def release(approval_id: UUID, *, by: Actor) -> Claim:
-    """Let go of a question that one is on. Whoever could not decide it any more may, too. Raises NotFound, NotOnIt."""
+    """Release the own claim, even without the right to decide any more. Raises NotFound, NotOnIt."""
     approval, now = _locked(approval_id), database_now()
     if by.person is None:
         raise NotOnIt(None)
@@ -105,8 +101,7 @@ def release(approval_id: UUID, *, by: Actor) -> Claim:
 
 
 def _locked(approval_id: UUID) -> Approval:
-    """The question's row, which whoever decides or ends it locks last. Nothing that they lock before is waited for
-    under it. Raises NotFound."""
+    """Lock the question's row: last in the lock order, so nothing else may be locked under it. Raises NotFound."""
     found = Approval.objects.select_related("run", "wait").select_for_update(of=("self",)).filter(pk=approval_id)
     approval = found.first()
     if approval is None:
@@ -115,7 +110,7 @@ def _locked(approval_id: UUID) -> Approval:
 
 
 def _room(approval: Approval) -> int:
-    """How many may be on it: as many as words are missing."""
+    """Return the number of places: the votes still missing."""
     if approval.case_id is None:
         return 1
     said = list(Decision.objects.filter(approval=approval).select_related("approval"))
@@ -123,7 +118,7 @@ def _room(approval: Approval) -> int:
 
 
 def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
-    """The claim that is open already, for longer. What has lapsed is marked as such, and makes way for another one."""
+    """Extend the open claim and return it. A lapsed one is ended, and None returned."""
     if own is None:
         return None
     if own.until <= now:
@@ -135,8 +130,7 @@ def _stay(own: Claim | None, now: datetime, until: datetime) -> Claim | None:
 
 
 def _end_what_is_none(approval: Approval, person: int, counted: Sequence[int], now: datetime) -> None:
-    """Whoever could decide it no more is on nothing since, and made room: they are not on it again by being able to
-    anew."""
+    """End claims of people who can no longer decide, so that regaining the right doesn't revive them."""
     rows = Claim.objects.filter(approval=approval, ended_at__isnull=True, until__gt=now)
     if len(counted) < MOST_ON:  # else there may be more of them than are known
         for row in rows.exclude(person=person).exclude(pk__in=counted)[:MOST_ON]:

@@ -1,7 +1,7 @@
-"""Who is on a case, as it is read: along with the statement that reads the question, so no list or page costs one more.
+"""Claims as they are read, within the question's statement, so that lists and pages need no further query.
 
-What is told is for words. A row that says what can't be (a time that no calendar has, a lease that nobody can take) is
-left out; so is whoever couldn't decide any more: their account is closed, or the role gone under which they came.
+For display only. Rows with impossible values are left out, and so are people who can no longer decide: their account is
+closed, or they lost the role.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class NoBody(Strict):
     """Nothing has to be said."""
 
 
-MOST_ON, MOST_TOLD = 20, 60  # that are shown of one question
+MOST_ON, MOST_TOLD = 20, 60  # shown of one question
 NOBODY, ME = "nobody", "me"
 _HOLDS = """EXISTS (SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
                     WHERE m.user_id = {who} AND g.name = c.role)"""
-# As tables in SQL: who is on it now. No index is asked beyond those that are open of one question.
+# SQL: the current claims. It uses only the index of a question's open claims.
 _ON = f"""approvals_claim c JOIN auth_user u ON u.id = c.person AND u.is_active
     WHERE c.ended_at IS NULL AND c.until > clock_timestamp()
       AND c.until <= clock_timestamp() + interval '{MOST_MINUTES + 1} minutes' AND c.at BETWEEN '2000-01-01' AND c.until
@@ -71,7 +71,7 @@ _ID = '"approvals_approval"."id"'
 
 @dataclass(frozen=True, slots=True)
 class OnIt:
-    """Somebody who is on it, for so many more seconds."""
+    """A current claim, with its remaining seconds."""
 
     id: int
     person: int
@@ -88,7 +88,7 @@ class OnIt:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """That somebody was on it, or is: for the case's history."""
+    """A past or current claim, for the case's history."""
 
     person: int
     by: str
@@ -109,7 +109,7 @@ class Spell:
 
     @property
     def words(self) -> str:
-        """How it ended, in words that follow the time."""
+        """Return how it ended, to follow the time."""
         match self.why:
             case Claim.Why.LET_GO:
                 return "and let it go"
@@ -124,7 +124,7 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Who is on a case, for a reader. `room` is how many may be at the same time."""
+    """A case's claims for a reader. `room` is the number of places."""
 
     me: int | None = None
     on: Sequence[OnIt] = ()
@@ -145,24 +145,24 @@ class Shown:
 
     @property
     def is_full(self) -> bool:
-        """Whether somebody has to be taken over from, for the reader to be on it."""
+        """Return whether the reader would have to take over a claim."""
         return len(self.others) >= self.room
 
     @property
     def taken(self) -> Spell | None:
-        """The reader's last time on it, where somebody took it over and they have not come back since."""
+        """Return the reader's last claim if somebody took it over and they have not returned since."""
         last = next((each for each in self.spells if each.person == self.me), None)
         return last if last is not None and last.why == Claim.Why.TAKEN else None
 
     @property
     def told(self) -> list[Spell]:
-        """Oldest first."""
+        """Return the history, oldest first."""
         return list(reversed(self.spells))
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a list is narrowed to: `nobody` is on it, or `me`; empty for all."""
+    """A list's filter: claimed by `nobody` or by `me`; empty for all."""
 
     on: str = ""
     person: int | None = None
@@ -173,7 +173,7 @@ class Filter:
             nobody = f"NOT EXISTS (SELECT 1 FROM {_ON} AND c.approval_id = approvals_approval.id)"
             self.conditions[Condition(nobody)] = []
         elif self.on == ME:
-            # From the few that one is on, not from all that are open: of an array the planner can make nothing else.
+            # Start from the reader's few claims, not from all open questions: an array leaves the planner no choice.
             mine = f"approvals_approval.id = ANY (ARRAY(SELECT c.approval_id FROM {_ON} AND c.person = %s))"
             self.conditions[Condition(mine)] = [self.person]
 
@@ -187,25 +187,25 @@ def name_in(ref: str) -> str:
 
 
 def along() -> dict[str, RawSQL]:
-    """To be annotated where questions are listed: who is on each."""
+    """Return annotations for lists: the current claims."""
     return {"claimed": RawSQL(f"json_build_object('on', {_LISTED.format(id=_ID)})::text", [], output_field=TextField())}
 
 
 def along_whole() -> dict[str, RawSQL]:
-    """To be annotated where one is shown whole: who is on it, and who was."""
+    """Return annotations for one question in full: current and past claims."""
     sql = f"json_build_object('on', {_LISTED.format(id=_ID)}, 'spells', {_TOLD.format(id=_ID)})::text"
     return {"claimed": RawSQL(sql, [], output_field=TextField())}
 
 
 def shown(approval: Approval, me: int | None, room: int = 1) -> Shown:
-    """What came along with a question, for a reader; nobody where nothing did."""
+    """Return a question's annotated claims for a reader; empty without annotations."""
     told = json.loads(getattr(approval, "claimed", "{}"))
     spells = [_spell(each) for each in told.get("spells", ())]
     return Shown(me, [_on(each) for each in told.get("on", ())], spells, max(1, room))
 
 
 def on_each(approvals: Iterable[UUID]) -> dict[UUID, list[OnIt]]:
-    """Who is on each of these questions now: one statement."""
+    """Return the current claims of each question, in one statement."""
     ids = list(approvals)
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT a.id, {_LISTED.format(id='a.id')}::text FROM unnest(%s::uuid[]) AS a (id)", [ids])

@@ -1,1 +1,1 @@
-"""Before a case is decided: whoever decides asks somebody named about it, or hands it to them."""
+"""Inquiries and delegations: before deciding, ask somebody about a case or hand it to them."""

@@ -1,4 +1,4 @@
-"""What asking and handing over have in common: an open question, locked, with somebody who may decide it."""
+"""Shared by inquiries and delegations: an open question, locked, and a person who may decide it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class DelegationBody(SteerBody):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """An open question with all that belongs to it, locked."""
+    """An open question with its run, head and wait, locked."""
 
     head: Head
     run: Run
@@ -60,7 +60,7 @@ class Held:
 
 
 def held(approval_id: UUID, by: Actor) -> Held:
-    """Lock it. Raises NotFound, AlreadyDecided, RecordDamaged."""
+    """Lock an open question. Raises NotFound, AlreadyDecided, RecordDamaged."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -74,7 +74,7 @@ def held(approval_id: UUID, by: Actor) -> Held:
 
 
 def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
-    """The same for somebody who may decide it. Raises Forbidden, AlreadyVoted besides."""
+    """Lock it for a person who may decide it. Raises Forbidden, AlreadyVoted as well."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -91,13 +91,13 @@ def by_whom(row: Inquiry | Delegation) -> str:
 
 
 def free(model: type[Inquiry | Delegation], approval_id: UUID, n: int) -> int:
-    """The first number from `n` on, which is the journal's, under which no row stands, whoever wrote that."""
+    """Return the first free number from `n`, the journal's count, skipping forged rows."""
     taken = set(model.objects.filter(approval=approval_id, n__gte=n).values_list("n", flat=True))
     return next(each for each in count(n) if each not in taken)
 
 
 def named(name: str, by: Actor) -> User:
-    """Somebody else who gets into the console. Raises InvalidInput."""
+    """Return another account with console access. Raises InvalidInput."""
     user = account("to", name, "whom you name")
     if user.pk == by.person:
         raise wrong("to", "is yourself", "somebody else", "whom you name")

@@ -1,5 +1,5 @@
-"""Handing one question to a named person, who may decide it in one's place: within one's limit and their own, with one
-word for both. Each is one verb in one transaction; whoever handed it over may still decide it, and take it back."""
+"""Delegate one question to a named person, who may decide it within both limits, with one vote for both. Each act is
+one transaction; the principal may still decide, and may take it back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_OPEN, MOST = 5, 40  # of one question
 
 
 class NotHeld(AlreadyEnded):
-    """It was taken back before."""
+    """The delegation has already ended."""
 
     def __init__(self, row: Delegation) -> None:
         super(AlreadyEnded, self).__init__(f"This was taken back by {by_whom(row)}.")
@@ -35,7 +35,7 @@ class NotHeld(AlreadyEnded):
 
 @transaction.atomic
 def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> Delegation:
-    """Let somebody decide an open question in one's place. Only who decides it by a role of their own may.
+    """Let another person decide an open question in one's place. Only for people who decide it by a role of their own.
 
     `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
@@ -97,7 +97,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
 
 
 def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
-    """Raise InvalidInput if the deputy has the question from this principal already, or too many people have it."""
+    """Check that this pair has no open delegation, and that the limits hold. Raises InvalidInput."""
     rows = list(Delegation.objects.select_for_update().filter(approval=approval_id))
     if any(row.ended_at is None and (row.principal, row.deputy) == (principal, deputy) for row in rows):
         is_known = any(row.is_genuine for row in rows if (row.principal, row.deputy) == (principal, deputy))
@@ -110,7 +110,7 @@ def _must_be_new(approval_id: UUID, principal: int | None, deputy: int) -> None:
 
 @transaction.atomic
 def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Delegation:
-    """End it now: whoever handed it over may, and whoever has it. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
+    """End a delegation, as its principal or deputy. Raises NotFound, Forbidden, AlreadyDecided, NotHeld,
     JustificationRequired."""
     unlocked = Delegation.objects.filter(approval=approval_id, n=n).first()
     if unlocked is None:
@@ -148,13 +148,13 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
 
 
 def _number(approval: Approval, slot: str) -> int:
-    """Of the next one at the slot, as the journal counts them, unless somebody has put a row there."""
+    """Return the slot's next number by the journal, skipping forged rows."""
     known = Event.objects.filter(run_id=approval.run_id, slot=slot, kind=e.ApprovalDelegated.KIND).count()
     return free(Delegation, approval.pk, known)
 
 
 def _check(approval: Approval, user: User) -> None:
-    """Nobody is handed what they may not decide."""
+    """Check that the deputy could decide it. Raises InvalidInput."""
     them = Actor("user", user.get_username(), person=user.pk)
     found = judge(facts_of(approval, approval.run, them, roles(user)), approves=False)
     if isinstance(found, No):

@@ -1,5 +1,5 @@
-"""Asking a named person about a case: they are told, and answer on it; the run waits on. Where the queue says so, the
-question's clock stands meanwhile. Each is one verb in one transaction."""
+"""Ask a named person about a case while the run keeps waiting. The queue may stop the question's clock meanwhile. Each
+act is one transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANSWERED, WITHDRAWN = "answered", "withdrawn"
 
 
 class AlreadyEnded(DurableAgentsError):
-    """It was answered, or nobody waits for it any more."""
+    """It was answered or withdrawn before."""
 
     status, code, title = 409, "already-ended", "Already over"
 
@@ -38,7 +38,7 @@ class AlreadyEnded(DurableAgentsError):
 
 @transaction.atomic
 def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
-    """Ask somebody about an open question. Who may decide it may ask.
+    """Ask somebody about an open question, as a person who may decide it.
 
     `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
@@ -97,7 +97,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
 
 @transaction.atomic
 def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
-    """Answer what one was asked; nobody else may. Raises as `ask`, and AlreadyEnded."""
+    """Answer an inquiry as the person asked. Raises as `ask`, and AlreadyEnded."""
     row = _find(approval_id, n)
     if by.person is None or row.person != by.person:
         raise Forbidden(f"Only {row.to} is asked, and answers.")
@@ -110,7 +110,7 @@ def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
 
 @transaction.atomic
 def withdraw(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Inquiry:
-    """Wait for the answer no longer; whoever asked may say so. Raises as `answer`."""
+    """Withdraw an inquiry as its asker. Raises as `answer`."""
     row = _find(approval_id, n)
     if by.person is None or row.asker != by.person:
         raise Forbidden(f"Only {row.by.partition(':')[2]}, who asked, may take that back.")
@@ -192,7 +192,7 @@ def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
 
 
 def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
-    """Where a question whose clock stands is once it goes on, and for how long it stood."""
+    """Return a stopped question's times after it resumes, and how long it was stopped."""
     assert course.stop is not None
     return go_on(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))
 

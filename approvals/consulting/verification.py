@@ -1,5 +1,4 @@
-"""What people were asked about cases, and to whom these were handed, held against the journal: a part of
-`approvals.verification`."""
+"""Verify inquiries and delegations against the journal, for `approvals.verification`."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ Key = tuple[str, int]  # the approval and the number
 
 
 class Talks:
-    """Of one run: inquiries and delegations, rows against events, both ways."""
+    """Check one run's inquiries and delegations, rows against events in both directions."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -29,7 +28,7 @@ class Talks:
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
-        """Fold one event in."""
+        """Apply one event."""
         match line.event:
             case e.ApprovalRequested(approval_id=id):
                 self.requested.add(id)
@@ -104,7 +103,7 @@ class Talks:
         ended: Mapping[Key, Any],
         columns: Callable[[Any, Any], dict[str, Any]],
     ) -> Iterator[str]:
-        """Rows, each with when it began, against the events that begin and end what they say."""
+        """Compare rows, each with its start, with the events that begin and end them."""
         missing = dict(begun)
         yield from at_most_once(f"the {word} {of} approval", [(str(row.approval_id), row.n) for row, _ in rows])
         for row, at in rows:
@@ -129,7 +128,7 @@ class Talks:
             yield f"{what}: the time of its end is not the journal's"
 
     def place_of(self, what: str, row: Decision, seq: int) -> Iterator[str]:
-        """Whether somebody who decided in another's place had just this handed to them, and it was not taken back."""
+        """Check that a deputy's decision had an open delegation from this principal."""
         deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
         if not isinstance(deputy_of, Mapping) or "delegation" not in deputy_of:
             return

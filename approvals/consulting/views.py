@@ -1,4 +1,4 @@
-"""Asking about a case, answering, and handing it over: forms of the case's page."""
+"""Forms on a case's page: ask, answer, delegate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from runs.services.bodies import SteerBody
 
 
 class _Act(InboxPage):
-    """One act on a case that is shown to whoever does it. `name` says which form to show again when it is refused."""
+    """One act on a case that the person may see. `name` is the form to show again if it is refused."""
 
     http_method_names = ["post"]
 
     def done(
         self, request: HttpRequest, approval_id: UUID, name: str, act: Callable[[Sent, Brief, Actor], None], words: str
     ) -> HttpResponse:
-        """Do it, and show the case; what was refused stands where it was written."""
+        """Perform the act and show the case; a refused form is shown again."""
         held = roles(request.user)
         opened = brief(approval_id, held, actor(request, ""), is_shown_whole=False)
         form, somebody = Sent(request), actor(request, (ordered(held) or [""])[0])
@@ -43,8 +43,8 @@ class _Act(InboxPage):
 
 
 class _DecidersAct(Deciding, _Act):
-    """One act of whoever decides it, which is said before what is wrong with what they sent. `name` is its form's,
-    `words` say that it is done."""
+    """An act for deciders, whose right is checked before their input. `name` is the form's, `words` the success
+    message."""
 
     name = words = ""
     act: Callable[..., None]
@@ -59,31 +59,29 @@ class _DecidersAct(Deciding, _Act):
 
 
 class Inquiries(_DecidersAct):
-    """Asking somebody about it."""
+    """Ask somebody about a case."""
 
     name, words = "ask", "They are told. It waits on, and you may decide any time."
 
     @staticmethod
     def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
-        """Do it, as `by`."""
         body = form.read(InquiryBody)
         inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
 
 
 class Delegations(_DecidersAct):
-    """Handing it over."""
+    """Delegate a case."""
 
     name, words = "hand", "They are told, and may decide it in your place."
 
     @staticmethod
     def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
-        """Do it, as `by`."""
         body = form.read(DelegationBody)
         delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
 
 
 class Answers(_Act):
-    """Answering what one was asked."""
+    """Answer an inquiry."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
         def act(form: Sent, opened: Brief, by: Actor) -> None:
@@ -93,7 +91,7 @@ class Answers(_Act):
 
 
 class InquiryWithdrawals(_Act):
-    """Waiting for it no longer."""
+    """Withdraw an inquiry."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
         def act(form: Sent, opened: Brief, by: Actor) -> None:
@@ -104,7 +102,7 @@ class InquiryWithdrawals(_Act):
 
 
 class DelegationEnds(_Act):
-    """Taking it back, or giving it back."""
+    """End a delegation."""
 
     def post(self, request: HttpRequest, approval_id: UUID, n: int) -> HttpResponse:
         def act(form: Sent, opened: Brief, by: Actor) -> None:
@@ -115,5 +113,5 @@ class DelegationEnds(_Act):
 
 
 def _as(opened: Brief, by: Actor) -> str:
-    """Under which role somebody acts: the queue's, where they decide there."""
+    """Return the actor under the queue's role, if they decide there."""
     return opened.role if opened.is_mine else by.role

@@ -1,2 +1,1 @@
-"""What time brings to questions, and what people set of it: calendars, deadlines, absences. The faces come in, and the
-sweeper by its hooks."""
+"""Deadlines, calendars and absences: what time does to questions, and what people set. The sweeper uses its hooks."""

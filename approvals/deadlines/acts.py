@@ -1,6 +1,5 @@
-"""What administrators set of time: calendars, and what a queue says. Each is one verb in one transaction, adds a
-version, and leaves a record that says what was before and after. What is open goes on by the version under which it was
-put."""
+"""Set calendars and queue timings. Each act is one transaction that adds a version and records before and after. Open
+questions keep the version under which they were opened."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
 def _written(day: object) -> object:
-    """Seconds since 1970 would be read as a day, too. Raises ValueError."""
+    """Refuse other forms of a day: Pydantic would read a number as seconds since 1970. Raises ValueError."""
     if not isinstance(day, date) and not (isinstance(day, str) and _DAY.fullmatch(day)):
         raise ValueError("write the day as 2026-12-24")
     return day
@@ -51,7 +50,7 @@ def _written(day: object) -> object:
 Day = Annotated[date, Field(strict=False), BeforeValidator(_written)]
 
 
-# To the minute: a quarter of an hour is 0.25.
+# Rounded to minutes: a quarter of an hour is 0.25.
 Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False), NoFlag]
 
 
@@ -102,7 +101,7 @@ class AbsenceBody(SteerBody):
     ends_at: Moment
 
 
-MOST = 100  # calendars that there are
+MOST = 100  # calendars at most
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
 _SHIFT = re.compile(r"\s*([0-9]{1,2}):([0-9]{2})\s*[-–]\s*([0-9]{1,2}):([0-9]{2})\s*", re.ASCII)
 _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('calendar ' || %s, 110))"
@@ -111,19 +110,19 @@ FIRST_DAY, LAST_DAY = date(2000, 1, 1), date(2200, 12, 31)
 
 
 class CalendarInUse(DurableAgentsError):
-    """A queue works by it."""
+    """A queue uses the calendar."""
 
     status, code, title = 409, "calendar-in-use", "The calendar is still needed"
 
 
 class CalendarMoved(Moved):
-    """Somebody else has just set it."""
+    """Somebody else has just set the calendar."""
 
     code, title = "calendar-moved", "The calendar was set anew meanwhile"
 
 
 def find(name: str) -> Calendar:
-    """A calendar as it is now. Raises NotFound."""
+    """Return the current calendar. Raises NotFound."""
     found = newest(name)
     if found is None:
         raise NotFound("calendar", name)
@@ -133,8 +132,8 @@ def find(name: str) -> Calendar:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None = None, by: Actor) -> Calendar:
-    """Add a calendar, or a further version of one. `is_new`: only add one. Raises InvalidInput by the field that is
-    wrong, Moved, Forbidden, JustificationRequired."""
+    """Add a calendar or a version of one; only the former with `is_new`. Raises InvalidInput by the wrong field, Moved,
+    Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
         raise wrong("name", "is no name of letters, digits, _ and -", "such as DE or new_york")
@@ -162,8 +161,7 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
-    """Take it away; questions that were put under it keep it. Raises CalendarInUse, NotFound, Forbidden,
-    JustificationRequired."""
+    """Remove a calendar; open questions keep it. Raises CalendarInUse, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar_remove", justification)
     _hold(name)
     last = find(name)
@@ -185,8 +183,8 @@ def used_by(name: str) -> list[str]:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Actor) -> Timing:
-    """Set what a queue says of time, all of it anew. Raises InvalidInput by the field that is wrong, Moved, NotFound,
-    Forbidden, JustificationRequired."""
+    """Replace a queue's timing. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
+    JustificationRequired."""
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked_with(name, [each.to for each in body.steps])
     if body.calendar:
@@ -232,7 +230,7 @@ def said(row: Timing) -> dict[str, Any]:
 
 
 def shown_of(row: Calendar | Timing | None) -> dict[str, Any]:
-    """What a form is made from that sets it anew: of what there is not, or of what isn't genuine, nothing."""
+    """Return what a form for it is made from; empty for missing or forged rows."""
     if row is None or not row.is_genuine:
         return {}
     return said(row) if isinstance(row, Timing) else {} if row.is_removed else snapshot(row)
@@ -247,7 +245,7 @@ def snapshot(row: Calendar) -> dict[str, Any]:
 
 
 def week_of(texts: Mapping[str, str]) -> calendars.Week:
-    """Shifts by day, of texts such as "09:00-12:00, 13:00-18:00". Raises InvalidInput."""
+    """Return shifts by day from texts such as "09:00-12:00, 13:00-18:00". Raises InvalidInput."""
     return tuple(tuple(_shifts(day, texts.get(day, ""))) for day in DAYS)
 
 
@@ -272,8 +270,7 @@ def _week(texts: Mapping[str, str]) -> list[list[list[int]]]:
 
 
 def _check_new(name: str) -> None:
-    """Raises InvalidInput for one too many, and for a name that somebody would take for another's. Nobody else adds one
-    till the transaction ends."""
+    """Check the limit and similar names, and block other additions until the transaction ends. Raises InvalidInput."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
     known = [row.name for row in all_of_them() if row.is_genuine]
@@ -284,8 +281,7 @@ def _check_new(name: str) -> None:
 
 
 def _hold(calendar: str, *, shared: bool = False) -> None:
-    """Whoever takes a calendar away, and whoever lets a queue work by it, come one after the other: the later one sees
-    what the other did. No row of it may be locked, for none may be changed."""
+    """Serialize removing a calendar and using it. An advisory lock, since append-only rows can't be locked."""
     with connection.cursor() as cursor:
         cursor.execute(_SHARED if shared else _ALONE, [calendar])
 
@@ -309,7 +305,7 @@ def _holidays(body: CalendarBody) -> list[list[str]]:
 
 
 def _check_it_ends(row: Calendar) -> None:
-    """Holidays that leave nobody a working day for a year are a mistake."""
+    """Refuse holidays that leave no working day for a year."""
     now = database_now()
     try:
         due = calendar_of(row).after(now, timedelta(minutes=1))
@@ -339,7 +335,7 @@ def _store(action: str, row: Calendar, last: Calendar | None, *, by: Actor, why:
 
 
 def _version(field: str, rows: QuerySet[Any]) -> int:
-    """The number of a further version. Raises InvalidInput where it would not be seen to be the newest."""
+    """Return the next version's number. Raises InvalidInput if it would not be found as the newest."""
     rows = rows.order_by("-version")
     last = next((row.version for row in rows[:LOOKED_AT] if row.is_genuine), 0)
     number = next_version(rows.values_list("version", flat=True), last)

@@ -1,4 +1,4 @@
-"""Who is out of office: a person says from and until when; who stands in for them is a deputy, and nobody is nobody."""
+"""Absences: a person says from and until when. A stand-in is a deputy; there may be none."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from ledger.four_eyes.guards import second
 from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
 LONGEST = timedelta(days=366)
-MOST = 20  # of one person, now or to come
+MOST = 20  # of one person, current or future
 
 
 class AbsenceOver(DurableAgentsError):
-    """There is nothing to end."""
+    """The absence is already over."""
 
     status, code, title = 409, "illegal-state", "Back already"
 
 
 def find(absence_id: int) -> Absence:
-    """Raises NotFound."""
+    """Return an absence. Raises NotFound."""
     found = Absence.objects.filter(pk=absence_id).first()
     if found is None:
         raise NotFound("absence", absence_id)
@@ -44,9 +44,11 @@ def find(absence_id: int) -> Absence:
 
 
 def leave(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Say that somebody is away: oneself, or as an administrator anybody; with a deputy named, that one stands in for
-    them in that time. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired; Proposed where
-    two people change queues and a deputy of somebody else is named."""
+    """Record an absence: one's own, or as an administrator anybody's. A named deputy stands in during it.
+
+    Raises InvalidInput by the wrong field, Forbidden, JustificationRequired; Proposed if two people change queues and a
+    deputy of somebody else is named.
+    """
     own = deputies.themselves(body.person, by)
     if body.deputy and (own is None or deputies.is_nobodys(by)):
         return leave_to(body, by=by)
@@ -56,8 +58,7 @@ def leave(body: AbsenceBody, *, by: Actor) -> Absence:
 @second("queues", needs=PERMISSION, moving=frozenset({"starts_at", "absence.deputy"}))
 @transaction.atomic
 def leave_to(body: AbsenceBody, *, by: Actor) -> Absence:
-    """Say that somebody else is away and who stands in for them, which gives power to decide. Raises as `leave`
-    does."""
+    """Record another person's absence with a deputy, which grants the right to decide. Raises as `leave` does."""
     return _leave(body, None, by)
 
 
@@ -69,7 +70,7 @@ def _leave(body: AbsenceBody, own: User | None, by: Actor) -> Absence:
     role = next((role for role in sorted(roles(person)) if is_approver(role)), None)
     if role is None:
         raise wrong("person", f"{person.get_username()} decides nothing", "somebody who decides at a queue")
-    User.objects.select_for_update().get(pk=person.pk)  # so that two at once are counted
+    User.objects.select_for_update().get(pk=person.pk)  # serializes concurrent absences, for the limit
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     _check_time(starts_at, body.ends_at, now)
@@ -102,8 +103,8 @@ def _named(body: AbsenceBody, own: User | None, why: str, by: Actor) -> Deputy |
 
 @transaction.atomic
 def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
-    """End it now: the person, or an administrator, may. The deputy that was named with it, if that one still stands in,
-    ends with it, on a record of its own. Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
+    """End an absence now, as the person or an administrator. A deputy named with it ends too, with its own record.
+    Raises NotFound, AbsenceOver, Forbidden, JustificationRequired."""
     row = Absence.objects.select_for_update().filter(pk=absence_id).first()
     if row is None:
         raise NotFound("absence", absence_id)
@@ -115,10 +116,10 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
     before, was_ours = snapshot(row), row.is_genuine
     stands_in = row.deputy_id if was_ours else None
     row.ended_at, row.ended_by = now, by.ref
-    if was_ours:  # else our code would say that it was put on record here: it is over, and stays what it is
+    if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
         row.seal()
     row.save(update_fields=["ended_at", "ended_by", "code"])
-    if stands_in is not None:  # before any record: whoever decides holds the deputy's row, and writes theirs after that
+    if stands_in is not None:  # before any record: deciders lock the deputy's row first and write their record after it
         with suppress(deputies.DeputyOver):  # it was revoked before
             deputies.revoke(stands_in, by=by, justification=why)
     user = User.objects.filter(pk=row.person).first()
@@ -128,7 +129,7 @@ def come_back(absence_id: int, *, by: Actor, justification: str) -> Absence:
 
 
 def snapshot(row: Absence) -> dict[str, object]:
-    """What it is, as an act's record keeps it."""
+    """Return its values for an act's record."""
     deputy = {} if row.deputy_id is None else {"deputy": row.deputy_id}
     return deputy | {
         "person": row.person,
@@ -138,8 +139,8 @@ def snapshot(row: Absence) -> dict[str, object]:
     }
 
 
-# Who decides at a queue, who of them is away, now or to come, and who stands in, with what decides whether they can: a
-# value in SQL about a queue q.
+# SQL value about a queue q: its deciders, their current and future absences, and the stand-ins with what qualifies
+# them.
 AT_QUEUE = """json_build_object('now', clock_timestamp(),
     'members', (SELECT coalesce(json_agg(u.id), '[]') FROM auth_user u JOIN auth_user_groups m ON m.user_id = u.id
                 JOIN auth_group g ON g.id = m.group_id WHERE g.name = q.role AND u.is_active),
@@ -165,8 +166,8 @@ _DESERTED = f"SELECT {AT_QUEUE}::text FROM approvals_queue q WHERE q.name = %s"
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """Who decides at a queue, and who of them is away: absences come with the person's name, and deputies, of those
-    whose account may decide, with when they are away themselves."""
+    """A queue's deciders and absences: absences with the person's name, and deputies whose account may decide, with
+    their own absences."""
 
     now: datetime
     members: frozenset[int]
@@ -175,8 +176,7 @@ class There:
 
     @property
     def is_deserted(self) -> bool:
-        """Whether everybody is away now, and nobody stands in who is there. Of rows that none of our processes wrote,
-        an absence doesn't count, and a deputy neither."""
+        """Return whether every decider is away without a present stand-in. Forged absences and deputies don't count."""
         away = {row.person for row, _ in self.absences if row.starts_at <= self.now < row.ends_at and row.is_genuine}
         gone = self.members & away
         return gone == self.members and not any(
@@ -187,7 +187,7 @@ class There:
 
 
 def there_in(told: Mapping[str, Any]) -> There:
-    """What AT_QUEUE gave."""
+    """Parse the result of AT_QUEUE."""
     return There(
         datetime.fromisoformat(told["now"]),
         frozenset(told["members"]),
@@ -201,7 +201,7 @@ def there_in(told: Mapping[str, Any]) -> There:
 
 
 def is_deserted(queue: str) -> bool:
-    """Whether nobody is there; of a queue that there isn't, too."""
+    """Return whether nobody is there; true for a missing queue."""
     with connection.cursor() as cursor:
         cursor.execute(_DESERTED, [queue])
         found = cursor.fetchone()

@@ -1,9 +1,7 @@
-"""What time brings to a question: people are reminded, it goes to a further queue, it waits on, or it expires. Never a
-yes.
+"""Act on passed times of a question: remind, escalate, keep waiting or expire. Never approve.
 
-Everything is done by the sweeper, each question in a transaction of its own under its run's locks, and goes by what the
-journal says: so whoever decides at the same moment either comes first, or finds what time has brought; two sweepers do
-it once, and one that dies half-way has done nothing.
+The sweeper handles each question in its own transaction under its run's locks, by the journal. A concurrent decision
+comes first or sees the result; two sweepers act once, and a crash half-way leaves nothing done.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ from runs.services.halts import standing
 
 log = logging.getLogger("approvals.timing")
 BATCH = 100
-# As the sweeper's own: what is due is found by its index, and looked at again under its locks. Of a run that is paused,
-# or stands still under a halt, people are reminded once it goes on.
+# Found by index and checked again under locks. Paused and halted runs get their reminders once they continue.
 _TO_LOOK_AT = """
     SELECT a.id, a.run_id FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
     WHERE a.state = 'open' AND a.look_at IS NOT NULL AND a.look_at <= statement_timestamp()
@@ -48,7 +45,7 @@ _TO_LOOK_AT = """
 
 
 def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """A question's deadline has passed. Called by the sweeper with head, run and wait locked."""
+    """Handle a question's passed deadline. The sweeper has locked head, run and wait."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     known = read(approval, wait)
     if (ends := runs_out(known.course, wait, now)) > now:
@@ -66,8 +63,8 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 
 def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Remind people of what comes near its deadline, and put further what nobody is there for. Costs what is due.
-    Returns what could not be done, with its run and why; what is given as `besides` is passed over."""
+    """Remind of near deadlines and escalate deserted questions, except those in `besides`; cost is proportional to what
+    is due. Returns the failures with run and error."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_LOOK_AT, [besides, BATCH])
         rows = cursor.fetchall()
@@ -77,7 +74,7 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
             break
         try:
             _look_at(approval_id, run_id)
-        except Exception as error:  # one question's trouble must not keep the others waiting: the sweeper tells it
+        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
             log.exception("run %s: nobody can be reminded of approval %s", run_id, approval_id)
             troubles.append((approval_id, run_id, error))
     return troubles
@@ -85,7 +82,7 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
 
 @transaction.atomic
 def _look_at(approval_id: UUID, run_id: UUID) -> None:
-    if is_busy(run_id):  # who has it just now is not waited for
+    if is_busy(run_id):  # don't wait for its current holder
         return
     _, run = locked(run_id, under=SWEEPER)
     wait = Wait.objects.select_for_update().get(approval=approval_id)
@@ -94,7 +91,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
     is_over = approval.state != ApprovalState.OPEN or wait.resolved_at is not None or run.state in ENDED
     if is_over or run.state == State.PAUSED or approval.look_at is None or approval.look_at > now:
         return
-    if wait.deadline <= now or standing.is_halted(run.pk):  # what its deadline brings is another matter
+    if wait.deadline <= now or standing.is_halted(run.pk):  # the deadline itself is handled by `on_due`
         return
     known = read(approval, wait)
     step = _further(approval, known)
@@ -109,7 +106,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
-    """Once for as many reminders as became due while nobody swept."""
+    """Send one reminder for all that became due meanwhile."""
     event = e.ApprovalReminded(
         slot=wait.slot,
         approval_id=str(approval.id),
@@ -124,7 +121,7 @@ def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime)
 
 
 def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Actor) -> None:
-    """It has no deadline: people are reminded, and again later."""
+    """Remind about a question without deadline, and schedule the next reminder."""
     terms = known.course.terms or {}
     deadline = known.course.next_reminder(now, asof.recorded(terms) if terms.get("calendar") else None)
     event = e.ApprovalReminded(
@@ -142,9 +139,9 @@ def _wait_on(approval: Approval, wait: Wait, known: Read, now: datetime, by: Act
 
 
 def _further(approval: Approval, known: Read) -> Step | None:
-    """To whom it goes next: who can't be asked any more is passed over."""
+    """Return the next step whose queue can still be asked."""
     steps = (known.course.terms or {}).get("steps", [])
-    asked = {approval.queue, *known.went}  # by the journal: the row of it, somebody could have written
+    asked = {approval.queue, *known.went}  # by the journal: the row could be forged
     for each in steps[known.course.escalated :]:
         queue = Queue.objects.filter(name=each["to"], state=Queue.State.OPEN).first()
         if queue is not None and queue.is_genuine and queue.name not in asked:
@@ -153,7 +150,7 @@ def _further(approval: Approval, known: Read) -> Step | None:
 
 
 def _escalate(approval: Approval, wait: Wait, known: Read, step: Step, cause: str, now: datetime, by: Actor) -> None:
-    """Put it to a further queue besides, with a time of its own."""
+    """Escalate to a further queue with its own deadline."""
     terms = known.course.terms or {}
     calendar: Calendar | None = asof.recorded(terms)
     span = timedelta(minutes=step.minutes)
@@ -181,7 +178,7 @@ def _escalate(approval: Approval, wait: Wait, known: Read, step: Step, cause: st
 
 
 def _number(approval: Approval) -> int:
-    """The next one's: whatever stands there already, also what somebody else has written."""
+    """Return the next number, counting forged rows too."""
     return (Escalation.objects.filter(approval=approval).aggregate(last=Max("n"))["last"] or 0) + 1
 
 
@@ -200,7 +197,7 @@ def _count(approval: Approval, now: datetime) -> None:
 
 
 def plug_in() -> None:
-    """After gates have: from here on their deadlines do what their terms say. Doing so again changes nothing."""
+    """Register the deadline hooks, after the gates'. Idempotent."""
     wait_hooks.on_due["approval"] = on_due
     if look not in wait_hooks.on_sweep:
         wait_hooks.on_sweep.append(look)

@@ -1,4 +1,4 @@
-"""Calendars, deadlines and absences as pages and the API show them."""
+"""Calendars, deadlines and absences for pages and the API."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from runs.engine.gate import calendars
 from runs.engine.gate.calendars import DAYS
 
 MOST_SHOWN = 200
-HOURS = 8.0  # of the preview, where nobody says otherwise
+HOURS = 8.0  # of the preview, by default
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question put at a moment, and when it would be due: both by the calendar's own clock."""
+    """A question asked at a moment and its due time, both in the calendar's zone."""
 
     asked: datetime
     due: datetime
@@ -35,7 +35,7 @@ class Example:
 
     @property
     def asked_there(self) -> str:
-        """By the clock there: a template would show the server's."""
+        """Return the local time: a template would show the server's."""
         return f"{self.asked:%a %-d %b %Y %H:%M}"
 
     @property
@@ -45,7 +45,7 @@ class Example:
 
 @dataclass(frozen=True)
 class ShownCalendar:
-    """A calendar and all about it. `days` are pairs of a day and its shifts, as they are typed."""
+    """A calendar in full. `days` are pairs of a day and its shifts, as typed."""
 
     row: Calendar
     used_by: Sequence[str] = ()
@@ -66,7 +66,7 @@ class ShownCalendar:
 
     @property
     def week(self) -> list[list[list[int]]]:
-        """Of one that is not genuine nothing: it may be anything."""
+        """Return the week; empty for a forged calendar, whose values may be anything."""
         return self.row.week if self.is_genuine else [[] for _ in DAYS]
 
     @property
@@ -79,7 +79,7 @@ class ShownCalendar:
 
     @property
     def typed_holidays(self) -> str:
-        """As the form has them: a day and its name in each line."""
+        """Return the holidays as the form has them: a day and its name per line."""
         return "\n".join(f"{day} {' '.join(name.split())}" for day, name in self.holidays)
 
     @property
@@ -88,7 +88,7 @@ class ShownCalendar:
 
 
 def shifts_in_words(shifts: Sequence[Sequence[int]]) -> str:
-    """As they are typed: 09:00-12:00, 13:00-18:00."""
+    """Return shifts as typed: 09:00-12:00, 13:00-18:00."""
     return ", ".join(f"{_clock(opens)}-{_clock(closes)}" for opens, closes in shifts)
 
 
@@ -105,13 +105,13 @@ def overview() -> list[ShownCalendar]:
 
 
 def one(row: Calendar, hours: float = HOURS, *, now: datetime | None = None) -> ShownCalendar:
-    """A calendar whole, with examples of so many working hours."""
+    """Return a calendar in full, with examples of so many working hours."""
     found = examples(calendar_of(row), hours, now or datetime.now(UTC)) if row.is_genuine else []
     return ShownCalendar(row, acts.used_by(row.name), found, hours)
 
 
 def examples(calendar: calendars.Calendar, hours: float, now: datetime) -> list[Example]:
-    """When questions would be due that are put now, on a Friday afternoon, at a weekend, and before a holiday."""
+    """Return examples: asked now, on a Friday afternoon, at a weekend, and before a holiday."""
     zone, span = calendars.zone_of(calendar.zone), timedelta(minutes=round(hours * 60))
     today = now.astimezone(zone).date()
     friday = today + timedelta(days=(4 - today.weekday()) % 7 or 7)
@@ -137,7 +137,7 @@ def _at(day: date, hour: int, zone: Any) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class ShownAbsence:
-    """Somebody's absence now or to come."""
+    """A current or future absence."""
 
     row: Absence
     name: str
@@ -147,8 +147,7 @@ class ShownAbsence:
 
 @dataclass(frozen=True, slots=True)
 class ShownTiming:
-    """What a queue says of time. `row` is None where nobody has said anything, or nobody of us. `is_genuine`: all that
-    stands of it counts."""
+    """A queue's timing. `row` is None if nothing authentic is set; `is_genuine` is false if anything was forged."""
 
     queue: Queue
     row: Timing | None = None
@@ -173,7 +172,7 @@ class ShownTiming:
         return [(to, f"{hours_of(minutes)}{working}") for to, minutes in (self.row.steps if self.row else [])]
 
     def form(self, typed: Mapping[str, str] | None) -> dict[str, Any]:
-        """What its form has: what somebody typed and was refused, or else what is set. Three places for steps."""
+        """Return the form's values: the refused input, else what is set. It has three places for steps."""
         if typed is not None:
             steps = [(n, typed.get(f"to{n}", ""), typed.get(f"hours{n}", "")) for n in range(1, 4)]
             return {**typed, "steps": steps, "at_once": typed.get("at_once_if_away", "off") != "off"}
@@ -194,7 +193,7 @@ class ShownTiming:
 
     @property
     def remind(self) -> str:
-        """Shares of the time, as they are typed."""
+        """Return the reminder percentages as typed."""
         return ", ".join(map(str, self.row.remind)) if self.row is not None else ""
 
     @property
@@ -225,7 +224,7 @@ _TIMING = f"""
 
 
 def timing_of(queue: Queue) -> ShownTiming:
-    """What a queue says of time, and who is away there: one statement."""
+    """Return a queue's timing and absences, in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(_TIMING, [queue.pk, queue.pk])
         told = json.loads(cursor.fetchone()[0])
@@ -248,12 +247,12 @@ def timing_of(queue: Queue) -> ShownTiming:
 
 
 def absences_of(person: int | None) -> list[ShownAbsence]:
-    """Somebody's own, now or to come."""
+    """Return a person's own current and future absences."""
     return [] if person is None else _shown(Absence.objects.filter(person=person))
 
 
 def _shown(rows: Any) -> list[ShownAbsence]:
-    now = datetime.now(UTC)  # for words
+    now = datetime.now(UTC)  # for display
     found = list(rows.filter(ended_at__isnull=True, ends_at__gt=Now()).order_by("starts_at", "id")[:MOST_SHOWN])
     people = [row.person for row in found]
     names = dict(User.objects.filter(pk__in=people).values_list("pk", "username")) if people else {}

@@ -1,4 +1,4 @@
-"""Calendars, what a queue says of time, and who is away: for everybody to read, for administrators to set."""
+"""Pages of calendars, queue timings and absences: everybody reads them, administrators set them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Lines = Annotated[str, Field(max_length=60_000)]
 
 
 def _fit(shape: type[Body], seen: Mapping[str, tuple[str, str]], data: dict[str, Any]) -> Body:
-    """As `fit` has it, what is wrong told of the field that is `seen`. Raises InvalidInput."""
+    """Return `fit` with errors mapped to the visible fields. Raises InvalidInput."""
     with told_of(seen):
         return fit(shape, data, "form")
 
@@ -46,7 +46,7 @@ class CalendarForm(SteerBody):
     holidays: Lines = ""
 
     def as_body(self) -> CalendarBody:
-        """Raises InvalidInput."""
+        """Return the body. Raises InvalidInput."""
         typed = [(n, line.strip().partition(" ")) for n, line in enumerate(self.holidays.splitlines(), 1)]
         lines = [(n, line) for n, line in typed if line[0]]
         seen = {f"holidays.{place}": ("holidays", f"line {n}") for place, (n, _) in enumerate(lines)}
@@ -80,7 +80,7 @@ class TimingForm(SteerBody):
     clock_stops_hours: Text = ""
 
     def as_body(self) -> TimingBody:
-        """Raises InvalidInput."""
+        """Return the body. Raises InvalidInput."""
         places = [(1, self.to1, self.hours1), (2, self.to2, self.hours2), (3, self.to3, self.hours3)]
         steps = [(n, to, hours) for n, to, hours in places if to or hours]
         shares = [part.strip().removesuffix("%").strip() for part in self.remind.split(",") if part.strip()]
@@ -115,7 +115,7 @@ class CalendarsPage(QueuePage):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         known = self.context(request, refused)
         days = [(day, known["typed"].get(day, "09:00-17:00" if day not in ("sat", "sun") else "")) for day in DAYS]
         shown = {"calendars": listed.overview(), "days": days, "act": reverse("new_calendar"), **known}
@@ -123,7 +123,7 @@ class CalendarsPage(QueuePage):
 
 
 class OneCalendarPage(QueuePage):
-    """A calendar whole, with what it would make of questions."""
+    """A calendar in full, with examples."""
 
     template = "approvals/calendar.html"
 
@@ -131,7 +131,7 @@ class OneCalendarPage(QueuePage):
         return self.tell(request, calendar)
 
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         known = self.context(request, refused)
         asked = request.GET.get("hours", "").strip().replace("\x00", "")[:20]
         hours = _hours(asked or f"{listed.HOURS:g}")
@@ -150,16 +150,16 @@ class OneCalendarPage(QueuePage):
 
 
 def _hours(text: str) -> float | None:
-    """None for what nobody could mean."""
+    """Parse hours; None if out of range."""
     try:
         hours = float(text)
     except ValueError:
         return None
-    return hours if 0 < hours <= _MOST_HOURS else None  # NaN is neither
+    return hours if 0 < hours <= _MOST_HOURS else None  # NaN fails both comparisons
 
 
 class AddingCalendar(ForAdmins, CalendarsPage):
-    """Adding a calendar."""
+    """Add a calendar."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
@@ -183,7 +183,7 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
         return done(request, type(self).__name__, act, self.words, tell) or self.after(calendar)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
-        """The one service that it calls."""
+        """Call the page's one service."""
         raise NotImplementedError
 
     def after(self, name: str) -> HttpResponse:
@@ -191,7 +191,7 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
 
 
 class CalendarChanges(_CalendarAct):
-    """Setting it anew: a further version."""
+    """Add a version of a calendar."""
 
     words = "The calendar is set anew; what is open keeps the version under which it was put."
 
@@ -202,7 +202,7 @@ class CalendarChanges(_CalendarAct):
 
 
 class CalendarRemovals(_CalendarAct):
-    """Taking it away."""
+    """Remove a calendar."""
 
     words = "The calendar is removed."
 
@@ -214,18 +214,18 @@ class CalendarRemovals(_CalendarAct):
 
 
 class QueueTimings(QueueAct):
-    """Setting what a queue says of time."""
+    """Set a queue's timing."""
 
     words = "The queue's deadlines are set; what is open keeps those under which it was put."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
-        form.texts.setdefault("at_once_if_away", "off")  # a box that isn't ticked sends nothing
+        form.texts.setdefault("at_once_if_away", "off")  # an unticked box sends nothing
         acts.set_timing(name, form.read(TimingForm, at_once_if_away=is_on).as_body(), seen=seen, by=by)
 
 
 class Leaving(QueuesPage):
-    """Saying that somebody is away: oneself, or as an administrator anybody."""
+    """Record an absence: one's own, or as an administrator anybody's."""
 
     http_method_names = ["post"]
 
@@ -237,7 +237,7 @@ class Leaving(QueuesPage):
 
 
 class ComingBack(QueuesPage):
-    """Ending an absence now."""
+    """End an absence."""
 
     http_method_names = ["post"]
 

@@ -1,2 +1,1 @@
-"""Documents in a case: kept by the digest of their bytes, and shown to whoever decides. `brief`, deciding, verification
-and the faces come in."""
+"""Documents of a case, stored by the digest of their bytes and shown to deciders."""

@@ -1,10 +1,9 @@
-"""Draws pages, in a process of its own that ends with it: `drawn.py` starts this file, and nothing imports it.
+"""Draw pages, in a separate confined process that `drawn.py` starts; nothing imports this file.
 
-What is drawn comes from outside and may be made to break whoever reads it. So this process has nothing: no environment,
-no database, no file to write; little memory and little time. It reads a document from its standard input and answers
-with one line of JSON, and after it the pictures that the line counts, one behind the other.
+Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable files,
+and little memory and time. It reads a document from standard input and writes one line of JSON, then the pictures.
 
-    python -I drawing.py application/pdf 3 4     the third and the fourth page, and the sizes of all
+  python -I drawing.py application/pdf 3 4     the third and the fourth page, and the sizes of all
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ import pypdfium2
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 MOST_MEMORY = 1024 * 1024 * 1024  # bytes of address space
-MOST_SECONDS = 20  # of processor
+MOST_SECONDS = 20  # of processor time
 MOST_PAGES = 40
-WIDTH = 1240  # pixels of a page: a sheet of A4 at 150 dots an inch
-MOST_PIXELS = 3_000_000  # of one that is drawn
-MOST_PIXELS_GIVEN = 40_000_000  # of a picture, once it is unpacked
+WIDTH = 1240  # pixels of a page: A4 at 150 dpi
+MOST_PIXELS = 3_000_000  # of a drawn page
+MOST_PIXELS_GIVEN = 40_000_000  # of a decoded picture
 LARGEST_SIDE = 15_000  # points of a page, or pixels of a drawn one
-LEAST_SCALE = 0.5  # of a page's points, 36 dots an inch: below it the small print is specks
-LEAST_WIDTH = 1000  # pixels of the narrower side of a picture that was made smaller than that
+LEAST_SCALE = 0.5  # of a page's points, 36 dpi: below it small print is illegible
+LEAST_WIDTH = 1000  # pixels of the narrower side of a reduced picture
 _FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG"}
 NOBODY = 65534
 _NO_NEW_PRIVILEGES, _DIE_WITH_PARENT = 38, 1
@@ -39,14 +38,12 @@ _XFA = (2, 3)  # forms whose content is not on the pages
 
 
 class Undrawable(Exception):
-    """What keeps a document from being shown, in words that go on after its name."""
+    """The reason why a document can't be shown, to follow its name."""
 
 
 def confine() -> None:
-    """Give up what drawing doesn't need: memory, time, files, and root's rights.
-
-    The limit of processor time ends the process even if its parent is gone.
-    """
+    """Drop what drawing doesn't need: memory, time, files, and root's rights. The CPU limit ends the process even if
+    its parent is gone."""
     for what, most in (
         (resource.RLIMIT_AS, MOST_MEMORY),
         (resource.RLIMIT_CPU, MOST_SECONDS),
@@ -56,19 +53,19 @@ def confine() -> None:
     ):
         resource.setrlimit(what, (most, most))
     if os.geteuid() == 0:
-        # A container's root may have no right to change its account; then the limits above are all there is.
+        # A container's root may lack the right to change its account; then only the limits above apply.
         with suppress(OSError):
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-    if sys.platform == "linux":  # the parent's death is forgotten with the account, so this comes after it
+    if sys.platform == "linux":  # changing the account clears the parent-death signal, so this comes after it
         prctl = ctypes.CDLL(None).prctl
         prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
         prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
 
 
 def draw(media_type: str, content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[bytes]]:
-    """What is told of a document, and its pages from `first` to `last` as PNG. Raises Undrawable."""
+    """Return a document's facts, and its pages from `first` to `last` as PNG. Raises Undrawable."""
     if media_type == "application/pdf":
         return _pdf(content, first, last)
     picture = _picture(media_type, content)
@@ -79,7 +76,7 @@ def _pdf(content: bytes, first: int, last: int) -> tuple[dict[str, Any], list[by
     try:
         pdf = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
-        # That nothing is wrong with it is said of one in which no page is found.
+        # pdfium reports "Success" for a document without pages.
         why = "no page is found in it" if "Success" in str(error) else _said(error)
         raise Undrawable(f"it can't be opened ({why})") from None
     if pdf.get_formtype() in _XFA:
@@ -110,8 +107,7 @@ def _said(error: Exception) -> str:
 
 
 def _scale(width: float, height: float) -> float:
-    """By which a page becomes as wide as it is drawn, and not too large. A plan that is wider than that at its own size
-    is drawn wider, as far as there is room."""
+    """Return the scale to the drawn width within the limits; a wider plan is drawn wider, as far as possible."""
     if not (1 <= width <= LARGEST_SIDE and 1 <= height <= LARGEST_SIDE):
         raise Undrawable(f"a page of it is {width:g} by {height:g} points large")
     room = min(math.sqrt(MOST_PIXELS / (width * height)), LARGEST_SIDE / max(width, height))
@@ -122,7 +118,7 @@ def _scale(width: float, height: float) -> float:
 
 
 def _picture(media_type: str, content: bytes) -> Image.Image:
-    """The picture as it is seen, and nothing else that its file holds."""
+    """Return the visible picture without the file's other content."""
     try:
         with Image.open(io.BytesIO(content), formats=[_FORMATS[media_type]]) as opened:
             if opened.width * opened.height > MOST_PIXELS_GIVEN:
@@ -144,8 +140,7 @@ def _picture(media_type: str, content: bytes) -> Image.Image:
 
 
 def _on_squares(picture: Image.Image) -> Image.Image:
-    """Where it lets through what is behind it, squares of two greys are seen: of whatever colour, what stands there
-    can't pass for nothing."""
+    """Put transparent pictures on a two-grey checkerboard, so that content of any colour stays visible."""
     if "A" not in picture.getbands() and "transparency" not in picture.info:
         return _eight_bits(picture).convert("RGB")
     over, behind = picture.convert("RGBA"), Image.new("RGB", picture.size, (255, 255, 255))
@@ -161,14 +156,14 @@ def _on_squares(picture: Image.Image) -> Image.Image:
 
 
 def _eight_bits(picture: Image.Image) -> Image.Image:
-    """Greys of sixteen bits a pixel are scaled, and not cut off at white."""
+    """Scale 16-bit greys instead of clipping them to white."""
     if picture.mode.startswith("I"):
         return picture.convert("F").point(lambda value: value * (255 / 65535)).convert("L")
     return picture
 
 
 def _png(picture: Image.Image) -> bytes:
-    """Its pixels alone: made anew, without what came along in the file."""
+    """Encode the pixels alone, without the file's metadata."""
     bare = Image.new("RGB", picture.size)
     bare.paste(picture)
     written = io.BytesIO()
@@ -177,7 +172,6 @@ def _png(picture: Image.Image) -> bytes:
 
 
 def main() -> None:
-    """Answer one request."""
     media_type, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS_GIVEN
     Image.init()

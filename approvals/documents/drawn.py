@@ -1,10 +1,8 @@
-"""Pictures of pages: made by a process of its own each time (`drawing.py`), kept by this one for a while.
+"""Pictures of pages: each drawn by its own process (`drawing.py`) and cached in this one.
 
-What a document looks like follows from its bytes, so what is kept holds for ever, and goes only to make room. Nothing
-that was drawn is stored in the database: whoever may write there can't put another picture in a document's place.
-
-Each drawing goes on in a thread of its own, with the bytes and no database: whoever asks waits for it as long as they
-may, and finds it done when they ask again. Who asks for what is being drawn waits for that one.
+A picture follows from the bytes, so the cache never expires and only makes room. Nothing drawn is stored in the
+database, where it could be replaced. Each drawing has its own thread, without a database connection: callers wait for a
+limited time, and find it done when they ask again.
 """
 
 from __future__ import annotations
@@ -27,15 +25,15 @@ from runs.engine.gate.documents import PDF, Named
 
 _PROGRAM = Path(__file__).with_name("drawing.py")
 MOST_SECONDS = 20.0  # of one process
-WAITS_SECONDS = 10.0  # whoever asks for one document or one page of it
-PAGE_SECONDS = 1.5  # whoever looks at a case, for all of its documents
-ACT_SECONDS = 20.0  # whoever says yes, for all of them
+WAITS_SECONDS = 10.0  # for one document or one page
+PAGE_SECONDS = 1.5  # for all documents of a case's page
+ACT_SECONDS = 20.0  # for all documents when approving
 AT_ONCE = 2
-MOST_UNDER_WAY = 8  # drawings that are going on or wait for a place, with their bytes
-TOGETHER = 4  # pages that one process draws: who reads one reads the next
+MOST_UNDER_WAY = 8  # drawings in progress or queued, with their bytes
+TOGETHER = 4  # pages per process: readers of one read the next
 MOST_KEPT = 64 * 1024 * 1024  # bytes of pictures
 MOST_KNOWN = 4000  # documents
-# For how long what may have been bad luck stands: the first time, the second, and from then on.
+# How long a possibly transient failure is kept: the first time, the second, and from then on.
 FORGET_SECONDS = (60.0, 600.0, 3600.0)
 _log = logging.getLogger(__name__)
 _places = threading.BoundedSemaphore(AT_ONCE)
@@ -43,8 +41,8 @@ _places = threading.BoundedSemaphore(AT_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a document: how large its pages are, drawn, in pixels; or the `problem` that keeps it from being
-    shown. `note` is what it holds besides its pages."""
+    """A document's page sizes, drawn, in pixels; or the `problem` that keeps it from being shown. `note` is its content
+    besides pages."""
 
     pages: tuple[tuple[int, int], ...] = ()
     problem: str = ""
@@ -52,30 +50,30 @@ class Facts:
 
 
 class Kept:
-    """What this process has drawn."""
+    """This process's cache of drawings."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._facts: OrderedDict[tuple[str, str], tuple[Facts, float | None]] = OrderedDict()
-        self._luck: dict[tuple[str, str], int] = {}  # how often it was bad
+        self._luck: dict[tuple[str, str], int] = {}  # how often it failed
         self._pictures: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
-        self._seen: OrderedDict[tuple[str, str], set[int]] = OrderedDict()  # pages that could be drawn, once
+        self._seen: OrderedDict[tuple[str, str], set[int]] = OrderedDict()  # pages that were drawn before
         self._size = 0
 
     def known(self) -> list[str]:
-        """The digests of which nothing more has to be read to say how they look."""
+        """Return the digests of documents whose facts need no further reading."""
         now = monotonic()
         with self._lock:
             return list({digest for (digest, _), (_, until) in self._facts.items() if until is None or until > now})
 
     def facts(self, named: Named) -> Facts | None:
-        """What is known of it; None where that has to be found out."""
+        """Return the cached facts; None if unknown or expired."""
         with self._lock:
             facts, until = self._facts.get(_key(named), (None, None))
             return None if until is not None and until < monotonic() else facts
 
     def picture(self, named: Named, page: int) -> bytes | None:
-        """A page, where it is at hand."""
+        """Return a cached page, or None."""
         with self._lock:
             found = self._pictures.get((*_key(named), page))
             if found is not None:
@@ -88,8 +86,8 @@ class Kept:
             return [page for page in range(1, pages + 1) if page not in seen]
 
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, for_ever: bool = True) -> None:
-        """What came of a drawing that began with page `first`. Where it isn't `for_ever`, each time it stands for
-        longer, also if other pages went well between."""
+        """Cache a drawing that began with page `first`. Without `for_ever`, each failure is kept longer, even if other
+        pages succeeded in between."""
         with self._lock:
             until = None
             if not for_ever:
@@ -121,7 +119,7 @@ def _key(named: Named) -> tuple[str, str]:
 
 @dataclass(eq=False)
 class _Drawing:
-    """Some pages of a document, from `first` on, that are being drawn. `facts` are there once it is done."""
+    """A drawing in progress of a document's pages from `first` on. `facts` are set once it is done."""
 
     named: Named
     content: bytes
@@ -134,12 +132,11 @@ class _Drawing:
         return self.done.wait(max(0.0, until - monotonic()))
 
     def run(self) -> None:
-        """Draw, as soon as there is a place. What this thread raises nobody would hear of: it is a drawing that
-        failed."""
+        """Draw when a place is free. Any exception in this thread counts as a failed drawing."""
         try:
             with _places:
                 known = kept.facts(self.named)
-                # Others of its pages may have taken too long while this waited.
+                # Its other pages may have timed out while this waited.
                 self.facts = known if known is not None and known.problem else self._drawn()
         except Exception:
             _log.exception("document %s can't be drawn", self.named.digest)
@@ -163,8 +160,7 @@ _under_way: dict[tuple[str, str, int], _Drawing] = {}
 
 
 def _begin(named: Named, content: Callable[[], bytes | None], first: int) -> _Drawing | Facts:
-    """Have it drawn, where nobody has yet. Facts where its bytes are not what is named. Raises Busy where too many are
-    being drawn."""
+    """Return the drawing, started if necessary; Facts if the bytes don't match. Raises Busy at the limit."""
     at = (*_key(named), first)
     if (found := _under_way.get(at)) is not None:
         return found
@@ -182,9 +178,11 @@ def _begin(named: Named, content: Callable[[], bytes | None], first: int) -> _Dr
 
 
 def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], bytes | None]]]) -> list[Facts | None]:
-    """What is known of each within so many seconds for all of them, with how to read its bytes; None of what is still
-    being drawn by then, or waits for that. No more are begun than are drawn at once, so whoever asks for much keeps
-    others waiting no longer; whoever asks again has the next begun, and waits no second time for what takes long."""
+    """Return the facts of each document within so many seconds for all; None for those not drawn by then.
+
+    At most AT_ONCE are started, so large requests don't delay others; the next request starts the next ones and does
+    not wait again for slow ones.
+    """
     until, found = monotonic() + seconds, {_key(named): kept.facts(named) for named, _ in wanted}
     left = deque(each for each in wanted if found[_key(each[0])] is None)
     begun: deque[tuple[Named, _Drawing]] = deque()
@@ -210,13 +208,12 @@ def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], byte
 
 
 def facts_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> Facts:
-    """What is known of a document that is drawn as pictures; its `content` is read only where nothing is. Raises Busy
-    where that isn't known `until` then, by the monotonic clock."""
+    """Return a document's facts; `content` is read if unknown. Raises Busy if not drawn `until` then (monotonic)."""
     return kept.facts(named) or _draw(named, content, 1, until)
 
 
 def page_of(named: Named, page: int, content: Callable[[], bytes | None], until: float | None = None) -> bytes | None:
-    """A page of it, from 1 on, as PNG; None where it has no such page, or can't be shown. Raises Busy."""
+    """Return a page, from 1, as PNG; None if it doesn't exist or can't be shown. Raises Busy."""
     found = kept.picture(named, page)
     if found is None:
         facts = _draw(named, content, _first_of(page), until)
@@ -225,8 +222,8 @@ def page_of(named: Named, page: int, content: Callable[[], bytes | None], until:
 
 
 def problem_of(named: Named, content: Callable[[], bytes | None], until: float | None = None) -> str:
-    """What keeps it from being shown whole, in words; empty where every page of it could be drawn. Raises Busy where
-    they are not all drawn by then: those that are need not be drawn again."""
+    """Return why a document can't be shown in full; empty if every page could be drawn. Raises Busy if not all are
+    drawn by then: those that are need not be drawn again."""
     facts = facts_of(named, content, until)
     while not facts.problem and (left := kept.undrawn(named, len(facts.pages))):
         facts = _draw(named, content, _first_of(left[0]), until)
@@ -249,8 +246,7 @@ def _draw(named: Named, content: Callable[[], bytes | None], first: int, until: 
 
 
 def _ask(named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:
-    """Have some pages drawn. That its process takes too long, or ends as none should, keeps a document from being shown
-    until somebody looks at it again a while later: another machine might do better."""
+    """Draw some pages. A timeout or crash is kept only for a while: another machine may succeed."""
     last = first + TOGETHER - 1 if named.media_type == PDF else first
     command = [sys.executable, "-I", str(_PROGRAM), named.media_type, str(first), str(last)]
     try:

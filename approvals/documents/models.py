@@ -1,4 +1,4 @@
-"""The bytes of documents, once by their digest: what a plan names is what is shown."""
+"""The bytes of documents by their digest: what a plan names is what is shown."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from django.db.models import F, Func, Q
 
 from ledger.models import append_only
 
-# As the database itself works them out.
+# As the database computes them.
 _DIGEST = Func(F("content"), template="encode(sha256(%(expressions)s), 'hex')", output_field=models.TextField())
 _SIZE = Func(F("content"), function="octet_length", output_field=models.IntegerField())
 
 
 class Document(models.Model):
-    """Bytes that people are shown. Whoever may write here can put no others under a digest: the table refuses them."""
+    """A document's bytes. The table refuses bytes that don't match the digest."""
 
     digest = models.TextField(primary_key=True)
     size = models.IntegerField()

@@ -1,10 +1,8 @@
-"""A text against the revision before, word by word. Pure.
+"""Compare a text with its previous revision, word by word. Pure.
 
-What differs is found by Myers' algorithm (An O(ND) Difference Algorithm and Its Variations, 1986): between lines first,
-and then between the words of the lines that differ. Its work grows with how much differs, and the texts are somebody
-else's: past a bound the lines, or the words, that were not compared stand there as taken out and put in whole. The
-bound is of all that is compared for one page together, be it a thousand little changes. So whatever is compared, all of
-the new text is shown, in order, and all of the old.
+Uses Myers' algorithm (An O(ND) Difference Algorithm and Its Variations, 1986), first on lines, then on the words of
+differing lines. Its cost grows with the differences, and the texts are untrusted: past a bound for the whole page,
+uncompared lines or words are shown as removed and added. All of the new and old text is always shown, in order.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 SAME, ADDED, REMOVED = "same", "added", "removed"
-MOST_STEPS = 600  # by which two sequences may differ before they are not compared
-MOST_LOOKED = 400_000  # pairs that are looked at for one page, which takes about a second
+MOST_STEPS = 600  # maximum edit distance that is compared
+MOST_LOOKED = 400_000  # pairs compared for one page, about a second
 _WORDS = re.compile(r"\s+|\S+")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 Edit = tuple[str, Sequence[str]]
@@ -24,7 +22,7 @@ Edit = tuple[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A stretch of text: in both revisions, or `added` in the new one, or `removed` from the old."""
+    """A stretch of text: in both revisions, `added` in the new one, or `removed` from the old."""
 
     what: str
     text: str
@@ -36,14 +34,14 @@ class Part:
 
 @dataclass(slots=True)
 class Patience:
-    """How many pairs may still be looked at, by all comparisons that share it."""
+    """The pairs that may still be compared, shared by comparisons of one page."""
 
     left: int = field(default_factory=lambda: MOST_LOOKED)
 
 
 def redline(new: str, old: str, patience: Patience | None = None) -> list[Part]:
-    """The new text and what was taken out of the old, in reading order: what was taken out before what stands there
-    now. Texts of one page share their `patience`."""
+    """Return the new text with the removals from the old, in reading order, removed before added. Texts of one page
+    share their `patience`."""
     patience = patience or Patience()
     parts: list[Part] = []
     lines = _edits(_LINES.findall(new), _LINES.findall(old), patience)
@@ -63,8 +61,8 @@ def _text(edits: Sequence[Edit], what: str) -> str:
 
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """Neighbours of one kind as one, and of what was replaced what was taken out first. Blanks alone between two words
-    that were replaced are replaced with them: a line of words is read more easily than every other one."""
+    """Join neighbours of one kind, removed before added. Blanks between two replaced words count as replaced, for
+    readability."""
     spaced = [*parts]
     for n in range(1, len(parts) - 1):
         around = {parts[n - 1].what, parts[n + 1].what} - {SAME}
@@ -81,7 +79,7 @@ def _joined(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterator[Edit]:
-    """What leads from the old sequence to the new one, in order."""
+    """Yield the edits from the old to the new sequence, in order."""
     head = next((n for n, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old)))
     rest, before = new[head:], old[head:]
     pairs = zip(reversed(rest), reversed(before), strict=False)
@@ -99,7 +97,7 @@ def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterat
 
 
 def _shortest(new: Sequence[str], old: Sequence[str], patience: Patience) -> list[Edit] | None:
-    """The shortest way from one to the other; None where it is longer than anybody should wait for."""
+    """Return the shortest edit script; None if it exceeds the limits."""
     furthest, trace = {1: 0}, []
     for steps in range(min(len(new) + len(old), MOST_STEPS) + 1):
         trace.append(dict(furthest))

@@ -1,5 +1,4 @@
-"""Documents and their pages as they are sent: the original to be kept as a file, and nothing of it to be run; a page as
-a picture that was made here."""
+"""Serve documents: originals as inert downloads, pages as pictures that were drawn here."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from runs.engine.gate.documents import Named, named_in
 
 
 def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
-    """The `n`-th document of a plan, from 1 on. Raises NotFound, NotShown."""
+    """Return the `n`-th document of a plan, from 1. Raises NotFound, NotShown."""
     try:
         listed = named_in(parsed(plan))
     except ValueError:
@@ -29,7 +28,7 @@ def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:
 
 
 def original(named: Named) -> HttpResponse:
-    """The bytes as they were given, to be kept as a file. Raises NotShown where they are others by now."""
+    """Return the original as a download. Raises NotShown if the bytes don't match."""
     content = _content(named)
     if content is None or unsound(named, content):
         raise NotShown(unsound(named, content), named.name)
@@ -40,14 +39,14 @@ def original(named: Named) -> HttpResponse:
 
 
 def facts(named: Named) -> Facts:
-    """How large its pages are, or what keeps it from being shown. A text has none. Raises Busy."""
+    """Return page sizes, or the problem that keeps it from being shown; texts have no pages. Raises Busy."""
     if not named.is_text:
         return facts_of(named, lambda: _content(named))
     return Facts(problem=unsound(named, _content(named)))
 
 
 def picture(named: Named, page: int) -> HttpResponse:
-    """A page as PNG, which no browser keeps. Raises NotFound, NotShown, Busy."""
+    """Return a page as PNG, uncached by browsers. Raises NotFound, NotShown, Busy."""
     told = facts(named)
     if told.problem:
         raise NotShown(told.problem, named.name)

@@ -1,5 +1,4 @@
-"""A question's documents as its page shows them: texts word by word against the revision before, all else as pictures
-of its pages."""
+"""A question's documents on its page: texts compared word by word with the previous revision, others as pictures."""
 
 from __future__ import annotations
 
@@ -28,9 +27,8 @@ class NotShown(DurableAgentsError):
 
 
 def must_be_shown(plan: bytes) -> None:
-    """Raises NotShown where a document that a plan names isn't stored, is not what it names, or can't be drawn whole;
-    Busy where that isn't known of all within ACT_SECONDS: what was drawn by then is known the next time. A plan that
-    can't be read at all is somebody else's to refuse."""
+    """Check that all documents of a plan can be shown in full. An unparsable plan is refused elsewhere. Raises NotShown
+    for a missing, changed or undrawable one; Busy if not all are known within ACT_SECONDS."""
     try:
         told = parsed(plan)
     except ValueError:
@@ -62,7 +60,7 @@ DRAWING = "it is being drawn"
 
 @dataclass(frozen=True, slots=True)
 class PageShown:
-    """A page as it is drawn, in pixels."""
+    """A drawn page, in pixels."""
 
     n: int
     width: int
@@ -71,9 +69,8 @@ class PageShown:
 
 @dataclass(frozen=True)
 class DocumentShown:
-    """The `n`-th document of a question. `problem` says what keeps it from being shown; `is_drawing` that nobody knows
-    yet, for that takes a while; `against` how it stands to the one of the same name in the revision before, where there
-    was one. What was taken away with a revision has no number."""
+    """The `n`-th document of a question; removed ones have number 0. `problem` keeps it from being shown, `is_drawing`
+    means not yet known, `against` compares it with the document of that name in the previous revision."""
 
     n: int
     named: Named
@@ -95,7 +92,7 @@ class DocumentShown:
 
 @dataclass(frozen=True)
 class Before:
-    """The revision before: its number, its plan, and its texts by digest."""
+    """The previous revision: its number, its plan, and its texts by digest."""
 
     revision: int
     plan: Mapping[str, Any]
@@ -105,8 +102,8 @@ class Before:
 def documents_of(
     plan: Mapping[str, Any], contents: Mapping[str, bytes], before: Before | None
 ) -> tuple[list[DocumentShown], str]:
-    """What is shown of a plan, and what keeps it from being shown whole, in words; empty where nothing does. `contents`
-    are the bytes that were read along, by digest. It waits a moment for what has to be drawn, whatever there is."""
+    """Return a plan's documents, and why it can't be shown in full (empty if it can). Waits briefly for drawings.
+    `contents` are the bytes already read, by digest."""
     try:
         listed = named_in(plan)
     except ValueError:
@@ -128,7 +125,7 @@ def documents_of(
 
 
 def _earlier(before: Before | None) -> list[Named]:
-    """What the revision before showed; nothing where that can't be read any more: it keeps nobody from deciding."""
+    """Return the previous revision's documents; empty if unreadable, which blocks no decision."""
     try:
         return [] if before is None else named_in(before.plan)
     except ValueError:
@@ -137,7 +134,7 @@ def _earlier(before: Before | None) -> list[Named]:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One document with what is at hand of it, and of the one of that name before."""
+    """One document with its known bytes, and its predecessor of the same name."""
 
     named: Named
     content: bytes | None
@@ -154,7 +151,7 @@ class _Told:
         return f"{'the same as in' if is_same else 'another than in'} revision {self.before.revision}"
 
     def as_text(self, n: int, patience: Patience) -> DocumentShown:
-        """Its words, with those that went; its page's others share the `patience` for that."""
+        """Return it as text with the removed words; texts of a page share the `patience`."""
         content = self.content
         if content is None or unsound(self.named, content):
             return DocumentShown(n, self.named, unsound(self.named, content), self.against)
@@ -177,11 +174,11 @@ class _Told:
         return content.decode() if is_sound and content is not None else None
 
     def bytes_of(self) -> bytes | None:
-        """Those that were read along; else, what was known of it when the question was read had to make room since."""
+        """Return the bytes; read now if the cache dropped their facts since the question was read."""
         return contents_of([self.named]).get(self.named.digest) if self.content is None else self.content
 
     def as_pages(self, n: int, facts: Facts | None) -> DocumentShown:
-        """Its pages; none where nothing is known of it yet."""
+        """Return it as pages; none if not yet known."""
         if facts is None:
             return DocumentShown(n, self.named, "", self.against, is_drawing=True)
         pages = [PageShown(page, *size) for page, size in enumerate(facts.pages, 1)]

@@ -1,5 +1,4 @@
-"""Documents as they are read: along with the statement that reads a question, or one by one; and never without holding
-their bytes against their digest."""
+"""Read documents, with a question's statement or one by one, and check their bytes against their digest."""
 
 from __future__ import annotations
 
@@ -18,9 +17,8 @@ from runs.engine.gate.documents import TEXTS, Named, digest_of
 GONE = "its bytes are not stored"
 CHANGED = "the stored bytes are not those that the plan names"
 
-# By digest, as base64: those of a question, but for what this process has drawn already; and the texts of the one
-# before, which they are compared with. The rows' own lists are asked: what they say is held against the plan, whose
-# bytes might be anything.
+# SQL: a question's documents as base64 by digest, except those already drawn, and the texts of the previous revision.
+# It reads the row's lists, which are checked against the plan: the plan's bytes might be anything.
 _CONTENTS = """
     (SELECT json_object_agg(d.digest, encode(d.content, 'base64')) FROM approvals_document d WHERE d.digest IN (
         SELECT x->>'sha256' FROM jsonb_array_elements(
@@ -34,15 +32,14 @@ _OF_TWO = f"""
 
 
 def along(approval_id: UUID, drawn: Collection[str]) -> RawSQL:
-    """What to annotate questions with: the documents of the one with this id, but for the digests of those that are
-    `drawn` already, and the texts of its revision before."""
+    """Return annotations for this question's undrawn documents, and the texts of its previous revision."""
     return RawSQL(
         _OF_TWO, [approval_id, approval_id, sorted(TEXTS), approval_id, list(drawn)], output_field=TextField()
     )
 
 
 def contents_in(told: str | None) -> dict[str, bytes]:
-    """By digest, what was read along; empty where nothing was."""
+    """Return the annotated documents by digest; empty without annotation."""
     found: Mapping[str, Any] = json.loads(told) if told else {}
     return {digest: binascii.a2b_base64(text) for digest, text in (found or {}).items()}
 
@@ -53,7 +50,7 @@ def contents_of(named: Iterable[Named]) -> dict[str, bytes]:
 
 
 def unsound(named: Named, content: bytes | None) -> str:
-    """Why these bytes are not the document that a plan names, in words; empty where they are."""
+    """Return why the bytes don't match the document that a plan names; empty if they do."""
     if content is None:
         return GONE
     return "" if digest_of(content) == named.digest and len(content) == named.size else CHANGED

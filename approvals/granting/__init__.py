@@ -1,1 +1,1 @@
-"""Allowing the same again: giving a standing grant, using it, taking it back, and holding it against the journal."""
+"""Standing approvals: give, use, take back and verify them."""

@@ -1,4 +1,4 @@
-"""Allowing the same again with a yes, and taking that back: each is one verb in one transaction."""
+"""Give a standing approval with a decision, and take it back. Each act is one transaction."""
 
 from __future__ import annotations
 
@@ -47,9 +47,8 @@ class BoundsBody(SteerBody):
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set how far whoever decides there may allow the same again; no times: not at all. What was given before goes on
-    as it was given. Raises InvalidInput by the field that is wrong, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Set the bounds of standing approvals at a queue; no times: none. Existing ones stay in force. Raises InvalidInput
+    by the wrong field, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_grants", body.justification)
     queue = unmoved(name, "again", seen)
     if body.times and not body.days:
@@ -63,11 +62,11 @@ def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) ->
     return store("queue_grants", queue, by=by, before=before, why=why)
 
 
-# Held until the end: whoever uses one of them up comes before or after, and sees what became of the grant.
+# Held until the end, so that a concurrent use comes before or after, and sees the outcome.
 _HOLD = """
     SELECT w.id FROM runs_wait w JOIN approvals_approval a ON w.id = a.wait_id
     WHERE a.id = ANY(%s::uuid[]) ORDER BY w.id FOR UPDATE OF w"""
-# A yes that lies there unused under a grant that is taken back lets nothing through any more.
+# Unused approvals under the standing approval lapse as well.
 _LAPSE = f"""
     UPDATE runs_wait w SET grant_expires_at = %s FROM approvals_approval a
     WHERE a.id = ANY(%s::uuid[]) AND w.id = a.wait_id AND w.grant_expires_at > %s
@@ -80,7 +79,7 @@ class GrantOver(DurableAgentsError):
     status, code, title = 409, "illegal-state", "Over already"
 
 
-_OF_HOW_MUCH = "“Of how much in all”"  # as the case's page calls it
+_OF_HOW_MUCH = "“Of how much in all”"  # the field's label on the case's page
 
 
 @transaction.atomic
@@ -94,12 +93,11 @@ def approve_again(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Approve a question, and let what is the same through without asking: as often, for so much and until when `again`
-    says.
+    """Approve a question and give a standing approval with the times, sum and end of `again`.
 
-    Only who decides it by a role of their own may, as far as its queue's administrators allow, and for no more in all
-    than they may approve at once. The rest is as in `services.decide`. Raises as that does, and InvalidInput by the
-    field that is wrong; then nothing has changed.
+    Only for people who decide by a role of their own, within the queue's bounds and for no more in all than they may
+    approve at once; otherwise like `services.decide`. Raises as that does, and InvalidInput by the wrong field; then
+    nothing has changed.
     """
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
@@ -144,7 +142,7 @@ def approve_again(
 
 
 def _sum(asked: Asked, again: AgainBody) -> Sum | None:
-    """Of how much all of them together may be. Raises InvalidInput."""
+    """Return the sum of all together. Raises InvalidInput."""
     if asked.amount is None and again.sum is not None:
         raise wrong("again.sum", "is given, and the call names no amount", "leave it out", _OF_HOW_MUCH)
     if asked.amount is None or again.sum is None:
@@ -157,13 +155,13 @@ def _sum(asked: Asked, again: AgainBody) -> Sum | None:
 
 
 def _locked_facts(unlocked: Approval, by: Actor) -> Facts:
-    """Who asks for it, and where, as it stays until the transaction ends. Raises AlreadyDecided, RecordDamaged."""
+    """Return the facts under lock. Raises AlreadyDecided, RecordDamaged."""
     _, run, _, approval = locked_question(unlocked, by)
     return facts_of(approval, run, by, frozenset([by.role]), locked=True)
 
 
 def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
-    """Raises Forbidden for whoever can't give one, InvalidInput for one that goes further than it may."""
+    """Check the person and the bounds. Raises Forbidden, InvalidInput."""
     assert facts.queue is not None
     if facts.who.person is None:
         raise Forbidden("Only somebody with an account can allow the same again.")
@@ -193,8 +191,7 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
 
 
 def _check_who_set_them(approval: Approval, by: Actor) -> None:
-    """Nobody goes as far as they themselves have set since the question was there, be it as the second person whom it
-    takes. Raises Forbidden."""
+    """Check that the person didn't set or agree to the bounds since the question was opened. Raises Forbidden."""
     own = ActRecord.objects.filter(
         action="queue_grants", queue=approval.queue, person=by.person, at__gte=approval.opened_at
     )
@@ -205,8 +202,8 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
 
 
 def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[Held]) -> None:
-    """The same of all grants together that somebody gave of the same and that may be used yet. Raises InvalidInput,
-    which says how much is left."""
+    """Check the bounds for all of the person's usable standing approvals of the same. Raises InvalidInput with what is
+    left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
     if not others:
@@ -261,11 +258,10 @@ def _given(
 
 @transaction.atomic
 def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
-    """End a standing grant now: whoever gave it, whoever decides at its queue, an operator or an administrator may.
+    """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator.
 
-    Nothing is answered by it from this moment on, and a yes that it gave and no call has used yet lets nothing through.
-    What is on its way already stays so. Where a row that is not genuine says that it was taken back, that row stays,
-    and what was not used lapses with this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
+    Its unused approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with
+    this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
     """
     found = held(grant_id)
     if found is None:
@@ -300,8 +296,8 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
 
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
-    """Under which role somebody takes it back. A queue that was changed past this installation takes that from those
-    alone who would do so by being in charge of it. Raises Forbidden."""
+    """Return the actor under the role that may take it back. A forged queue disqualifies only its own deciders. Raises
+    Forbidden."""
     not_genuine: Forbidden | None = None
     try:
         role = role_held(row.queue)
@@ -320,7 +316,7 @@ def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
 
 
 def grant_snapshot(row: StandingGrant) -> dict[str, Any]:
-    """What it is, as an act's record keeps it."""
+    """Return its values for an act's record."""
     return {
         "approval": str(row.approval_id),
         "tool": row.tool,

@@ -1,4 +1,4 @@
-"""One person's word as it was sent: a decision, or one that allows the same again."""
+"""Decide as a request says, with or without a standing approval."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from runs.engine.gate.votes import APPROVE
 def said(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
 ) -> Approval:
-    """Decide it as the body says; `signed` is what a passkey signed for it. Raises as `services.decide` and
-    `approve_again` do."""
+    """Decide as the body says; `signed` is a passkey's signature for it. Raises as `services.decide` and
+    `approve_again`."""
     if again is None:
         return services.decide(
             approval_id,

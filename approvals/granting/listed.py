@@ -1,5 +1,5 @@
-"""Standing grants as people are shown them: those of the queues that they decide at, or all for whoever answers for
-it. Of what the calls were about no more is told than the names of the fields that have to be the same."""
+"""Standing approvals for people: those of their queues, or all. Of the calls only the names of the fixed fields are
+shown."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from runs.journal import wait_hooks
 from runs.search import subject
 
 PAGE = 50
-ALL = None  # queues that are seen
+ALL = None  # queues are visible
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A standing grant, and whether the reader may take it back."""
+    """A standing approval, and whether the reader may take it back."""
 
     held: Held
     may_end: bool
-    about: str = ""  # the party of the case it was given with
+    about: str = ""  # the party of its original case
 
     @property
     def row(self) -> Any:
@@ -41,7 +41,7 @@ class Shown:
 
     @property
     def state(self) -> str:
-        """active; or how it ended: taken_back, used_up, over; or not_genuine."""
+        """Return active, taken_back, used_up, over or not_genuine."""
         held = self.held
         if not held.is_genuine or (held.end is not None and not held.end.is_genuine):
             return "not_genuine"
@@ -57,7 +57,7 @@ class Shown:
 
     @property
     def sum_words(self) -> str:
-        """How much of how much, in words; empty where the calls name no amount, or other hands wrote it."""
+        """Return the amount used of the sum; empty without amounts or if forged."""
         row = self.held.row
         if row.most is None or not self.held.is_genuine:
             return ""
@@ -65,18 +65,18 @@ class Shown:
 
     @property
     def fields(self) -> list[str]:
-        """The arguments that have to be the same; none are told of a row that can't be read."""
+        """Return the arguments that must be the same; empty if unreadable."""
         named = self.held.row.fields
         return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
 
     @property
     def uses(self) -> Sequence[Any]:
-        """The newest ones first, not beyond MOST_USES."""
+        """Return the newest MOST_USES uses, newest first."""
         return [*self.held.uses][::-1][:MOST_USES]
 
 
 def queues_of(user: Any) -> frozenset[str] | None:
-    """The queues whose grants somebody is shown; None: all."""
+    """Return the queues whose standing approvals a user sees; None: all."""
     held = roles(user)
     if held & {OPERATOR, AUDITOR} or is_admin(user):
         return ALL
@@ -84,8 +84,8 @@ def queues_of(user: Any) -> frozenset[str] | None:
 
 
 def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
-    """Grants, the newest first. Of the uses of each no more than the newest are held against their code: one's own page
-    has them all."""
+    """Return standing approvals, newest first. Only the newest uses of each are authenticated: its own page has them
+    all."""
     seen = queues_of(user)
     conditions = ["true"]
     values: list[Any] = []
@@ -104,7 +104,7 @@ def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = No
 
 
 def one(grant_id: int, user: Any) -> Shown:
-    """One of them. Raises NotFound, also for one that the reader is not shown."""
+    """Return one standing approval. Raises NotFound, also if the reader may not see it."""
     seen = queues_of(user)
     with connection.cursor() as cursor:
         cursor.execute(one_of("g.id = %s"), [grant_id, 1])
@@ -115,7 +115,7 @@ def one(grant_id: int, user: Any) -> Shown:
 
 
 def with_parties(grants: Sequence[Shown]) -> list[Shown]:
-    """The same, each with whom its case was about: of a case that the reader doesn't read, as much as of its run."""
+    """Add the party of each case, for unreadable cases the run's."""
     cases = list(Approval.objects.filter(pk__in=[each.row.approval_id for each in grants]).select_related("run"))
     read = readable(cases)
     about = {

@@ -1,8 +1,5 @@
-"""A standing grant as it stands: read whole, under its lock where it is used or taken back.
-
-Rows come along as JSON, so that one that nobody can read breaks nothing. What other hands wrote gives nothing: a grant,
-or a use of it, that is not genuine lets nothing through, and any row that says it is taken back takes it back.
-"""
+"""Read a standing approval in full, under its lock when it is used or taken back. Rows are read as JSON, so an
+unreadable one breaks nothing. A forged grant or use lets nothing through; any row that ends a grant ends it."""
 
 from __future__ import annotations
 
@@ -19,14 +16,14 @@ from approvals.calendars.asof import row_of
 from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.policy import Sum
 
-# Any number, the same in every process: with a grant's own one it is the lock of that grant.
+# Arbitrary and the same in every process: with a grant's id, its advisory lock.
 _LOCK = 7_231_076
-_LOCK_OF_SAME = 7_231_077  # with a digest of what is the same: of all grants of that
+_LOCK_OF_SAME = 7_231_077  # with a digest of the sameness: the lock of all such grants
 _NEWEST = "ORDER BY g.at DESC, g.id DESC LIMIT %s"
-# Whether a call went out under the yes of a wait `w`, or under another's that was given in view of it.
+# Whether a call was sent under the approval of a wait `w`, or under one given in view of it.
 USED = """w.consumed_at IS NOT NULL OR EXISTS (
     SELECT 1 FROM runs_wait x WHERE x.run_id = w.run_id AND x.consumed_by = w.slot AND x.consumed_at > w.resolved_at)"""
-# All but that in which anything can be written, and the code, which is none without it.
+# Columns that are readable whatever was written to the row.
 _READABLE = "(to_jsonb(g) - 'fields' - 'code')::text"
 _READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
     'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM approvals_standinguse u
@@ -42,7 +39,7 @@ _READ = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(
     FROM approvals_standinggrant g"""
 
 
-# The same for a list: of the uses the newest ones, and what the database counts of them all.
+# The same for a list: only the newest uses, and their total count.
 MOST_USES = 50
 _LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(g)::text, 'readable', {_READABLE},
     'uses', (SELECT coalesce(json_agg(to_json(u)::text ORDER BY u.n), '[]') FROM (
@@ -55,15 +52,15 @@ _LIST = f"""SELECT json_build_object('now', clock_timestamp(), 'grant', to_json(
 
 @dataclass(frozen=True)
 class Held:
-    """A grant with what was made of it, as of `now`."""
+    """A standing approval and its uses, as of `now`."""
 
     row: StandingGrant
     uses: Sequence[StandingUse]
     end: StandingEnd | None
     now: datetime
-    # Whether a yes that it gave waits to be used.
+    # Whether an approval that it gave is still unused.
     has_unused: bool = False
-    # Where not all uses were read: how many there are, and how much they were about.
+    # Number and total of the uses, if not all were read.
     counted: tuple[int, Decimal] | None = None
 
     @cached_property
@@ -72,7 +69,7 @@ class Held:
 
     @property
     def is_over(self) -> str:
-        """Why it lets nothing through any more; empty while it may."""
+        """Return why it lets nothing through any more; empty while it may."""
         if not self.is_genuine:
             return "it was not put on record by this installation"
         if self.end is not None:
@@ -92,7 +89,7 @@ class Held:
         return sum((abs(use.amount) for use in self.uses if use.amount is not None), Decimal(0))
 
     def covers(self, amount: Sum | None) -> str:
-        """Why it is not enough for a call of this amount; empty where it is."""
+        """Return why it doesn't cover this amount; empty if it does."""
         if (amount is None) != (self.row.most is None):
             return "one of the two names an amount"
         if amount is None or self.row.most is None:
@@ -104,7 +101,7 @@ class Held:
 
 
 def held(grant_id: int) -> Held | None:
-    """The grant, whose next use or end waits for the end of this transaction."""
+    """Lock a standing approval and return it."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, grant_id % 2**31])
         cursor.execute(one_of("g.id = %s"), [grant_id, 1])
@@ -113,8 +110,7 @@ def held(grant_id: int) -> Held | None:
 
 
 def others_of(same: str, person: int | None) -> list[Held]:
-    """What somebody has allowed that is the same, and may be used yet. Whoever would give another one of the same waits
-    for the end of this transaction."""
+    """Lock and return a person's other usable standing approvals of the same."""
     there = "g.same = %s AND g.person = %s AND g.until > clock_timestamp()"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_LOCK_OF_SAME, same])
@@ -124,18 +120,17 @@ def others_of(same: str, person: int | None) -> list[Held]:
 
 
 def one_of(condition: str) -> str:
-    """The statement that reads those that a condition names, the newest first. Its last parameter is how many, NULL
-    for all."""
+    """Return SQL that reads those of a condition, newest first. The last parameter is the limit, NULL for none."""
     return f"{_READ} WHERE {condition} {_NEWEST}"
 
 
 def listed_by(condition: str) -> str:
-    """The same for a list, which reads no more than the newest uses of each."""
+    """Return such SQL for a list, with only the newest uses of each."""
     return f"{_LIST} WHERE {condition} {_NEWEST}"
 
 
 def held_in(told: str) -> Held:
-    """What one reading gave."""
+    """Parse one result."""
     found = json.loads(told)
     return Held(
         row_of(StandingGrant, found["grant"], found["readable"]),

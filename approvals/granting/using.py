@@ -1,10 +1,9 @@
-"""A standing grant answers what is the same. The sweeper does it, each question in a transaction of its own under its
-run's locks and the grant's: so whoever decides at that moment either comes first or finds it decided, two sweepers do
-it once, and a grant is never used more often than it says.
+"""Use standing approvals to answer questions that are the same.
 
-The yes is one of whoever gave the grant, judged as if they said it now: by the role, the limit and the hand in the run
-that they have at this moment, of a plan whose bytes are checked as for anybody. What they could not approve any more,
-what was asked about or tried before, and what asks for more than a yes is left to people.
+The sweeper handles each question in its own transaction under the locks of run and grant: a concurrent decision comes
+first or finds it decided, and a grant is never overused. The approval counts as the giver's, judged now by their role,
+limit and part in the run. What they couldn't approve, what was asked or tried before, and what requires more than an
+approval is left to people.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from runs.services.command import is_busy
 
 log = logging.getLogger("approvals.grants")
 BATCH = 100
-LEFT_SECONDS = 60.0  # until what was left to people is looked at again
+LEFT_SECONDS = 60.0  # until a question left to people is checked again
 _TO_ANSWER = """
     SELECT a.id, a.run_id, g.id FROM approvals_standinggrant g
     JOIN approvals_approval a ON a.same = g.same AND a.state = 'open' AND a.revision = 1 AND a.case_id IS NULL
@@ -44,17 +43,17 @@ _TO_ANSWER = """
       AND NOT EXISTS (SELECT 1 FROM approvals_standingend e WHERE e.grant_id = g.id)
       AND (SELECT count(*) FROM approvals_standinguse u WHERE u.grant_id = g.id) < g.count
     ORDER BY a.opened_at, g.id LIMIT %s"""
-# Questions that a grant is about and that are left to people, and until when: two grants of the same may differ.
+# Questions left to people, by grant, and until when: two grants of the same may differ.
 _left: dict[tuple[UUID, int], float] = {}
 
 
 class LeftToPeople(Exception):
-    """A grant does not answer this question: people do."""
+    """The standing approval does not answer this question."""
 
 
 def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
-    """Answer what standing grants are about. Costs what is open and the same. Returns what could not be done, with its
-    run and why; what is given as `besides` is passed over."""
+    """Answer open questions by standing approvals, except those in `besides`; cost is proportional to open and same
+    ones. Return the failures with run and error."""
     now = time.monotonic()
     for key in [key for key, till in _left.items() if till <= now]:
         del _left[key]
@@ -70,7 +69,7 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
         except (LeftToPeople, DurableAgentsError) as no:
             _left[approval_id, grant_id] = time.monotonic() + LEFT_SECONDS
             log.info("approval %s is left to people, not to standing grant %s: %s", approval_id, grant_id, no)
-        except Exception as error:  # one question's trouble must not keep the others waiting: the sweeper tells it
+        except Exception as error:  # one question's failure must not block the others: the sweeper reports it
             log.exception("run %s: standing grant %s can't answer approval %s", run_id, grant_id, approval_id)
             troubles.append((approval_id, run_id, error))
     return troubles
@@ -78,8 +77,8 @@ def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]
 
 @transaction.atomic
 def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
-    """Say yes in the place of whoever gave the grant, and count it. Raises what says why it is left to people."""
-    if is_busy(run_id):  # somebody has the run just now, who is not waited for
+    """Approve in the giver's place and count the use. Raises the reason why it is left to people."""
+    if is_busy(run_id):  # don't wait for the run's current holder
         return
     unlocked = Approval.objects.get(pk=approval_id)
     if unlocked.state != ApprovalState.OPEN:
@@ -120,7 +119,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
 
 
 def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
-    """What it is about, where it is asked for the first time. Raises LeftToPeople."""
+    """Return what is asked, if asked for the first time. Raises LeftToPeople."""
     try:
         asked = asked_of(bytes(approval.plan))
     except ValueError as error:
@@ -138,22 +137,21 @@ def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
 
 
 def _was_refused(approval: Approval, asked: Asked) -> bool:
-    """Whether a question that is the same was rejected in this run, or expired: whatever was asked between, by the plan
-    of each."""
+    """Return whether the same was rejected or expired in this run before, by each plan."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
     for (plan,) in before.values_list("plan"):
         try:
             if asked_of(bytes(plan)).same == asked.same:
                 return True
-        except ValueError:  # nothing is the same as that one
+        except ValueError:  # it is the same as nothing
             continue
     return False
 
 
 def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
-    """Why the grant is not about it; empty where it is. What finds grants is a column that anybody could have set; what
-    counts is the plan."""
+    """Return why the grant doesn't apply; empty if it does. The column that finds grants may be forged: the plan
+    counts."""
     row = found.row
     if not row.is_about(approval.queue, asked):
         return "it is about something else"
@@ -163,7 +161,7 @@ def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
 
 
 def plug_in() -> None:
-    """Doing so again changes nothing."""
+    """Register with the sweeper and the queue pages. Idempotent."""
     if look not in wait_hooks.on_sweep:
         wait_hooks.on_sweep.append(look)
         queues.on_page.append(listed.bounds_of)

@@ -1,6 +1,5 @@
-"""Standing grants held against the journal: a part of `approvals.verification`. Each yes that one gave is counted once,
-is of whoever gave it, of a call that is the same, and within what was allowed; and each grant was given with a decision
-that says so."""
+"""Verify standing approvals against the journal, for `approvals.verification`: each approval is counted once, is the
+giver's, of the same call and within the bounds; each grant was given with a recorded decision."""
 
 from __future__ import annotations
 
@@ -16,23 +15,25 @@ from ledger.models import ActRecord
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.tape import payload_of
 
-AUTH = "standing_grant"  # how strongly whoever says such a yes was authenticated: when they gave the grant
+AUTH = "standing_grant"  # authentication of such an approval: when the grant was given
 
 
 class Standing:
-    """Of one run: what was answered in it by standing grants, and what was given in it."""
+    """One run's approvals by standing approvals, and those given in it."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
-        self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with the grant, and which use
+        self.by_grant: dict[str, tuple[int, e.ApprovalDecided, int, int]] = {}  # with grant id and use number
         self.given: dict[str, tuple[int, e.ApprovalDecided, Mapping[str, Any]]] = {}
-        self.sent: dict[str, list[int]] = {}  # by slot, of the call and of the yes: where calls went out under one
-        self.yes: dict[tuple[str, str], list[tuple[int, str]]] = {}  # by slot and queue: each yes, and its question
+        self.sent: dict[str, list[int]] = {}  # by slot, of call and approval: where calls were sent
+        self.yes: dict[
+            tuple[str, str], list[tuple[int, str]]
+        ] = {}  # by slot and queue: each approval with its question
         self._asked: dict[str, str] = {}
         self._uses: dict[str, StandingUse] | None = None
 
     def see(self, line: Line) -> None:
-        """Fold one event in."""
+        """Apply one event."""
         match line.event:
             case e.ApprovalRequested() as question:
                 self._asked[question.approval_id] = question.queue
@@ -56,14 +57,14 @@ class Standing:
 
     @property
     def uses(self) -> dict[str, StandingUse]:
-        """The rows of this run's uses, by the question."""
+        """Return the rows of this run's uses, by question."""
         if self._uses is None:
             rows = StandingUse.objects.filter(run_id=self.journal.run_id).select_related("grant__end", "approval")
             self._uses = {str(row.approval_id): row for row in rows.order_by("id")}
         return self._uses
 
     def ends(self, approval_id: str, until: datetime) -> datetime:
-        """When a yes that would be good `until` then ends, if the grant that gave it was taken back before."""
+        """Return when an approval valid `until` then ends, if its grant was taken back earlier."""
         use = self.uses.get(approval_id)
         if use is None or approval_id not in self.by_grant:
             return until
@@ -72,7 +73,7 @@ class Standing:
         return until if at is None else min(until, at)
 
     def decision(self, what: str, row: Decision) -> Iterator[str]:
-        """Whether somebody decided themselves where it says so, and a grant did where it says that."""
+        """Check that a decision's row and event agree whether a person or a grant made it."""
         if (row.auth == AUTH) != (str(row.approval_id) in self.by_grant):
             yield f"{what}: it was given by a standing grant on one record, and by a person on the other"
         use, terms = self.uses.get(str(row.approval_id)), row.standing if isinstance(row.standing, Mapping) else {}
@@ -82,7 +83,7 @@ class Standing:
             yield f"{what}: a standing grant says no yes in anybody's place"
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the rows."""
+        """Yield the problems of the rows."""
         missing = dict(self.by_grant)
         for id, use in self.uses.items():
             told = missing.pop(id, None)
@@ -120,8 +121,7 @@ class Standing:
                 yield f"{what}: the call went out (event {sent}) after its grant was taken back"
 
     def _sent_under(self, decided: e.ApprovalDecided) -> Iterator[int]:
-        """Where a yes counted as a call went out: the last one of its queue by then. One that was taken back does not
-        count any more once people have said another."""
+        """Yield where the approval was the one a call was sent under: its queue's last one by then."""
         slot = decided.slot or ""
         told = self.yes.get((slot, self._asked.get(decided.approval_id, "")), [])
         for sent in self.sent.get(slot, []):
@@ -157,7 +157,7 @@ class Standing:
 
 
 def _not_within(use: StandingUse, grant: StandingGrant, asked: Asked) -> str:
-    """Why a use is none that its grant allows; empty where it is."""
+    """Return why a use is not within its grant; empty if it is."""
     question = use.approval
     if not grant.is_about(question.queue, asked):
         return "what it answered is not the same"
@@ -184,7 +184,7 @@ def _end_of(grant: StandingGrant) -> StandingEnd | None:
 
 
 def _lapsed_at(grant: StandingGrant) -> datetime | None:
-    """When somebody took it back whose end could not be written, for a row that is not genuine stood there."""
+    """Return when a grant was taken back whose end could not be written because of a forged row."""
     if not StandingEnd.objects.filter(grant=grant).exists():
         return None
     told = ActRecord.objects.filter(action="standing_revoke", subject=str(grant)).order_by("at", "id")

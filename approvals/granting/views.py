@@ -1,4 +1,4 @@
-"""Standing grants in the console: all that the reader is shown, one whole, taking one back; and how far they may go."""
+"""Standing approvals in the console: list, detail, taking back, and a queue's bounds."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class DecisionForm(DecisionBody):
 
     @property
     def asked_again(self) -> AgainBody | None:
-        """What of it is about the same again; None where nothing was filled in. Raises InvalidInput for a half of
-        it."""
+        """Return the form's standing approval; None if empty. Raises InvalidInput if incomplete."""
         if all(getattr(self, name) is None for name in FIELDS):
             return None
         if self.again_times is None:
@@ -50,8 +49,7 @@ class DecisionForm(DecisionBody):
 
 
 def offer(opened: Brief) -> dict[str, Any] | None:
-    """What a case's page offers of it to whoever may allow the same again; None to anybody else. For words: it is
-    judged anew."""
+    """Return the standing approval that a case's page offers the reader, or None. For display: it is judged again."""
     if not opened.is_open or isinstance(in_ones_own_right(opened.facts), No):
         return None
     bounds = bounds_in(opened.facts.queue.again) if opened.facts.queue is not None else None
@@ -65,12 +63,12 @@ def offer(opened: Brief) -> dict[str, Any] | None:
 
 
 def _most(bounds: Bounds, asked: Asked) -> str:
-    """The most in all, in words; empty where the queue says none, or the call names no amount."""
+    """Return the most in all as text; empty without a limit or amount."""
     return str(Sum(bounds.most, asked.amount.currency)) if asked.amount and bounds.most is not None else ""
 
 
 def seen(error: DurableAgentsError) -> DurableAgentsError:
-    """The same, with what is wrong told of the form's fields: what is one thing in a body lies flat there."""
+    """Return the error with body fields renamed to the form's flat ones."""
     for each in error.extra.get("errors", []):
         each["field"] = each["field"].replace("again.", "again_", 1)
     return error
@@ -81,7 +79,7 @@ def typed_again(refused: Refused | None) -> dict[str, str]:
 
 
 class GrantsPage(QueuePage):
-    """All of them, newest first."""
+    """All standing approvals, newest first."""
 
     template = "approvals/grants.html"
 
@@ -94,7 +92,7 @@ class GrantsPage(QueuePage):
 
 
 class OneGrantPage(QueuePage):
-    """One whole, with its uses."""
+    """One standing approval with its uses."""
 
     template = "approvals/grant.html"
 
@@ -102,14 +100,14 @@ class OneGrantPage(QueuePage):
         return self.tell(request, grant_id)
 
     def tell(self, request: HttpRequest, grant_id: int, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         (grant,) = listed.with_parties([listed.one(grant_id, request.user)])
         shown: dict[str, Any] = {"g": grant, **self.context(request, refused)}
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
 class GrantEnds(OneGrantPage):
-    """Taking one back. Who may is the grant's business."""
+    """Take one back. The service checks who may."""
 
     http_method_names = ["post"]
 
@@ -132,7 +130,7 @@ class GrantEnds(OneGrantPage):
 
 
 class QueueGrants(QueueAct):
-    """Setting how far they may go at a queue."""
+    """Set the bounds at a queue."""
 
     words = "How far the same again may be allowed is set."
 

@@ -1,8 +1,5 @@
-"""From the outbox to deliveries: who is told of a notice, by which way, and when.
-
-Each notice in a transaction of its own, taken by SKIP LOCKED: however many processes are at it, one addresses it, and
-one that dies leaves it as it was. What can't be read (a damaged row) is set aside by name and keeps nothing waiting.
-"""
+"""Turn notices into deliveries: recipient, channel and time. Each notice has its own transaction and SKIP LOCKED, so
+one process addresses it, and a crash leaves it unchanged. An unreadable row is set aside and delays nothing."""
 
 from __future__ import annotations
 
@@ -32,18 +29,17 @@ from runs.services.halts import standing
 
 MOST_TRIES = 16  # about ten hours
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
-MOST_WAIT_SECONDS = 86_400.0  # of what a receiver asks for
-# A deadline is near for the last quarter of its time, and no longer than a day; of what has to be decided at once it
-# always is, so nothing is said of it.
+MOST_WAIT_SECONDS = 86_400.0  # maximum that a receiver's Retry-After may ask for
+# A deadline is near in the last quarter of its time, at most a day. Short ones are always near, so no notice is sent.
 NEAR_SHARE, NEAR_MOST, NEAR_LEAST = 4, timedelta(days=1), timedelta(hours=1)
-# Whoever was told so often within an hour is told of the rest together, every quarter of one.
+# After so many in an hour, the rest is grouped each quarter of an hour.
 FLOOD, FLOOD_MINUTES = 20, 15
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """When somebody wants to be told: not between `quiet_from` and `quiet_until` of their day, and with a digest
-    (`hourly`, `daily`) at full hours or at `digest_at`."""
+    """When a person wants notices: not from `quiet_from` to `quiet_until`, and with a digest (`hourly`, `daily`) at
+    full hours or at `digest_at`."""
 
     zone: str = "UTC"
     quiet_from: time | None = None
@@ -53,7 +49,7 @@ class Rhythm:
 
 
 def zone_of(name: str) -> tzinfo:
-    """A time zone by its name; UTC for one that there isn't, as a row may say."""
+    """Return a time zone by name; UTC if unknown."""
     try:
         return ZoneInfo(name)
     except (ValueError, KeyError, OSError):
@@ -61,7 +57,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def told_at(rhythm: Rhythm, now: datetime) -> datetime:
-    """When somebody is told of what happens now: `now` itself for at once."""
+    """Return when to notify of what happens now: `now` itself for at once."""
     local = now.astimezone(zone_of(rhythm.zone))
     at = local
     if rhythm.digest == "hourly":
@@ -75,12 +71,12 @@ def told_at(rhythm: Rhythm, now: datetime) -> datetime:
 
 
 def _is_within(moment: time, begins: time, ends: time) -> bool:
-    """Whether a time of day is quiet; a night goes over midnight."""
+    """Return whether a time of day is quiet; the range may span midnight."""
     return begins <= moment < ends if begins <= ends else moment >= begins or moment < ends
 
 
 def _next(local: datetime, moment: time) -> datetime:
-    """The next such time of day, by the clock on the wall: a night in which it is changed is as long as it is."""
+    """Return the next such time of day by local clock, also across DST changes."""
     at = datetime.combine(local.date(), moment, tzinfo=local.tzinfo)
     return at if at > local else datetime.combine(local.date() + timedelta(days=1), moment, tzinfo=local.tzinfo)
 
@@ -91,13 +87,13 @@ def next_quarter(now: datetime) -> datetime:
 
 
 def near_from(opened_at: datetime, deadline: datetime) -> datetime | None:
-    """From when on a deadline is near. None: it is so all along."""
+    """Return when a deadline becomes near; None if it always is."""
     whole = deadline - opened_at
     return None if whole < NEAR_LEAST else deadline - min(whole / NEAR_SHARE, NEAR_MOST)
 
 
 def retry_seconds(tries: int, asked: float | None = None) -> float:
-    """How long to wait after so many tries; at least as long as the receiver asked for, within reason."""
+    """Return the delay after so many tries, at least what the receiver asked for up to the maximum."""
     own = pause_seconds(tries, first=FIRST_SECONDS, longest=LONGEST_SECONDS, spread=0.3)
     return max(own, min(asked or 0.0, MOST_WAIT_SECONDS))
 
@@ -118,7 +114,7 @@ _OLD = """
         ORDER BY o.at LIMIT %s)"""
 KEPT_DAYS, OLD_AT_ONCE = 90, 1000
 UNSEEN = timedelta(days=1)
-WHILE_HALTED = timedelta(minutes=10)  # until somebody looks again at a deadline that stands still
+WHILE_HALTED = timedelta(minutes=10)  # until a deadline under a halt is checked again
 IS_OLD = """
     EXISTS (SELECT 1 FROM approvals_notice WHERE at < statement_timestamp() - interval '90 days' AND state <> 'new')
     OR EXISTS (SELECT 1 FROM approvals_delivery WHERE by = 'browser' AND state IN ('waiting', 'sending')
@@ -126,7 +122,7 @@ IS_OLD = """
 
 
 def address_all() -> int:
-    """Address all that is due. Returns how many notices there were."""
+    """Address all due notices; return their number."""
     count = 0
     while _address_next():
         count += 1
@@ -134,7 +130,7 @@ def address_all() -> int:
 
 
 def retire() -> int:
-    """Forget what was told long ago; what is still to be told is kept. Returns how many notices went."""
+    """Delete old notices that were delivered; return their number."""
     unseen = Delivery.objects.filter(by=Way.BROWSER, state=Delivery.State.WAITING, due_at__lt=Now() - UNSEEN)
     unseen.update(state=Delivery.State.NEEDLESS, note="no page was open to show it", ended_at=Now())
     with connection.cursor() as cursor:
@@ -191,7 +187,7 @@ def _close(notice: Notice, state: str, note: str) -> None:
 
 
 def _look_ahead(case: Case) -> None:
-    """That its deadline is near will be told in its time: here, and not in the worker's step."""
+    """Schedule the notice for a near deadline, here instead of in the worker's step."""
     approval, near = case.approval, _near(case)
     if approval is not None and near is not None:
         tell(
@@ -205,19 +201,19 @@ def _look_ahead(case: Case) -> None:
 
 
 def _near(case: Case) -> datetime | None:
-    """From when on its deadline is near; None for what has none, or one that is near all along."""
+    """Return when its deadline becomes near; None without deadline, or if it always is."""
     approval = case.approval
     if approval is None or is_endless(approval):
         return None
     went = approval.escalations.order_by("-n").first()
     course = read(approval, approval.wait).course
     ends = until(course, approval, approval.wait, database_now())
-    later = ends - min(approval.deadline, course.deadline)  # what stood still is no time that people had
+    later = ends - min(approval.deadline, course.deadline)  # time under a halt was no time for people
     return near_from((approval.opened_at if went is None else went.at) + later, ends)
 
 
 def _not_near_yet(case: Case, now: datetime) -> datetime | None:
-    """When to look again at a deadline that was moved, or stands still under a halt; None where it is near now."""
+    """Return when to check a moved or halted deadline again; None if it is near now."""
     near = _near(case)
     if near is not None and near > now:
         return near
@@ -226,7 +222,7 @@ def _not_near_yet(case: Case, now: datetime) -> datetime | None:
 
 
 def _is_told_later(case: Case) -> bool:
-    """Whether the question went further since, or is asked again: the same is told of its newest deadline."""
+    """Return whether a newer escalation or revision will notify of its own deadline."""
     if case.approval is None:
         return False
     facts = [Q(fact__startswith=f"due_soon:{kind}:{case.approval.pk}") for kind in ("opened", "escalated")]
@@ -256,7 +252,7 @@ def _to_people(case: Case, now: datetime) -> Iterator[Delivery]:
 
 
 def _ends(user: User, way: str) -> list[Device | None]:
-    """Where a way leads to with somebody: to each device of theirs, or, with no more to be said, to them."""
+    """Return the recipient's devices for push, or one None for the person."""
     if way == Way.PUSH:
         return [*phones.of_person(user.pk)] if push.is_set() else []
     return [] if way == Way.EMAIL and not (mail.is_set() and user.email) else [None]
@@ -275,13 +271,13 @@ def rhythm_of(wish: Preference | None) -> Rhythm:
 
 
 def after_quiet(wish: Preference | None, at: datetime) -> datetime:
-    """When somebody may be told who is to be told at that moment: `at` itself outside of their quiet hours."""
+    """Return when somebody may be notified at or after `at`, outside their quiet hours."""
     rhythm = rhythm_of(wish)
     return told_at(Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until), at)
 
 
 def _when(wish: Preference | None, user: User, way: str, now: datetime) -> tuple[datetime, bool]:
-    """A browser shows what happens now or nothing; quiet hours are for both."""
+    """Return when to deliver, and whether grouped. Browsers show only current events; quiet hours apply to all."""
     if way == Way.BROWSER:
         return after_quiet(wish, now), False
     at = told_at(rhythm_of(wish), now)
@@ -307,7 +303,7 @@ def _to_channels(case: Case, now: datetime) -> Iterator[Delivery]:
 
 
 def is_for(channel: Channel, case: Case) -> bool:
-    """Whether a channel is told of it. One that none of our processes wrote is told nothing."""
+    """Return whether a channel gets the notice. A forged channel gets nothing."""
     kind = case.notice.kind
     if channel.ended_at is not None or not channel.is_genuine:
         return False

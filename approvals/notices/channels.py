@@ -1,5 +1,5 @@
-"""Chats and shared mailboxes that are told: administrators' business. Each is one verb in one transaction, with its
-record; the address of a webhook stands in none of them, for whoever knows it may write there."""
+"""Chats and shared mailboxes for notices, managed by administrators. Each act is one transaction with a record, which
+never contains a webhook's address: knowing it is the right to write there."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,
 
 
 class ChannelOver(DurableAgentsError):
-    """It has ended before."""
+    """The channel has already ended."""
 
     status, code, title = 409, "illegal-state", "No channel any more"
 
@@ -87,7 +87,7 @@ def every() -> list[Channel]:
 
 
 def find(channel_id: int) -> Channel:
-    """Raises NotFound."""
+    """Return a channel. Raises NotFound."""
     found = Channel.objects.select_related("queue").filter(pk=channel_id).first()
     if found is None:
         raise NotFound("channel", channel_id)
@@ -95,10 +95,10 @@ def find(channel_id: int) -> Channel:
 
 
 def add(body: ChannelBody, *, by: Actor) -> Channel:
-    """Add one. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
+    """Add a channel. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
     as_admin(by, _SET_UP)
     check_text("name", body.name)
-    # Before any lock: it asks the network for the name.
+    # Before any lock, since it resolves the name on the network.
     address, shown = _address(body.form, body.address)
     with transaction.atomic():
         by, why, queue = as_admin(by, _SET_UP), justified("channel", body.justification), _queue(body.queue)
@@ -111,8 +111,8 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
 
 
 def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None, by: Actor) -> Channel:
-    """Set its address or what it is told of. Raises as `add` does, and NotFound, ChannelOver, Moved where it is not
-    any more what was `seen`."""
+    """Change a channel's address or kinds. Raises as `add` does, and NotFound, ChannelOver; Moved if it isn't as
+    `seen`."""
     as_admin(by, _SET_UP)
     given = None if body.address is None else _address(find(channel_id).form, body.address)
     with transaction.atomic():
@@ -141,7 +141,7 @@ def _queue(name: str) -> Queue | None:
 
 @transaction.atomic
 def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
-    """It is told nothing more. Raises NotFound, ChannelOver, Forbidden, JustificationRequired."""
+    """End a channel. Raises NotFound, ChannelOver, Forbidden, JustificationRequired."""
     by, why = as_admin(by, _SET_UP), justified("channel_end", justification)
     row = _locked(channel_id)
     before, now = snapshot(row), database_now()
@@ -151,7 +151,7 @@ def end(channel_id: int, *, by: Actor, justification: str) -> Channel:
 
 @transaction.atomic
 def ask_for_test(channel_id: int, *, by: Actor) -> Channel:
-    """Let a test be sent to it; more than one a minute is one. Raises NotFound, ChannelOver, Forbidden."""
+    """Send a test, at most one a minute. Raises NotFound, ChannelOver, Forbidden."""
     as_admin(by, _SET_UP)
     row = _locked(channel_id)
     tell(TEST.name, f"channel {row.pk}:{database_now():%Y-%m-%dT%H:%M}", about=str(row.pk))
@@ -159,7 +159,7 @@ def ask_for_test(channel_id: int, *, by: Actor) -> Channel:
 
 
 def snapshot(row: Channel) -> dict[str, Any]:
-    """What it is, as an act's record keeps it."""
+    """Return its values for an act's record."""
     return {
         "name": row.name,
         "queue": row.queue.name if row.queue else "",
@@ -175,7 +175,7 @@ def seen_of(row: Channel) -> str:
 
 
 def _shown_of(row: Channel) -> list[Any]:
-    """The address as it is stored, for two of one chat may end alike."""
+    """Return the stored address and kinds: shown addresses of two chats may be equal."""
     return [row.address, row.kinds]
 
 
@@ -200,8 +200,8 @@ def _done(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: 
 
 
 def _address(form: str, address: str) -> tuple[str, str]:
-    """As it is stored, and as it is shown. Where a webhook's name leads is looked up when something is sent, for it may
-    lead elsewhere by then; what is refused by its form, or leads into the inside now, is said at once."""
+    """Return the address as stored and as shown. It is resolved again when sending, but a bad or internal one is
+    refused here."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is no e-mail address", "one such as finance@example.org")

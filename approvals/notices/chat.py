@@ -1,10 +1,8 @@
-"""One message to a webhook: where it may lead, and whether it was taken.
+"""Post one message to a webhook, with protection against SSRF.
 
-An administrator names the address, and the server sends to it: it must not become a way into the network that the
-server stands in. The name is looked up once, every address that it has must be one of the public internet (or in
-`DURABLEAGENTS_WEBHOOK_NETWORKS`), and the connection is made to the very address that was judged, so that a name which
-answers differently the next time changes nothing. No redirect is followed, no proxy asked. However slowly it connects,
-shakes hands or answers, byte by byte or not at all, it is over after `WHOLE_SECONDS`: then the connection is cut.
+Administrators choose the address, and it must not lead into the server's network. The name is resolved once, every
+address must be public (or in `DURABLEAGENTS_WEBHOOK_NETWORKS`), and the connection goes to the checked address, so DNS
+rebinding has no effect. No redirects, no proxy. The connection is cut after `WHOLE_SECONDS`, however slow the server.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ from django.conf import settings
 from approvals.notices.mail import SENT, Cut, Outcome
 
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
-LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # who lets us wait for so long in vain is left alone for so long
+LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
 MOST_READ = 64 * 1024
 LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
 Address = IPv4Address | IPv6Address
-# IPv6 networks with an IPv4 address in their last four bytes, which decides: IPv4-compatible, SIIT (RFC 2765) and NAT64
-# (RFC 6052).
+# IPv6 networks that embed an IPv4 address in the last four bytes, which decides: IPv4-compatible, SIIT (RFC 2765) and
+# NAT64 (RFC 6052).
 _EMBEDDING = tuple(map(ip_network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 # Not public by the IANA registries, but global for Python 3.11: protocol assignments, 6to4 relays, NAT64 for local use
 # (RFC 8215), documentation (RFC 9637) and SRv6 SIDs (RFC 9602).
@@ -42,11 +40,11 @@ _RESERVED = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "64:ff9b:1:
 
 
 class Forbidden(Exception):
-    """It leads where nothing is sent. The message ends a sentence that begins with the address."""
+    """The address is not allowed. The message continues a sentence that begins with the address."""
 
 
 def checked(url: str) -> SplitResult:
-    """An address that may be a webhook's, by its form alone. Raises Forbidden."""
+    """Return a webhook's address parsed and checked by form. Raises Forbidden."""
     if len(url) > LONGEST or not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
         raise Forbidden("is no address: plain characters without blanks, 2,000 at most")
     try:
@@ -66,7 +64,7 @@ def checked(url: str) -> SplitResult:
 
 
 def places(parts: SplitResult) -> list[tuple[Any, ...]]:
-    """Where a name leads now, all of it judged. Raises Forbidden; OSError where the name is not known."""
+    """Resolve a name and check every address. Raises Forbidden; OSError if the name is unknown."""
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for _, _, _, _, where in found:
@@ -82,7 +80,7 @@ def places(parts: SplitResult) -> list[tuple[Any, ...]]:
 
 
 def _is_public(address: Address) -> bool:
-    """An IPv6 address that carries an IPv4 one (mapped, translated, tunnelled) is as public as that."""
+    """Return whether an address is public, judging an embedded IPv4 address (mapped, translated, tunnelled) instead."""
     if any(address in network for network in _RESERVED):
         return False
     inner: list[IPv4Address | None] = []
@@ -103,7 +101,7 @@ def _is_named(address: Address) -> bool:
 
 
 def post(url: str, payload: Any, *, message: UUID) -> Outcome:
-    """Hand over one message. The same `message` is the same one to whoever gets it twice."""
+    """Post one message. Receivers can recognize repeats by the same `message` id."""
     headers = {
         "Content-Type": "application/json; charset=utf-8",
         "Idempotency-Key": str(message),
@@ -112,13 +110,13 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
     return handed(url, json.dumps(payload).encode(), headers)
 
 
-# Servers that let us wait for an answer and gave none, in this process: until when.
+# Servers that recently gave no answer, in this process: until when they are skipped.
 _silent: dict[str, float] = {}
 
 
 def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
-    """Send a body to an address that others named, if it may be sent there. A server that lets us wait in vain is left
-    alone for a while: whatever else is to be sent would wait behind it."""
+    """Post a body to an untrusted address if allowed. A server that doesn't answer is skipped for a while, to not delay
+    others."""
     began = time.monotonic()
     try:
         parts = checked(url)
@@ -161,7 +159,7 @@ def _exchange(
 
 
 def judged(status: int, retry_after: str | None = None) -> Outcome:
-    """What an answer means."""
+    """Return the outcome of a response."""
     if 200 <= status < 300:
         return SENT
     if 300 <= status < 400:
@@ -172,7 +170,7 @@ def judged(status: int, retry_after: str | None = None) -> Outcome:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """A `Retry-After`: seconds, or a date."""
+    """Parse a `Retry-After`: seconds, or a date."""
     if not retry_after:
         return None
     if retry_after.strip().isdigit() and len(retry_after) < 10:
@@ -185,8 +183,8 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 class _WholeHead(http.client.HTTPResponse):
-    """An answer whose status counts only once its head has ended; http.client takes the end of the connection for the
-    end of the head, also where the connection was cut."""
+    """A response whose status counts only if its head is complete: http.client accepts a connection cut within the
+    head."""
 
     def begin(self) -> None:
         reader = self.fp
@@ -213,8 +211,8 @@ class _HeadReader:
 
 
 def _connection(parts: SplitResult, found: list[tuple[Any, ...]], cut: Cut) -> http.client.HTTPConnection:
-    """To the addresses that were judged, and no other look-up; the certificate is that of the name. It is cut by its
-    socket: an answer that ends with the connection takes `sock` along."""
+    """Return a connection to the checked addresses only, with the certificate checked for the name. It is cut by its
+    socket, since a response that ends with the connection takes `sock` along."""
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
 

@@ -1,11 +1,9 @@
-"""Sending: at least once, and told apart.
+"""Send messages at least once, marked by id.
 
-Before anything leaves, it is on record that it does (`sending`, with the id that it is sent as); afterwards, what came
-of it. A courier that dies in between leaves a try of which nobody knows, and whoever comes after `LEASE_SECONDS` sends
-the same message again, under the same id: at most once more than was needed, and the log says so. No transaction is
-open while a server is spoken to. Whether somebody may still know is asked anew just before, and whether they still want
-to: of several that are told together each is judged and put in words by itself, so that one that nobody can read takes
-no other along.
+A try is recorded (`sending`, with the message id) before it and with its outcome after. If a courier dies in between,
+the next one resends under the same id after `LEASE_SECONDS`: at most one duplicate, and the log shows it. No
+transaction is open while talking to a server. Rights and wishes are checked just before; grouped notices are judged and
+rendered separately, so an unreadable one doesn't affect others.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
 
 log = logging.getLogger("approvals.notices")
-# Longer than any try takes (mail.WHOLE_SECONDS, chat.WHOLE_SECONDS).
+# Longer than any try (mail.WHOLE_SECONDS, chat.WHOLE_SECONDS).
 LEASE_SECONDS = 120.0
 MOST_TOGETHER = 200
 BY_MAIL, BY_CHAT, BY_PUSH = ("email", "mailbox"), ("webhook",), ("push",)
@@ -51,7 +49,7 @@ _NEXT = """
 
 
 def is_due(by: Sequence[str]) -> str:
-    """As a condition in SQL: whether there is anything to send by these ways."""
+    """Return the SQL condition that something is due by these ways."""
     return " OR ".join(
         f"EXISTS (SELECT 1 FROM approvals_delivery WHERE by = '{each}' AND state IN ('waiting', 'sending') "
         "AND due_at <= statement_timestamp())"
@@ -59,12 +57,12 @@ def is_due(by: Sequence[str]) -> str:
     )
 
 
-# A server that can't be used is left alone for a while, by each process for itself: every message would wait for it.
+# Pauses after an unusable server, per process: every message would wait for it.
 _rest: dict[str, tuple[Patience, float]] = {}
 
 
 def carry(by: Sequence[str]) -> int:
-    """Send all that is due by these ways, one after the other. Returns how many messages left, or were tried."""
+    """Send all that is due by these ways; return the number of tries."""
     way = by[0]
     patience, until = _rest.setdefault(way, (Patience(first_seconds=5.0, last_seconds=60.0), 0.0))
     tried = 0
@@ -84,7 +82,7 @@ def carry(by: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One message, and the deliveries that it makes."""
+    """One message and its deliveries."""
 
     message: UUID
     deliveries: list[Delivery]
@@ -97,8 +95,7 @@ class Unit:
 
 @transaction.atomic
 def _take(by: str) -> Unit | None:
-    """The next message that is due, on record as being sent from here on. None: nothing is, or somebody else is at
-    it."""
+    """Take the next due message and record it as being sent; None if there is none, or another process has it."""
     while (head := _due(by)) is not None and _put_off(head):
         pass
     if head is None:
@@ -129,8 +126,7 @@ def _due(by: str) -> Delivery | None:
 
 
 def _put_off(head: Delivery) -> bool:
-    """Whether its person has quiet hours now that began after it was due: all of theirs then waits till these are over,
-    and is told together."""
+    """Postpone all of a person's due deliveries, grouped, if their quiet hours have begun; return whether so."""
     if head.person is None:
         return False
     now = database_now()
@@ -159,14 +155,14 @@ def _with_it(head: Delivery) -> list[Delivery]:
 
 
 def _try(unit: Unit) -> Outcome | None:
-    """One try. None: there was nothing left to send."""
+    """Try once; None if nothing was left to send."""
     hit("NP1", unit.first.by)
     try:
         still = _still_wanted(unit)
         outcome = _send(unit, still) if still else None
     except Exception as error:
         if is_transient(error):
-            raise  # what is on record says that it may have left, and it is tried again
+            raise  # the record says that it may have been sent; it is tried again
         log.exception("message %s: it can't be sent", unit.message)
         outcome = Outcome("failed", f"it can't be made: {first_line(error)}"[:300])
     hit("NP2", unit.first.by)
@@ -176,18 +172,18 @@ def _try(unit: Unit) -> Outcome | None:
 
 
 def _still_wanted(unit: Unit) -> list[words.Said]:
-    """In words what of it somebody may still know, and still has to; the rest is over, and the log says why."""
+    """Return the deliveries still wanted and allowed, as text; end the others with the reason."""
     person = unit.first.person
     user = None if person is None else User.objects.filter(pk=person).first()
     wish = None if person is None else Preference.objects.filter(pk=person).first()
     still = []
     for each in unit.deliveries:
         try:
-            with transaction.atomic():  # what the database refuses of one leaves the others as they are
+            with transaction.atomic():  # a database error of one leaves the others intact
                 why, told = _told(each, user, wish)
         except Exception as error:
             if is_transient(error) or isinstance(error, OSError):
-                raise  # nothing of the row itself
+                raise  # not the row's fault
             log.exception("delivery %s: it can't be told", each.pk)
             _end([each], Delivery.State.DEAD, f"it can't be told: {first_line(error)}"[:300], unit)
             continue
@@ -199,7 +195,7 @@ def _still_wanted(unit: Unit) -> list[words.Said]:
 
 
 def _told(each: Delivery, user: User | None, wish: Preference | None) -> tuple[str, words.Said | None]:
-    """Why one is not sent any more, in words; else what is said of it."""
+    """Return why a delivery is no longer sent, or its text."""
     kind, channel, device = each.notice.kind, each.channel, each.device
     if kind not in KINDS:
         return "this version of the application knows no such kind", None
@@ -276,7 +272,7 @@ def _end(deliveries: Sequence[Delivery], state: str, why: str, unit: Unit) -> No
 
 
 def _own(unit: Unit, deliveries: Sequence[Delivery]) -> list[Delivery]:
-    """Locked, as far as this try is still the last one: whoever took over after its time tells what came of theirs."""
+    """Lock and return the deliveries for which this try is still the last."""
     rows = Delivery.objects.select_for_update().filter(
         pk__in=[each.pk for each in deliveries], state=Delivery.State.SENDING, message=unit.message
     )
@@ -294,7 +290,7 @@ FORGET = "notices: forgetting"
 
 
 def plug_in() -> None:
-    """Let workers do it, and hear of what only workers know."""
+    """Register the courier's periodic jobs and the workers' hooks."""
     kinds.plug_in()
     duties.add(Duty(ADDRESS, addressing.IS_DUE, addressing.address_all, then=(MAIL, CHAT, PUSH)))
     duties.add(Duty(MAIL, is_due(BY_MAIL), partial(carry, BY_MAIL)))

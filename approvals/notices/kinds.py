@@ -1,8 +1,5 @@
-"""What people are told of: each kind once, with whom it is for and how it is told unless they say otherwise. Pure: no
-Django, no I/O.
-
-A new kind is a line here; who makes it known calls `tell` (tell.py), or `approvals_tell` in the database.
-"""
+"""The kinds of notices: recipients and default channels. Pure: no Django, no I/O. A new kind is a line here; its source
+calls `tell`, or `approvals_tell` in the database."""
 
 from __future__ import annotations
 
@@ -22,33 +19,28 @@ from runs.services.settling import agreeing
 
 
 class Way(StrEnum):
-    """How a person is told."""
-
     EMAIL = "email"
     PUSH = "push"
     BROWSER = "browser"
 
 
 class Whom(StrEnum):
-    """Whom a kind is for; who that is, is asked when it is told."""
+    """Recipients of a kind; resolved when it is sent."""
 
-    DECIDERS = "deciders"  # who may decide the approval
-    ANSWERERS = "answerers"  # who may answer the question
-    RAISERS = "raisers"  # who may raise the budget
+    DECIDERS = "deciders"  # may decide the approval
+    ANSWERERS = "answerers"  # may answer the question
+    RAISERS = "raisers"  # may raise the budget
     OPERATORS = "operators"
-    WAITED_FOR = "waited for"  # whoever the wait that is overdue is for
-    STARTER = "starter"  # operators, and who started the run
-    SECONDS = "seconds"  # who may put a proposed change of a rule in force
-    NAMED = "named"  # the person or channel that the notice names, and nobody else
+    WAITED_FOR = "waited for"  # those the overdue wait is for
+    STARTER = "starter"  # operators, and the run's starter
+    SECONDS = "seconds"  # may apply a proposed rule change
+    NAMED = "named"  # only the notice's person or channel
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One thing that people are told of. `lead` begins its mail's subject; `label` is how the settings call it.
-
-    By mail and to devices that somebody lets be told it is told unless they say otherwise; an open page tells nobody
-    who has not asked for it.
-    """
+    """A kind of notice. `lead` begins the mail's subject; `label` is its name in the settings. By default it is sent by
+    mail and to registered devices, but not shown in open pages."""
 
     name: str
     label: str
@@ -83,14 +75,14 @@ _ALL = (
     Kind("version_missing", "No worker has a version that runs need", "No worker", Whom.OPERATORS),
     Kind("rule_change", "A change of a rule waits for a second person", "Rule change", Whom.SECONDS),
 )
-# Whether mail or a chat gets there at all: by whoever asks, to themselves, or by an administrator to a channel.
+# Tests delivery: from a person to themselves, or by an administrator to a channel.
 TEST = Kind("test", "A test", "Test", Whom.NAMED)
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (*_ALL, TEST)}
-# What people choose about.
+# Kinds in people's settings.
 CHOSEN = _ALL
-# What an approval's queue may have told in a chat or a shared mailbox of its own.
+# Kinds that a queue's own chat or mailbox may get.
 OF_QUEUES = ("opened", "due_soon", "reminder", "escalated", "question")
-# And what the operators may.
+# Kinds that the operators' may get.
 OF_OPERATORS = (
     "unknown_outcome",
     "outcome_said",
@@ -103,7 +95,7 @@ OF_OPERATORS = (
 )
 
 
-# A version that is missing for a moment, while workers are renewed, is no news; one that is missing for a day is again.
+# A version missing briefly during a rolling restart is no news; one missing for a day is reported again.
 _MISSING = """
     SELECT approvals_tell('version_missing:' || v || ':' || floor(extract(epoch FROM clock_timestamp()) / 600),
                           'version_missing', NULL, NULL, NULL, NULL, v, clock_timestamp() + interval '1 minute')
@@ -123,8 +115,8 @@ def tell(
     about: str = "",
     due_at: datetime | None = None,
 ) -> None:
-    """Let people be told, from `due_at` on, once the caller's transaction is committed. `fact` says what happened: the
-    same one is told once. With a `person` it is for that account alone, if it may still know by then."""
+    """Create a notice, sent from `due_at` on after the caller's commit. The same `fact` is sent once. With a `person`
+    it is for that account alone, if it is still allowed to know."""
     assert kind in KINDS, kind
     with connection.cursor() as cursor:
         cursor.execute(
@@ -134,7 +126,7 @@ def tell(
 
 
 def versions_missing(graph_ids: Sequence[str]) -> None:
-    """Runs are ready, and no worker has their version."""
+    """Report versions of ready runs that no worker has."""
     with connection.cursor() as cursor:
         cursor.execute(_MISSING, [list(graph_ids)])
 
@@ -148,7 +140,7 @@ def outcome_said(run: Run, wait: Wait, n: int) -> None:
 
 
 def plug_in() -> None:
-    """Hear of versions that no worker has, and of what waits for a second person."""
+    """Subscribe to missing versions and proposed changes."""
     if outcome_said not in agreeing.on_proposed:
         agreeing.on_proposed.append(outcome_said)
     if versions_missing not in agent_versions.on_unserved:

@@ -1,4 +1,4 @@
-"""What was sent to whom, and sending it again by hand."""
+"""The delivery log, and resending by hand."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ENDED = (Delivery.State.SENT, Delivery.State.NEEDLESS, Delivery.State.DEAD)
 
 
 class NotReplayable(DurableAgentsError):
-    """It is still under way, or no message."""
+    """The delivery is still in progress, or not a message."""
 
     status, code, title = 409, "illegal-state", "Not to be sent again now"
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A delivery as pages and the API show it. `to` is a person's name or a channel's, never an address."""
+    """A delivery for pages and the API. `to` is the name of a person or channel, never an address."""
 
     row: Delivery
     to: str
@@ -59,7 +59,7 @@ def deliveries(
     beyond: tuple[datetime, int] | None = None,
     limit: int = PAGE,
 ) -> list[Shown]:
-    """The newest that fit, one more than `limit` if there are more."""
+    """Return the newest matching deliveries, one more than `limit` if there are more."""
     rows = Delivery.objects.select_related("notice", "channel", "channel__queue").order_by("-made_at", "-id")
     if state:
         rows = rows.filter(state=state)
@@ -74,7 +74,7 @@ def deliveries(
 
 
 def shown(rows: Sequence[Delivery]) -> list[Shown]:
-    """With the names that accounts have now, in one query."""
+    """Add the accounts' current names, in one query."""
     people = people_by_id({row.person for row in rows if row.person is not None})
     return [Shown(row, _to(row, people)) for row in rows]
 
@@ -88,7 +88,7 @@ def _to(row: Delivery, people: dict[int, Any]) -> str:
 
 @transaction.atomic
 def replay(delivery_id: int, *, by: Actor, justification: str) -> Delivery:
-    """Send it again, as another message, from who may still know and what is still so. Raises NotFound, NotReplayable,
+    """Send a delivery again as a new message, under current rights and state. Raises NotFound, NotReplayable,
     Forbidden, JustificationRequired."""
     if by.role != OPERATOR:
         by = as_admin(by, "have a message sent again, who is no operator")

@@ -1,8 +1,5 @@
-"""One mail, handed to the server that the environment names: whether it was taken, refused, or nobody knows.
-
-However slowly a server lets us in, shakes hands or answers, byte by byte or not at all, a mail takes no longer than
-`WHOLE_SECONDS`: then the connection is cut. All of the installation's mail goes this way.
-"""
+"""Send one mail through the configured server. All mail of the installation uses this. A mail takes at most
+`WHOLE_SECONDS`, however slow the server: then the connection is cut."""
 
 from __future__ import annotations
 
@@ -24,14 +21,14 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from django.core.mail.backends.smtp import EmailBackend
 
 WHOLE_SECONDS = 30.0
-MOST_ADDRESSES = 4  # of one name that are tried
+MOST_ADDRESSES = 4  # tried of one name
 _MOST_SAID = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a try. `is_down`: nothing else that goes the same way would fare better now. `is_gone`: there is
-    nobody any more where it went."""
+    """The outcome of a try. `is_down`: other messages to the server would fail too. `is_gone`: the recipient no longer
+    exists."""
 
     state: str  # sent, refused, failed
     why: str = ""
@@ -48,7 +45,7 @@ def is_set() -> bool:
 
 
 def post(to: str, subject: str, text: str, *, html: str = "", message: UUID | None = None) -> Outcome:
-    """Hand over one mail. The same `message` is the same mail to whoever gets it twice."""
+    """Send one mail. Receivers can recognize repeats by the same `message` id."""
     domain = settings.DEFAULT_FROM_EMAIL.rpartition("@")[2]
     headers = {"Auto-Submitted": "auto-generated", "Date": formatdate()}
     if message is not None:
@@ -70,7 +67,7 @@ def post(to: str, subject: str, text: str, *, html: str = "", message: UUID | No
 
 
 def _answered(code: int, said: bytes | str) -> Outcome:
-    """What the server said to this one mail: 5xx is for good."""
+    """Return the outcome of the server's reply to this mail: 5xx is permanent."""
     words = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
     return Outcome("refused" if code // 100 == 5 else "failed", f"the mail server said {code} {words}"[:_MOST_SAID])
 
@@ -83,9 +80,8 @@ def _in_words(error: BaseException) -> str:
 
 
 class Cut:
-    """One connection, over at a time: it can be cut from another thread at any moment, also while it is still being
-    made, where there is nothing to cut yet. `ends` says when it has to be over, by the monotonic clock, and `step` how
-    long the other side may take for one thing. `wire` is the socket that it is on."""
+    """One connection at a time that another thread can cut at any moment, even while connecting. `ends` is its deadline
+    by the monotonic clock, `step` the limit of one operation, `wire` the current socket."""
 
     def __init__(self, ends: float, step: float) -> None:
         self.ends, self.step = ends, step
@@ -94,7 +90,7 @@ class Cut:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Cut it when its time is up."""
+        """Cut the connection when its time is up."""
         timer = threading.Timer(max(0.0, self.ends - time.monotonic()), self.cut)
         timer.daemon = True
         timer.start()
@@ -104,22 +100,21 @@ class Cut:
             timer.cancel()
 
     def cut(self) -> None:
-        """What waits for the server fails at once, and so does whatever would begin to."""
+        """Make current and later socket operations fail at once."""
         self.is_cut = True
         if self.wire is not None:
             with suppress(OSError):
-                # Not the TLS socket's own: it would read on in clear what is still to come.
+                # Not the TLS socket's own shutdown: it would continue reading in clear.
                 socket.socket.shutdown(self.wire, socket.SHUT_RDWR)
 
     def go_on(self, wire: socket.socket) -> None:
-        """On this socket from here on. Raises TimeoutError."""
+        """Use this socket from here on. Raises TimeoutError."""
         self.wire = wire
         if self.is_cut:
             raise TimeoutError("it takes too long")
 
     def connected(self, found: Sequence[tuple[Any, ...]]) -> socket.socket:
-        """To the first of these addresses that lets us in: of each kind in turn, for a host may have one alone, and
-        none takes the time of those after it. Raises OSError."""
+        """Connect to the first address that accepts, alternating families and sharing the time. Raises OSError."""
         error: OSError = OSError("it leads nowhere")
         tried = _in_turn(found)[:MOST_ADDRESSES]
         for n, (family, kind, protocol, _, where) in enumerate(tried):
@@ -139,7 +134,7 @@ class Cut:
         raise error
 
     def shaken(self, plain: socket.socket, context: ssl.SSLContext, name: str) -> ssl.SSLSocket:
-        """The same in TLS, with whoever shows a certificate of this name. Raises OSError."""
+        """Do the TLS handshake, verifying the name. Raises OSError."""
         plain.settimeout(self._left())
         wire = context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False)
         try:
@@ -167,7 +162,7 @@ def _in_turn(found: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _Shaking:
-    """What STARTTLS takes for its context."""
+    """The TLS context for STARTTLS."""
 
     cut: Cut
     context: ssl.SSLContext
@@ -177,7 +172,7 @@ class _Shaking:
 
 
 class Backend(EmailBackend):
-    """Django's, which a slow server can't hold for ever."""
+    """Django's backend with a deadline."""
 
     def send_messages(self, email_messages: Any) -> int:
         self._cut = Cut(time.monotonic() + WHOLE_SECONDS, self.timeout or WHOLE_SECONDS)
@@ -186,7 +181,7 @@ class Backend(EmailBackend):
 
     @property
     def connection_class(self) -> Any:
-        """Of the standard library, in our hands from its first byte on."""
+        """Return the standard library's SMTP class on our cuttable socket."""
         base, cut = (smtplib.SMTP_SSL if self.use_ssl else smtplib.SMTP), self._cut
 
         class Known(base):  # type: ignore[misc, valid-type]

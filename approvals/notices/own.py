@@ -1,4 +1,4 @@
-"""How somebody wants to be told, and what their open pages show them."""
+"""A person's notice settings, and notices in their open pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ledger.errors import Forbidden, first_line
 from runs.journal.database_errors import is_transient
 
 log = logging.getLogger(__name__)
-FRESH = timedelta(minutes=15)  # what happened longer ago is no news in the corner of a screen
+FRESH = timedelta(minutes=15)  # older events are not shown in the corner of a screen
 MOST_SHOWN = 5
 
 
@@ -40,7 +40,7 @@ def preference_of(person: int) -> dict[str, Any]:
 
 @transaction.atomic
 def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
-    """Set all of it. Raises InvalidInput by the field that is wrong."""
+    """Replace a person's settings. Raises InvalidInput by the wrong field."""
     if by.person is None:
         raise Forbidden("Only somebody with an account is told anything.")
     unknown = sorted(set(body.ways) - {kind.name for kind in CHOSEN})
@@ -73,13 +73,13 @@ def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
 
 
 def ask_for_test(*, by: Actor) -> None:
-    """Let a test be sent to one's own address; more than one a minute is one."""
+    """Send a test to oneself, at most one a minute."""
     tell(TEST.name, f"{by.person}:{database_now():%Y-%m-%dT%H:%M}", person=by.person)
 
 
 @transaction.atomic
 def show(user: User) -> list[dict[str, str]]:
-    """What a page of theirs shows in the corner of the screen: taken by whichever of their pages asks first."""
+    """Take and return what a user's page shows; whichever page asks first gets it."""
     now: datetime = database_now()
     waiting = Delivery.objects.select_related("notice").filter(
         person=user.pk, by=Delivery.By.BROWSER, state=Delivery.State.WAITING, due_at__lte=now
@@ -88,7 +88,7 @@ def show(user: User) -> list[dict[str, str]]:
     for each in waiting.select_for_update(skip_locked=True, of=("self",)).order_by("due_at", "pk")[:MOST_SHOWN]:
         told: dict[str, str] = {}
         try:
-            with transaction.atomic():  # what the database refuses of one leaves the others as they are
+            with transaction.atomic():  # a database error of one leaves the others intact
                 why, told = _told(each, user, now)
         except Exception as error:
             if is_transient(error):
@@ -104,7 +104,7 @@ def show(user: User) -> list[dict[str, str]]:
 
 
 def _told(row: Delivery, user: User, now: datetime) -> tuple[str, dict[str, str]]:
-    """Why one is not shown any more, in words; else what a page shows of it."""
+    """Return why a notice is no longer shown, or what the page shows."""
     if row.notice.kind not in KINDS:
         return "this version of the application knows no such kind", {}
     case = case_of(row.notice)

@@ -1,7 +1,7 @@
-"""Devices that are told while no page is open (Web Push): which there are of whom, and one message to one of them.
+"""Devices for Web Push: whose they are, and one message to one of them.
 
-A device is its person's as long as nobody signs out there, takes it away, or signs in there as somebody else, and its
-push service knows it. Its address goes into no record, no log and no answer.
+A device belongs to its person until somebody signs out there, removes it or signs in as somebody else, or the push
+service forgets it. Its address appears in no record, log or response.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ledger.errors import Forbidden, NotFound
 
 MOST = 10
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended(encode(%s::bytea, 'hex'), 151))"
-TTL_SECONDS = 4 * 3600  # for which a push service keeps what a device that is off is to be told
+TTL_SECONDS = 4 * 3600  # how long the push service keeps a message for an offline device
 
 
 def of_person(person: int) -> list[Device]:
@@ -40,21 +40,21 @@ def of_person(person: int) -> list[Device]:
 
 
 def here(person: int, token: str) -> Device | None:
-    """The one whose browser keeps this token."""
+    """Return the person's device whose browser keeps this token, or None."""
     rows = Device.objects.filter(person=person, token_hash=_hash(token), ended_at__isnull=True)
     return rows.first() if token else None
 
 
 @transaction.atomic
 def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
-    """Let a device be told; with it comes the token that its browser keeps. Raises PushUnavailable, InvalidInput by the
-    field that is wrong, Forbidden."""
+    """Register a device; return it with the token for its browser. Raises PushUnavailable, InvalidInput by the wrong
+    field, Forbidden."""
     if by.person is None or by.kind != "user":
         raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
     key, service, token = push.own().public, _service(body), secrets.token_urlsafe(32)
     push.contact()
     digest = _hash(body.endpoint)
-    # First, so that two at once of one account, or of one device, come one after the other.
+    # First, to serialize concurrent requests of one account or device.
     User.objects.select_for_update().get(pk=by.person)
     with connection.cursor() as cursor:
         cursor.execute(_ONE_AT_A_TIME, [digest])
@@ -82,7 +82,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
 
 
 def _service(body: DeviceBody) -> str:
-    """The host of its push service. Raises InvalidInput."""
+    """Return the host of the push service. Raises InvalidInput."""
     try:
         parts = chat.checked(body.endpoint)
         if parts.scheme != "https":
@@ -97,8 +97,7 @@ def _service(body: DeviceBody) -> str:
 
 
 def _choose(person: int) -> None:
-    """Who has said how they are told, before there were devices, has said nothing of them: what they are told of at all
-    they are told of there too."""
+    """Add push to all kinds in settings made before the person had devices."""
     wish = Preference.objects.select_for_update().filter(pk=person).first()
     if wish is None or not isinstance(wish.ways, dict) or any(Way.PUSH in ways for ways in wish.ways.values()):
         return
@@ -108,7 +107,7 @@ def _choose(person: int) -> None:
 
 @transaction.atomic
 def take_away(device_id: int, *, by: Actor) -> None:
-    """One's own is told nothing more. Raises NotFound."""
+    """Remove an own device. Raises NotFound."""
     rows = Device.objects.select_for_update().filter(pk=device_id, person=by.person or 0, ended_at__isnull=True)
     row = rows.first()
     if row is None:
@@ -119,8 +118,7 @@ def take_away(device_id: int, *, by: Actor) -> None:
 
 @transaction.atomic
 def left(token: str, *, now_of: int | None = None) -> None:
-    """Somebody has signed out of the browser that keeps this token, or another account (`now_of`) has signed in there:
-    what was told there is told no more."""
+    """End devices of this browser after a sign-out, or a sign-in as another account (`now_of`)."""
     if token:
         for row in Device.objects.select_for_update().filter(token_hash=_hash(token), ended_at__isnull=True):
             if row.person != now_of:
@@ -129,7 +127,7 @@ def left(token: str, *, now_of: int | None = None) -> None:
 
 @transaction.atomic
 def end_all(person: int, *, but: str = "") -> int:
-    """None of an account's is told any more, but the one whose browser keeps that token; how many."""
+    """End all of an account's devices except the one with that token; return how many."""
     rows = Device.objects.select_for_update().filter(person=person, ended_at__isnull=True)
     ending = [row for row in rows if bytes(row.token_hash) != _hash(but)]
     for row in ending:
@@ -150,7 +148,7 @@ def _hash(text: str) -> bytes:
 
 
 def why_not(row: Device, person: int | None) -> str:
-    """Why a device is told nothing that is for this person; empty if it is."""
+    """Return why a device gets nothing for this person; empty if it does."""
     if row.ended_at is not None:
         return f"the device is told nothing more: {row.why}"
     if row.person != person:
@@ -159,7 +157,7 @@ def why_not(row: Device, person: int | None) -> str:
 
 
 def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
-    """Hand one message over to the device's push service. One that is sent again takes the place of the first."""
+    """Send one message to a device. A repeat replaces the first."""
     try:
         endpoint, p256dh, auth = json.loads(opened(row.address))
         keys = Keys.read(p256dh, auth)
@@ -180,14 +178,14 @@ def post(row: Device, payload: dict[str, str], *, message: UUID) -> Outcome:
     }
     if urlsplit(endpoint).scheme != "https":
         return Outcome("refused", "its address is no https address")
-    # Sent twice, it is shown once: whatever the push service makes of the topic, the device goes by the tag.
+    # Shown once even if sent twice: whatever the push service makes of the topic, the device uses the tag.
     told = json.dumps({**payload, "tag": message.hex}, ensure_ascii=False)
     return chat.handed(endpoint, encrypted(told.encode("utf-8", "replace"), keys), headers)
 
 
 @transaction.atomic
 def came(row: Device, outcome: Outcome) -> None:
-    """What a try says of the device itself: that it is there, or that there is none any more."""
+    """Update the device by a try's outcome: seen, or gone."""
     live = Device.objects.select_for_update().filter(pk=row.pk, ended_at__isnull=True).first()
     if live is None:
         return

@@ -1,6 +1,5 @@
-"""Whom a notice is for: asked when it is addressed, and once more just before it is sent, by the rules of who may do
-something about it now. Whoever lost the role meanwhile, started the run themselves, or no longer sees it, isn't told.
-"""
+"""Recipients of a notice, resolved when it is addressed and again before sending, by current rights: people who lost
+the role, started the run themselves or no longer see it get nothing."""
 
 from __future__ import annotations
 
@@ -35,12 +34,12 @@ from runs.services.questions import roles_for
 from runs.services.settling.agreeing import Proposal, newest
 
 INQUIRIES = ("inquiry", "inquiry_answer")
-MOST = 500  # that are asked about for one notice
+MOST = 500  # checked per notice
 
 
 @dataclass
 class Case:
-    """A notice with what it is about, read now."""
+    """A notice with its subject, read now."""
 
     notice: Notice
     run: Run | None
@@ -56,8 +55,7 @@ class Case:
 
     @cached_property
     def queues(self) -> list[str]:
-        """The queues that are asked: one, and those that it went to because nobody answered there, as far as one of our
-        processes wrote that."""
+        """Return the queues asked: the first and authentic escalations."""
         if self.approval is not None:
             return genuine_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
@@ -66,11 +64,11 @@ class Case:
 
     @cached_property
     def roles(self) -> frozenset[str]:
-        """Who it is for, where that is a matter of roles."""
+        """Return the recipients' roles, if it depends on roles."""
         if self.whom == Whom.DECIDERS:
             return frozenset(role for queue in self.queues if (role := wait_hooks.queues.get(queue)))
         if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
-            # Operators may answer anything; they are told of what is put to nobody else.
+            # Operators may answer anything; they are notified only if nobody else is asked.
             asked = [role for role in roles_for(self.wait) if role != OPERATOR]
             return frozenset(asked or [OPERATOR])
         if self.wait is not None and self.wait.kind == Wait.Kind.BUDGET:
@@ -79,7 +77,7 @@ class Case:
 
     @property
     def over(self) -> str:
-        """Why there is nothing to be told any more; empty while there is."""
+        """Return why the notice is obsolete; empty if not."""
         if self.approval is not None and self.approval.state != ApprovalState.OPEN:
             return f"it is {self.approval.state}"
         if self.wait is not None and self.wait.resolved_at is not None:
@@ -114,7 +112,7 @@ class Case:
 
 
 def case_of(notice: Notice) -> Case:
-    """Read what a notice is about."""
+    """Read a notice's subject."""
     run = approval = wait = change = inquiry = said = None
     if notice.run_id is not None:
         run = Run.objects.filter(pk=notice.run_id).first()
@@ -137,7 +135,7 @@ def _change_id(notice: Notice) -> str | None:
 
 
 def recipients(case: Case) -> list[User]:
-    """Who is to be told now."""
+    """Return the current recipients."""
     wanted: Q
     if case.whom == Whom.NAMED and case.notice.person is None:
         return []
@@ -157,7 +155,7 @@ def recipients(case: Case) -> list[User]:
 
 
 def may_be_told(case: Case, user: User | None) -> bool:
-    """Return whether an account may do something about it, or is told because it is theirs; by the rows as they are."""
+    """Return whether an account may act on it, or it is theirs, by current rows."""
     if user is None or not user.is_active or not is_authentic_account(user):
         return False
     held = roles(user)
@@ -181,7 +179,7 @@ def _is_theirs(case: Case, user: User) -> bool:
 
 
 def _deputies(queues: list[str]) -> Any:
-    """Whoever stands in for somebody there now; whether that lets them decide, they are judged by themselves."""
+    """Return current deputies there; whether each may decide is judged separately."""
     there = Q(queue__name__in=queues) | Q(queue__isnull=True)
     return Deputy.objects.filter(there, revoked_at__isnull=True, starts_at__lte=Now(), ends_at__gt=Now()).values(
         "deputy"
@@ -189,10 +187,10 @@ def _deputies(queues: list[str]) -> Any:
 
 
 def _holders(case: Case) -> Any:
-    """Whoever it was handed to."""
+    """Return people it was delegated to."""
     return Delegation.objects.filter(approval=case.notice.approval_id, ended_at__isnull=True).values("deputy")
 
 
 def people_by_id(ids: Iterable[int]) -> dict[int, User]:
-    """Accounts as they are now."""
+    """Return accounts by id."""
     return User.objects.in_bulk(list(ids))

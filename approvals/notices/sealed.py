@@ -1,5 +1,5 @@
-"""Addresses of webhooks as the database has them: whoever knows one may write there, so a copy of the tables must not
-tell it. Encrypted under a key that is made of the master key for this alone."""
+"""Encrypt webhook addresses in the database under a derived key: knowing one is the right to write there, so a copy of
+the tables must not reveal it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NONCE = 12
 
 
 class Unreadable(Exception):
-    """It was changed, or sealed under another master key."""
+    """It was changed, or encrypted under another master key."""
 
 
 def seal(text: str) -> str:
-    """The text as it is stored."""
+    """Encrypt a text for storage."""
     nonce = secrets.token_bytes(_NONCE)
     return base64.b64encode(nonce + AESGCM(_key()).encrypt(nonce, text.encode(), _BOUND)).decode()
 
 
 def opened(sealed: str) -> str:
-    """The text again. Raises Unreadable."""
+    """Decrypt a stored text. Raises Unreadable."""
     try:
         raw = base64.b64decode(sealed, validate=True)
         return AESGCM(_key()).decrypt(raw[:_NONCE], raw[_NONCE:], _BOUND).decode()

@@ -1,4 +1,4 @@
-"""How one is told, what was sent to whom, and which chats and mailboxes are told."""
+"""Pages of notice settings, the delivery log, and channels."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import AUDITOR, OPERATOR, actor, ordered, roles
 from runs.services.bodies import SteerBody
 
-_OWN = 10  # deliveries that somebody's own page lists
+_OWN = 10  # deliveries on a person's own page
 
 
 class ForPeople(Page):
-    """For everybody with a role, and for administrators, who need none."""
+    """For everybody with a role, and for administrators."""
 
     section = "notices"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whoever may be told anything, or sets up who is."""
+        """Return whether the reader may get or configure notices."""
         return super().may_open(held) or is_admin(self.request.user)
 
 
 class Mine(ForPeople):
-    """What the reader is told of, how and when."""
+    """The reader's own settings."""
 
     template = "notices/mine.html"
 
@@ -47,7 +47,7 @@ class Mine(ForPeople):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         assert request.user.pk is not None
         told = own.preference_of(request.user.pk)
         kinds = [
@@ -68,7 +68,7 @@ class Mine(ForPeople):
 
 
 class Settings(Mine):
-    """Setting it."""
+    """Save the reader's settings."""
 
     http_method_names = ["post"]
 
@@ -84,7 +84,7 @@ class Settings(Mine):
 
 
 def _preference(form: Sent) -> PreferenceBody:
-    """A box that isn't ticked sends nothing: each kind is chosen about."""
+    """Read the form; an unticked box sends nothing, so every kind is set."""
     boxes = {f"{kind.name}.{way}": (kind.name, way.value) for kind in CHOSEN for way in Way}
     form.check([*boxes, *(name for name in PreferenceBody.model_fields if name != "ways")])
     ways: dict[str, list[str]] = {kind.name: [] for kind in CHOSEN}
@@ -96,7 +96,7 @@ def _preference(form: Sent) -> PreferenceBody:
 
 
 class Tests(ForPeople):
-    """A test to oneself."""
+    """Send a test to oneself."""
 
     http_method_names = ["post"]
 
@@ -108,7 +108,7 @@ class Tests(ForPeople):
 
 
 class Browser(ForPeople):
-    """What an open page shows in the corner of the screen. Asked for by its script, and taken by that."""
+    """Notices for an open page's script, taken when read."""
 
     http_method_names = ["post"]
 
@@ -121,7 +121,7 @@ class Browser(ForPeople):
 
 
 class LogPage(ForPeople):
-    """What was sent to whom."""
+    """The delivery log."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "notices/log.html"
@@ -130,7 +130,7 @@ class LogPage(ForPeople):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
-        """The page, with what was refused of which delivery."""
+        """Show the page, with a form refused for one delivery."""
         state, by = request.GET.get("state", ""), request.GET.get("by", "")
         state = state if state in Delivery.State.values else ""
         by = by if by in Delivery.By.values else ""
@@ -151,7 +151,7 @@ class LogPage(ForPeople):
 
 
 class Replays(LogPage):
-    """Sending one again by hand."""
+    """Send a delivery again."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -167,7 +167,7 @@ class Replays(LogPage):
 
 
 class ChannelsPage(ForPeople):
-    """Which chats and mailboxes are told of what."""
+    """Chats and mailboxes with their kinds."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "notices/channels.html"
@@ -176,7 +176,7 @@ class ChannelsPage(ForPeople):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, at: int = 0) -> HttpResponse:
-        """The page, with what was refused of which channel."""
+        """Show the page, with a form refused for one channel."""
         context = {
             "channels": [
                 (row, [KINDS[kind] for kind in row.kinds if kind in KINDS], channels.seen_of(row))
@@ -194,7 +194,7 @@ class ChannelsPage(ForPeople):
 
 
 class ForAdmins(ChannelsPage):
-    """An act that only administrators may do; the service judges it again."""
+    """An act for administrators; the service checks it again."""
 
     http_method_names = ["post"]
     words = ""
@@ -203,7 +203,7 @@ class ForAdmins(ChannelsPage):
         return self.request.method != "POST" or is_admin(self.request.user)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """403 in words."""
+        """Show 403 with the role that is allowed."""
         return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
 
     def post(self, request: HttpRequest, channel_id: int = 0) -> HttpResponse:
@@ -216,7 +216,7 @@ class ForAdmins(ChannelsPage):
         return redirect("channels")
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
-        """The one service that it calls."""
+        """Call the page's one service."""
         raise NotImplementedError
 
 
@@ -252,7 +252,7 @@ class ChannelTests(ForAdmins):
 
 
 def _channel(form: Sent, shape: Callable[..., Any]) -> dict[str, Any]:
-    """A form's boxes are its kinds."""
+    """Read the form, whose boxes are the kinds."""
     boxes = {f"kind.{name}": name for name in (*OF_QUEUES, *OF_OPERATORS)}
     fields = (
         ("name", "queue", "form", "address", "justification") if shape is ChannelBody else ("address", "justification")

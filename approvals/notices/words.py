@@ -1,8 +1,7 @@
-"""What is said of a notice: what, how much, which queue, until when, who asks, and where to read it.
+"""Text of notices: what, how much, queue, deadline, requester and link.
 
-Nothing that opens anything stands in it: the link leads to the page, which asks whoever comes to sign in. Of a call's
-arguments there is its headline and its amount, as its author declared them. What an agent, a model or an integrator
-wrote is one short line in which hidden characters are named and nothing can be clicked.
+The link grants nothing: its page requires sign-in. Of a call's arguments only headline and amount appear. Untrusted
+text is one short line with hidden characters named and nothing clickable.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from runs.models import Wait
 
 MOST = 160
 MOST_IN_A_GROUP = 50
-# What mail and chat programs make links of: what has a scheme, an address, or the look of a host's name.
+# What mail and chat programs turn into links: schemes, addresses, and names that look like hosts.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
 _SAID = {"happened": "it happened", "did_not": "it did not happen"}
 _OPENS = "Opening it asks you to sign in; the link by itself opens and decides nothing."
@@ -37,21 +36,19 @@ _OPENS = "Opening it asks you to sign in; the link by itself opens and decides n
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One notice in words."""
-
     subject: str
     lines: list[tuple[str, str]]
     url: str
 
 
 def inert(text: object, most: int = MOST) -> str:
-    """What somebody else wrote as one line in which everything is seen and nothing is a link."""
+    """Return untrusted text as one line with everything visible and no links."""
     drawn = "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(str(text), most))
     return _DOTS.sub("[.]", drawn.replace("://", "[:]//").replace("@", "[at]"))
 
 
 def said(case: Case, zone: str = "UTC") -> Said:
-    """A notice for somebody whose times are of this zone."""
+    """Return a notice's text with times in this zone."""
     kind, (title, lines) = KINDS[case.notice.kind], _about(case, zone)
     if case.run is not None:
         lines.append(("Agent", case.run.graph_id))
@@ -83,8 +80,7 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
-    """What somebody was asked, in the asker's words: of the call itself no more than what it is called, for they may
-    not be among those who read it."""
+    """Return the text of an inquiry; of the call only its title, since the person asked may not read payloads."""
     approval, row = case.approval, case.inquiry
     assert approval is not None and row is not None
     tool = cards_by_name(case.run.graph_id if case.run else "").get(approval.tool)
@@ -124,7 +120,7 @@ def _of_wait(wait: Wait, zone: str) -> tuple[str, list[tuple[str, str]]]:
 
 
 def page_of(case: Case) -> str:
-    """Where it is read: it holds nothing but the case's id, and asks whoever opens it to sign in."""
+    """Return the page to read it on: its URL holds only an id, and it requires sign-in."""
     if case.approval is not None:
         return reverse("approval", args=[case.approval.pk])
     if case.run is not None:
@@ -142,14 +138,14 @@ def _moment(at: datetime, zone: str) -> str:
 
 
 def subject_of(all_: list[Said]) -> str:
-    """A mail's subject: of several, how many and the first."""
+    """Return a mail's subject: of several, the count and the first."""
     if len(all_) == 1:
         return all_[0].subject
     return f"{len(all_)} things wait; the first: {all_[0].subject}"[:200]
 
 
 def as_text(all_: list[Said], *, is_own: bool) -> str:
-    """A mail's plain text."""
+    """Return a mail's plain text."""
     parts = [_block(one) for one in all_[:MOST_IN_A_GROUP]]
     if len(all_) > MOST_IN_A_GROUP:
         parts.append(f"And {len(all_) - MOST_IN_A_GROUP} more.")
@@ -166,7 +162,7 @@ def _tail(is_own: bool) -> list[str]:
 
 
 def as_html(all_: list[Said], *, is_own: bool) -> str:
-    """The same as plain HTML: nothing is loaded, and the one kind of link in it is ours."""
+    """Return it as plain HTML: nothing is loaded, and only our links are in it."""
     parts = []
     for one in all_[:MOST_IN_A_GROUP]:
         rows = "".join(
@@ -183,8 +179,7 @@ def as_html(all_: list[Said], *, is_own: bool) -> str:
 
 
 def as_push(all_: list[Said]) -> dict[str, str]:
-    """What a device shows on its lock screen: that something waits, where and until when. Of a call's arguments, its
-    amount and its headline there is nothing."""
+    """Return what a lock screen shows: that something waits, where and until when; neither amount nor headline."""
     first, rest = all_[0], len(all_) - 1
     told = dict(first.lines)
     lead = first.subject.partition(":")[0]
@@ -196,7 +191,7 @@ def as_push(all_: list[Said]) -> dict[str, str]:
 
 
 def as_chat(all_: list[Said]) -> dict[str, object]:
-    """A message as Slack takes it, and whoever takes the same. What stands between < and > is a command there."""
+    """Return a Slack-compatible message. Text between < and > is a command there."""
     blocks = []
     for one in all_[:MOST_IN_A_GROUP]:
         lines = [f"{label}: {_chat(text)}" for label, text in one.lines]

@@ -1,2 +1,2 @@
-"""What a passkey signed for a yes: kept beside it, and looked at again by whoever verifies a run. Deciding, sign-in and
-verification come in; nothing of this app is known here."""
+"""Passkey signatures of approvals, stored with the decision and verified with the run. Independent of the rest of
+approvals."""

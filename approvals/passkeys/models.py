@@ -1,4 +1,4 @@
-"""The assertion beside a decision: see signed.py."""
+"""Stored assertions of decisions: see signed.py."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ledger.models import Json, append_only
 
 
 class Assertion(models.Model):
-    """What a passkey signed for one decision. Append-only; a challenge is there once. It needs no code of its own: the
-    decision and its event, which have one, name its digest."""
+    """A passkey's signature for one decision. Append-only, each challenge once. It needs no code: the coded decision
+    and event name its digest."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()
@@ -37,7 +37,7 @@ class Assertion(models.Model):
 
     @classmethod
     def of(cls, signed: Signed, *, decision: Any, run_id: Any) -> Assertion:
-        """The row that keeps it, not saved yet."""
+        """Return the unsaved row for a signature."""
         return cls(
             run_id=run_id,
             decision=decision,
@@ -55,7 +55,7 @@ class Assertion(models.Model):
 
     @property
     def signed(self) -> Signed:
-        """What it keeps."""
+        """Return the stored signature."""
         return Signed(
             terms=self.terms,
             rp_id=self.rp_id,

@@ -1,8 +1,8 @@
-"""What a passkey signed (an assertion, WebAuthn level 3, § 7.2), and whether it holds. Everything that is needed to
-tell stands in it, so somebody with the record and no access to this installation comes to the same answer.
+"""A passkey's signature (an assertion, WebAuthn level 3, § 7.2) and its verification. It is self-contained, so anybody
+with the record can verify it.
 
-The challenge is the SHA-256 of the terms in RFC 8785's form: what is signed is for one question, revision, plan,
-verdict and person, with a number that is drawn for this one time.
+The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785): one question, revision, plan, verdict and
+person, with a nonce.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIVES_SECONDS = 300  # of a challenge
 # ES256, Ed25519 and RS256 (COSE): what devices have, and no weaker.
 ALGORITHMS = (-7, -8, -257)
 YES = "a yes to a question"
-# What the readers of foreign bytes raise.
+# Raised by parsers of foreign bytes.
 UNREADABLE = (
     ValueError,
     KeyError,
@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str, person: int | None) -> dict[str, Any]:
-    """What a signature for this yes is about, but for its number and time."""
+    """Return the terms a signature covers, without nonce and time."""
     return {
         "v": 1,
         "what": YES,
@@ -48,28 +48,28 @@ def terms_of_yes(approval_id: UUID, revision: int, plan_hash: str, verdict: str,
 
 
 def about(terms: dict[str, Any]) -> dict[str, Any]:
-    """Terms without their number and time."""
+    """Return terms without nonce and time."""
     return {name: value for name, value in terms.items() if name not in ("nonce", "at")}
 
 
 def challenge_of(terms: dict[str, Any]) -> bytes:
-    """What the device is given to sign. Raises ValueError for terms that JSON can't carry."""
+    """Return the challenge for the device. Raises ValueError for terms that JSON can't carry."""
     return hashlib.sha256(canonical(terms)).digest()
 
 
 def key_digest(public_key: bytes) -> str:
-    """How records name a passkey: by its public key."""
+    """Return the digest of a public key, by which records name the passkey."""
     return hashlib.sha256(public_key).hexdigest()
 
 
 def text_of(data: bytes) -> str:
-    """Bytes as WebAuthn writes them: base64url without padding."""
+    """Encode bytes as WebAuthn does: base64url without padding."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """One assertion with all that it is judged by. `public_key` is in COSE's form, `credential` the passkey's id."""
+    """An assertion with all that verifies it. `public_key` is in COSE form, `credential` the passkey's id."""
 
     terms: dict[str, Any]
     rp_id: str
@@ -86,7 +86,7 @@ class Signed:
 
     @property
     def digest(self) -> str:
-        """Of all of it: the decision's event names it."""
+        """Return the digest of all of it, as the decision's event names it."""
         told = {
             "terms": self.terms,
             "rp_id": self.rp_id,
@@ -101,12 +101,12 @@ class Signed:
 
     @property
     def counter(self) -> int:
-        """How often the device says that it has signed; 0 where it doesn't count."""
+        """Return the device's signature counter; 0 if it doesn't count."""
         return int.from_bytes(self.authenticator_data[33:37], "big")
 
     def problem(self) -> str:
-        """Why it does not hold; empty if it does."""
-        from cryptography.exceptions import InvalidSignature  # not in every worker
+        """Return why it is invalid; empty if valid."""
+        from cryptography.exceptions import InvalidSignature  # not installed in every worker
         from fido2 import cbor
         from fido2.cose import CoseKey
         from fido2.webauthn import AuthenticatorData, CollectedClientData
@@ -127,7 +127,7 @@ class Signed:
 
 
 def _lacking(client: Any, device: Any, signed: Signed) -> str:
-    """What of it is not as it has to be, before the signature is looked at."""
+    """Return what is wrong before the signature check."""
     if client.type != "webauthn.get":
         return "it is no assertion"
     if client.challenge != signed.challenge:

@@ -1,5 +1,4 @@
-"""Assertions held against the decisions that they are for, and against the records of whose passkey it was: a part of
-`approvals.verification`."""
+"""Verify assertions against their decisions and the records of their passkeys, for `approvals.verification`."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from runs.engine.gate.proof import PASSKEY
 
 
 def assertion_problems(run_id: UUID) -> Iterator[str]:
-    """What is wrong with what passkeys signed in a run."""
+    """Yield the problems of a run's assertions."""
     for row in Assertion.objects.filter(run_id=run_id).select_related("decision__approval").order_by("id"):
         decision, what = row.decision, f"the assertion beside decision {row.decision_id}"
         proof = decision.proof if isinstance(decision.proof, dict) else {}
@@ -43,7 +42,7 @@ def assertion_problems(run_id: UUID) -> Iterator[str]:
 
 
 def missing_assertion(what: str, run_id: UUID, decision_id: int, proof: Any) -> Iterator[str]:
-    """A word that was shown to be somebody's by a passkey has what it signed beside it."""
+    """Check that a decision proved by passkey has its assertion."""
     if not isinstance(proof, Mapping) or proof.get("by") != PASSKEY:
         return
     if not Assertion.objects.filter(run_id=run_id, decision_id=decision_id).exists():

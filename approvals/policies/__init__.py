@@ -1,2 +1,1 @@
-"""Policies as data: which calls may leave, need a yes or don't, by rules that administrators keep. Faces of approvals
-come in, and whoever tells the engine what is in force."""
+"""Policies as data: administrators' rules that allow, gate or refuse calls."""

@@ -1,5 +1,5 @@
-"""What administrators do with policies: each is one verb in one transaction, counts from its commit on for every call
-that has not left by then, and leaves a record that says what was before and after."""
+"""Administrators' acts on policies. Each is one transaction, applies from its commit to every call not yet sent, and
+records before and after."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import LONGEST, Misread
 from runs.services.bodies import SteerBody
 
-EVERY_CALL = "every call"  # what is typed for a rule that stops each
+EVERY_CALL = "every call"  # typed to confirm a rule that stops every call
 LONGEST_WAIT = 24 * 365
 MOST_CALLS = 10_000  # that a policy is tried on
 Text = Annotated[str, Field(max_length=LONGEST)]
@@ -91,26 +91,26 @@ class PolicyBody(Rule, SteerBody):
 
 MOST = 200  # in force at once
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
-TAKEN = frozenset({"restore", "try", "new", "of"})  # by addresses
+TAKEN = frozenset({"restore", "try", "new", "of"})  # by URLs
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended('policy changes', 60))"
 _LAST = 2**63 - 1
 _ALONE = "SELECT runs_policies_alone()"
 
 
 class PolicyChanged(DurableAgentsError):
-    """Somebody has changed it meanwhile."""
+    """Somebody else has changed the policy meanwhile."""
 
     status, code, title = 409, "policy-changed", "The policy has been changed meanwhile"
 
 
 class PoliciesDamaged(DurableAgentsError):
-    """What is in force is not what was put on record."""
+    """The policies in force differ from the record."""
 
     status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
 
 
 def find(name: str) -> Policy:
-    """The version of a policy that is in force, or its newest one. Raises NotFound."""
+    """Return a policy's version in force, or else its newest. Raises NotFound."""
     found = _newest(name)
     if found is None:
         raise NotFound("policy", name)
@@ -118,15 +118,15 @@ def find(name: str) -> Policy:
 
 
 def _newest(name: str) -> Policy | None:
-    """What isn't genuine stands in no other version's way: it counts where there is nothing else."""
+    """Return the version in force or the newest; a forged one only if there is no other."""
     rows = Policy.objects.filter(name=name).order_by(IsNull(F("ended_at"), True).desc(), "-version")
     looked = list(rows[:LOOKED_AT])
     return next((row for row in looked if row.is_in_force or row.is_genuine), looked[0] if looked else None)
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Of a further version: one that its name has in no spelling. Raises InvalidInput where what somebody wrote past us
-    leaves none."""
+    """Return the next version's number, unused in any spelling of the name. Raises InvalidInput if forged ones leave
+    none."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
     number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
     if number is None:
@@ -138,7 +138,7 @@ def _number_after(last: Policy | None, name: str) -> int:
 @second("policies", needs=PERMISSION)
 @transaction.atomic
 def create(body: NewPolicyBody, *, by: Actor) -> Policy:
-    """Put a policy in force. Raises InvalidInput by the field that is wrong, Forbidden, JustificationRequired."""
+    """Put a new policy in force. Raises InvalidInput by the wrong field, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy", body.justification)
     _alone()
     if not NAME.fullmatch(body.name) or body.name in TAKEN:
@@ -155,8 +155,7 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
 @second("policies", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
-    """Put a new version in force in the place of the one that is. Raises PolicyChanged where that is not the one that
-    was seen; and as `create` does, and NotFound."""
+    """Replace the version in force. Raises PolicyChanged if it isn't the one seen; else as `create`, and NotFound."""
     by, why = as_admin(by, "change policies"), justified("policy_change", body.justification)
     _alone()
     last = _live(name)
@@ -171,8 +170,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
 @second("policies", needs=PERMISSION)
 @transaction.atomic
 def retire(name: str, *, by: Actor, justification: str) -> Policy:
-    """End it: no call is judged by it any more. Raises PolicyChanged where it has ended, NotFound, Forbidden,
-    JustificationRequired."""
+    """Retire a policy. Raises PolicyChanged if already retired, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy_retire", justification)
     _alone()
     last = _live(name)
@@ -182,9 +180,8 @@ def retire(name: str, *, by: Actor, justification: str) -> Policy:
 @second("policies", needs=PERMISSION)
 @transaction.atomic
 def restore(*, by: Actor, justification: str) -> None:
-    """Say anew what is in force, where somebody has changed that past us, for which calls stop. What was added that way
-    ends, and is in no force; what was ended that way comes back as a new version. Raises InvalidInput where nothing is
-    wrong, Forbidden, JustificationRequired."""
+    """Repair forged policies, for which all calls stop: end additions, and restore forged endings as new versions.
+    Raises InvalidInput if nothing is wrong, Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change policies"), justified("policy_restore", justification)
     _alone()
     problem = in_force_now().problem
@@ -192,7 +189,7 @@ def restore(*, by: Actor, justification: str) -> None:
         raise wrong("justification", "is for what is not needed", "the policies in force are those on record")
     before = [str(row) for row in _in_force()]
     for row in _in_force():
-        if not row.is_genuine:  # it stays without a code of ours
+        if not row.is_genuine:  # it gets no code of ours
             Policy.objects.filter(pk=row.pk).update(ended_at=database_now(), ended_by=by.ref, code=None)
     for row in _lost():
         number = _number_after(_newest(row.name), row.name)
@@ -206,8 +203,7 @@ def restore(*, by: Actor, justification: str) -> None:
 
 
 def _lost() -> list[Policy]:
-    """Versions that somebody ended past us, as they were; none of a policy that is in force, nor of one that had a
-    further version after that: it came back by then."""
+    """Return versions that were ended by forgery, except of policies in force or with a later version."""
     kept = {row.name for row in _in_force()}
     found: dict[str, Policy] = {}
     for row in Policy.objects.filter(ended_at__isnull=False).exclude(name__in=kept).order_by("name", "version"):
@@ -222,7 +218,7 @@ def _lost() -> list[Policy]:
 
 
 def tools_of(agent: str, tool: str) -> list[tuple[str, Tool]]:
-    """The tools of that name here, of that agent if one is named, each with whose it is."""
+    """Return tools of that name with their agent's graph id, of one agent if named."""
     return [
         (each.graph_id, known)
         for each in registry.agents()
@@ -237,7 +233,7 @@ def schemas_of(agent: str, tool: str) -> list[tuple[str, Schema]]:
 
 
 def check(body: Rule) -> dict[str, str]:
-    """How the names of its condition are compared. Raises InvalidInput for what is wrong with it, by field."""
+    """Return how the condition's names are compared. Raises InvalidInput by the wrong field."""
     agents = {each.name for each in registry.agents()}
     if body.agent and body.agent not in agents:
         raise wrong("agent", "is no agent that there is", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")
@@ -274,7 +270,7 @@ def check(body: Rule) -> dict[str, str]:
 
 
 def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
-    """What a body says, as a version that is not in force. Raises InvalidInput."""
+    """Return a body as a version that is not in force. Raises InvalidInput."""
     is_require = body.effect == "require"
     return Policy(
         name=name,
@@ -294,14 +290,14 @@ def made(name: str, body: Rule, version: int, by: str, at: Any) -> Policy:
 
 
 def _version(name: str, body: Rule, by: Actor, version: int) -> Policy:
-    hold([body.queue] if body.queue else ())  # whoever removes it comes before, and it is seen, or sees this policy
+    hold([body.queue] if body.queue else ())  # serializes with removing the queue
     row = made(name, body, version, by.ref, database_now())
     row.seal()
     return row
 
 
 def _alone() -> None:
-    """Changes of policies come one after the other."""
+    """Serialize policy changes."""
     with connection.cursor() as cursor:
         cursor.execute(_ONE_AT_A_TIME)
 
@@ -324,7 +320,7 @@ def _end(row: Policy, by: Actor) -> None:
 
 
 def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
-    """In one commit: the version before ends, the new one is there, the act is on record, the revision counts on."""
+    """Atomically end the old version, save the new one, record the act, and increment the revision."""
     if problem := in_force_now().problem:
         raise PoliciesDamaged(f"Nothing was changed: {problem}. Look at /policies, and say anew what is in force.")
     before = {} if last is None else last.said()
@@ -348,8 +344,8 @@ def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why
 
 
 def _turn(by: Actor) -> None:
-    """From this transaction's end on, no call leaves by what was in force before: the lock comes last, for intents wait
-    behind it."""
+    """Start a new revision: from this commit on, no call is sent under the old one. Locked last, since intents wait for
+    it."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE)
     rows = _in_force()

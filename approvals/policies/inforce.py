@@ -1,4 +1,4 @@
-"""Which policies are in force, read whole in one statement, and whether that is what was put on record."""
+"""Read the policies in force in one statement, and check them against the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.journal import wait_hooks
 from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import Misread
 
-# As one JSON document: the newest revision, and all that are in force, in the order in which they are judged.
+# The newest revision and all policies in force as one JSON document, in evaluation order.
 STATEMENT = """SELECT json_build_object(
     'revision', (SELECT to_json(r)::text FROM runs_policyrevision r ORDER BY r.revision DESC LIMIT 1),
     'policies', (SELECT coalesce(json_agg(to_json(p)::text ORDER BY p.name), '[]')
@@ -28,19 +28,19 @@ STATEMENT = """SELECT json_build_object(
 
 
 def plug_in() -> None:
-    """Tell the engine what is in force."""
+    """Register with the engine."""
     wait_hooks.policies.statement, wait_hooks.policies.made_of = STATEMENT, book_of
 
 
 def now() -> Rulebook:
-    """In force now, over Django's connection."""
+    """Return the policies in force, over Django's connection."""
     with connection.cursor() as cursor:
         cursor.execute(STATEMENT)
         return book_of(json.loads(cursor.fetchone()[0]))
 
 
 def book_of(told: Any) -> Rulebook:
-    """What was read, as a rulebook; one with a problem where it isn't what one of our processes has put on record."""
+    """Return a rulebook; one with a problem if it differs from the record."""
     rows = [row_of(Policy, each) for each in told["policies"]]
     if told["revision"] is None:
         return Rulebook(0, problem="there are policies, and no record of which are in force" if rows else "")
@@ -68,7 +68,7 @@ def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
 
 
 def rule_of(row: Policy) -> Rule:
-    """A version as it is judged by. Raises Misread, DefinitionError."""
+    """Return a version as an executable rule. Raises Misread, DefinitionError."""
     return Rule(
         name=row.name,
         version=row.version,

@@ -1,5 +1,4 @@
-"""Policies as pages and the API show them: those that are data and the gates that agents bring, in one list; a
-policy's versions, each with what it changed."""
+"""Policies for pages and the API, in one list with gates in code; and a policy's versions with their changes."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import threshold_in
 
 MOST_VERSIONS = 100
-# What people read of a version, in its order.
+# Fields that people read, in order.
 FIELDS = (
     ("agent", "Agent"),
     ("tool", "Tool"),
@@ -32,7 +31,7 @@ TONES = {"allow": "ok", "require": "hold", "deny": "bad"}
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A rule in the list. `versions` are those of the agent, of a gate in code; `policy` is the row of any other."""
+    """A rule in the list. Gates in code have the agent's `versions`, others the row `policy`."""
 
     name: str
     agent: str
@@ -60,7 +59,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a version says another way than the one before."""
+    """A value that differs from the previous version."""
 
     what: str
     was: str
@@ -69,7 +68,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version and what it changed."""
+    """A version and its changes."""
 
     row: Policy
     changes: Sequence[Change] = field(default_factory=tuple)
@@ -81,13 +80,13 @@ class Version:
 
 
 def in_force() -> tuple[list[Shown], str]:
-    """All that are in force, and what is wrong with that, empty if nothing is."""
+    """Return all in force, and the problem with them (empty if none)."""
     rows = Policy.objects.filter(ended_at__isnull=True).order_by("name")
     return [shown(row) for row in rows], in_force_now().problem
 
 
 def shown(row: Policy) -> Shown:
-    """A policy as the list has it."""
+    """Return a policy for the list."""
     return Shown(
         row.name,
         row.agent,
@@ -102,7 +101,7 @@ def shown(row: Policy) -> Shown:
 
 
 def in_code() -> list[Shown]:
-    """The gates that agents bring: each is a rule that requires a yes, and that no policy takes away."""
+    """Return the gates in code: each requires an approval that no policy removes."""
     found: dict[tuple[str, str, str, str, timedelta], list[str]] = {}
     for agent in registry.agents():
         for tool in agent.all_tools():
@@ -117,21 +116,21 @@ def in_code() -> list[Shown]:
 
 
 def retired() -> list[Policy]:
-    """The last version of each that is in force no more."""
+    """Return the last version of each retired policy."""
     live = Policy.objects.filter(ended_at__isnull=True).values("name")
     rows = Policy.objects.filter(ended_at__isnull=False).exclude(name__in=live).order_by("name", "-version")
     return list(rows.distinct("name")[:MOST_VERSIONS])
 
 
 def versions(name: str) -> list[Version]:
-    """The newest first, each with what it says another way than the one before."""
+    """Return a policy's versions with their changes, newest first."""
     rows = list(Policy.objects.filter(name=name).order_by("-version")[: MOST_VERSIONS + 1])
     pairs = [(row, rows[i + 1] if i + 1 < len(rows) else None) for i, row in enumerate(rows)]
     return [Version(row, changes(before, row), row.is_genuine) for row, before in pairs[:MOST_VERSIONS]]
 
 
 def changes(before: Policy | None, now: Policy) -> list[Change]:
-    """What differs, in the order of the form. Nothing, of a first version."""
+    """Return the differences in form order; none for a first version."""
     if before is None:
         return []
     pairs = [(label, _words(before, name), _words(now, name)) for name, label in FIELDS]
@@ -145,7 +144,7 @@ def _words(row: Policy, name: str) -> str:
 
 
 def proof_words(row: Policy) -> str:
-    """What such a yes has to show; empty for no more than its queue asks, or where that can't be read."""
+    """Return what an approval must prove; empty if no more than its queue asks, or unreadable."""
     with suppress(DefinitionError):
         return asked_in_words(threshold_in(row.proof)).partition(": ")[2]
     return ""

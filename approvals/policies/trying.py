@@ -1,9 +1,8 @@
-"""A policy tried on the calls that were made: which of them it would have held up, refused or newly let through, and
-what that would be for its queue. Reads only, for some seconds at most.
+"""Try a policy on past calls: which would be held, refused or newly allowed, and the load of its queue. Read-only, and
+limited to some seconds.
 
-The newest calls with an effect, by their intents: reads are not among them, nor what a policy refused. What a run had
-spent by then, and whether a model wanted the call, is not known any more: a condition on `cost` or `source` can't be
-told.
+It uses the newest calls with effects, by intent: no reads, and nothing that a policy refused. Past spending and the
+call's source are unknown, so conditions on `cost` or `source` can't be evaluated.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from runs.journal.asked.starters import STATEMENT as STARTERS
 
 LONGEST_SECONDS = 5.0
 AT_ONCE = 200
-MOST_BYTES = 16 * 2**20  # of what calls were made with, read at once; one call's at least
+MOST_BYTES = 16 * 2**20  # of arguments read at once; at least one call's
 EXAMPLES = 5
-# Of a call's intent: the newest first, from a place on. The entries' own key, so it reads no more than it gives.
+# By id, newest first from a position: it reads no more rows than it returns.
 _CALLS = """
     SELECT l.run_id, v.seq, l.slot, l.tool, l.replay_class, l.at, r.agent, r.version, r.created_by,
            ARRAY(SELECT t.tag FROM runs_runtag t WHERE t.run_id = l.run_id), coalesce(octet_length(v.sealed), 0)
@@ -49,24 +48,24 @@ _SEALED = """
     SELECT v.run_id, v.seq, v.sealed FROM unnest(%s::uuid[], %s::bigint[]) AS c(run_id, seq)
     JOIN ledger_event v ON v.run_id = c.run_id AND v.seq = c.seq WHERE v.sealed IS NOT NULL"""
 _OLDEST = "SELECT min(id) FROM (SELECT id FROM ledger_ledgerentry WHERE id < %s ORDER BY id DESC LIMIT %s) l"
-# How long the queue's last questions waited for their decision.
+# How long the queue's last questions took.
 _WAITS = """
     SELECT count(*), extract(epoch FROM percentile_cont(0.5) WITHIN GROUP (ORDER BY a.decided_at - a.opened_at))
     FROM (SELECT decided_at, opened_at FROM approvals_approval
           WHERE queue = %s AND state IN ('approved', 'rejected') ORDER BY decided_at DESC, id DESC LIMIT 500) a"""
 LAST = 2**63 - 1
-MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: whoever sees every run
+MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: everybody who sees every run
 
 
 class NothingToTry(DurableAgentsError):
-    """What is in force is not what was put on record, so there is nothing to compare with."""
+    """The policies in force differ from the record, so there is nothing to compare with."""
 
     status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that was made."""
+    """A past call."""
 
     run_id: str
     slot: str
@@ -76,8 +75,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a queue would be asked. `median_seconds` is how long its last decisions took; None: it has decided
-    nothing."""
+    """A queue's load. `median_seconds` is of its last decisions; None if there are none."""
 
     queue: str
     calls: int
@@ -88,7 +86,7 @@ class Load:
 
 @dataclass
 class Change:
-    """What would become of some calls that became something else: in words, how many, and the newest of them."""
+    """Calls whose outcome would change: text, count and the newest examples."""
 
     words: str
     calls: int = 0
@@ -102,9 +100,8 @@ class Change:
 
 @dataclass
 class Tried:
-    """What became of the newest `calls`, made `since` then. `unsure` are those of which the policy's condition can't be
-    told, `unreadable` those whose arguments a policy asks for, and can't be read any more. `is_cut`: the time was up
-    before all were read."""
+    """The result for the newest `calls`, made `since` then. `unsure`: the condition can't be evaluated; `unreadable`:
+    required arguments can't be read; `is_cut`: the time ran out."""
 
     gated: Change = field(default_factory=lambda: Change("held up for a yes"))
     denied: Change = field(default_factory=lambda: Change("refused"))
@@ -122,9 +119,12 @@ class Tried:
 
 
 def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
-    """What a policy would have done. Raises InvalidInput for one that couldn't be put in force, NothingToTry, and
-    PayloadsHidden for whoever may not read what calls were made with, and isn't one who sets policies (`is_setter`):
-    who asks for more than a sum again and again knows it in the end. Whoever doesn't see every run is told no call."""
+    """Return a policy's effect on past calls. Raises InvalidInput if it couldn't be put in force, NothingToTry,
+    PayloadsHidden.
+
+    Conditions on arguments are only for readers of payloads and policy setters (`is_setter`): repeated sums reveal the
+    arguments. Readers who don't see every run get no examples.
+    """
     if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:
         raise PayloadsHidden(
             None, f"A condition on {ARGUMENT} tells what calls were made with: that is a right of its own."
@@ -162,7 +162,7 @@ def _load(queue: str, count: int, found: Tried) -> Load:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """A call that is to be judged again. `size` is that of the intent at event `seq`, where that has to be read."""
+    """A call to judge again. `size` is that of the intent at event `seq`, if it must be read."""
 
     call: Call
     asking: Asking
@@ -171,8 +171,7 @@ class _Past:
 
 
 def _calls(most: int, found: Tried, book: Rulebook) -> Iterator[tuple[Call, Asking]]:
-    """The newest calls, until there are enough, or the time is up. What is read of each is what the rules of this
-    `book` ask for."""
+    """Yield the newest calls, with what the `book` needs of each, until there are enough or the time is up."""
     until, place, given = time.monotonic() + LONGEST_SECONDS, LAST, 0
     risks = {(agent.name, tool.name): tool.risk for agent in registry.agents() for tool in agent.all_tools()}
     starters: dict[str, str | None] = {}
@@ -230,7 +229,7 @@ def _groups(calls: Sequence[_Past]) -> Iterator[list[_Past]]:
 
 
 def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
-    """The intents of those that have to be read, by run and event."""
+    """Return the intents that must be read, by run and event."""
     read = [past for past in group if past.size]
     if not read:
         return {}
@@ -242,7 +241,7 @@ def _sealed(group: Sequence[_Past]) -> dict[tuple[str, int], bytes]:
 def _asking(
     past: _Past, sealed: Mapping[tuple[str, int], bytes], starters: dict[str, str | None], book: Rulebook
 ) -> Asking | None:
-    """A call as it was made; None where what it was made with is asked for, and can't be read any more."""
+    """Return a call as judged; None if its arguments are needed and unreadable."""
     asking, run_id = past.asking, past.call.run_id
     if book.needs_requester(asking) and (asking.requester or "").startswith(OF_A_RUN):
         if run_id not in starters:

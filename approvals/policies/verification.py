@@ -1,5 +1,5 @@
-"""What policies said of calls, held against what the journal tells of these calls and against the policies that were in
-force: no call left without the yes that was demanded, none that was forbidden, none unjudged."""
+"""Verify policy decisions against the journal and the policies of that time: no call was sent without its approval, no
+forbidden one, none unjudged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _READS = (e.ToolRead, e.ToolReadAnew, e.CachedReadTaken)
 
 @dataclass
 class _Left:
-    """A call that left, and what it was judged by."""
+    """A sent call, and its judgement."""
 
     seq: int
     kind: str
@@ -35,7 +35,7 @@ class _Left:
 
 
 class Policed:
-    """Judgements against calls, and against the policies of then."""
+    """Check judgements against calls and policies."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -44,19 +44,19 @@ class Policed:
         self.asked: dict[str, Question] = {}
         self.decisions: list[e.ApprovalDecided] = []
         self.votes: list[e.ApprovalVoted] = []
-        self.yes: dict[str | None, dict[str, Question]] = {}  # by slot, of each queue the newest that it approved
+        self.yes: dict[str | None, dict[str, Question]] = {}  # by slot: each queue's newest approved question
         self.grants: dict[At, str] = {}
-        self.used: list[tuple[str, e.PolicyApplied, dict[str, Question]]] = []  # what let a demanded call leave
+        self.used: list[tuple[str, e.PolicyApplied, dict[str, Question]]] = []  # what allowed a gated call
         self.wrong: list[str] = []
         self._last: tuple[int, e.Event] | None = None
 
     def see(self, line: Line) -> None:
-        """Fold one event in. A judgement stands behind what came of it."""
+        """Apply one event. A judgement follows its consequence."""
         event = line.event
         match event:
             case e.PolicyApplied():
                 self._judged(line.seq, event)
-                return  # what it is about is still the event before
+                return  # its subject is still the previous event
             case e.ToolInvoked(grant=grant):
                 if grant is not None:
                     self.grants[event.slot, event.attempt] = grant
@@ -112,7 +112,7 @@ class Policed:
         return {(row.name, row.version): row for row in Policy.objects.filter(name__in=named)}
 
     def _against_rows(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
-        """A judgement names a version that there is, one of our processes wrote, and that says so."""
+        """Check that each judgement names an existing, authentic version with the same effect."""
         for seq, said in self.said:
             row = rows.get((said.policy, said.version))
             if not said.policy:
@@ -126,7 +126,7 @@ class Policed:
                 yield f"event {seq}, PolicyApplied: {row} was not put on record by this installation, or was changed"
 
     def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
-        """Whoever said the yes that let a call leave showed what the policy that is named wants shown."""
+        """Check that used approvals proved what the named policy requires."""
         for what, said, given in self.used:
             row = rows.get((said.policy, said.version))
             question = None if row is None or row.proof is None else given.get(row.queue)
@@ -141,10 +141,10 @@ class Policed:
                 yield f"{what}: the call was made on a yes of {row.queue} that did not show what {row} wants"
 
     def _in_force(self) -> Iterator[str]:
-        """A call left by the policies in force when its intent was written."""
+        """Check that calls were sent under the policies in force at their intent."""
         if not self.left:
             return
-        # What somebody added past us was never in force: no worker goes by it.
+        # A forged revision was never in force: no worker uses it.
         turned = [row for row in PolicyRevision.objects.order_by("revision") if is_sealed(row)]
         times = [row.at for row in turned]
         for left in self.left:
@@ -161,7 +161,7 @@ class Policed:
 
 
 def _with_plan(question: Question) -> Question:
-    """As it was put to people: the event keeps no more than the plan's hash. Raises DefinitionError."""
+    """Return the question with its plan: the event only has the hash. Raises DefinitionError."""
     row = Approval.objects.filter(pk=question.approval_id).first()
     plan = None if row is None else row.planned()
     if plan is None or "tool" not in plan:
@@ -170,7 +170,7 @@ def _with_plan(question: Question) -> Question:
 
 
 def every_revision() -> Listed | None:
-    """Check all revisions of the policies. None where there are none."""
+    """Check all policy revisions; None if there are none."""
     rows = list(PolicyRevision.objects.order_by("revision"))
     found = [
         f"revision {row.revision} of the policies was not written with this installation's key"
@@ -181,7 +181,7 @@ def every_revision() -> Listed | None:
 
 
 def plug_in() -> None:
-    """Add to the verification of runs, and of what belongs to no run."""
+    """Register with the verification of runs and registers."""
     register(Policed)
     if every_revision not in registers.more:
         registers.more.append(every_revision)

@@ -1,4 +1,4 @@
-"""Policies: which calls may leave; and, for administrators, putting them in force, changing and retiring them."""
+"""Pages of policies; administrators put them in force, change and retire them there."""
 
 from __future__ import annotations
 
@@ -22,13 +22,12 @@ from runs.services.bodies import SteerBody
 
 
 class PolicyPage(QueuePage):
-    """For everybody who may read, and for administrators, who need no role for it."""
+    """For everybody with a role, and for administrators."""
 
     section = "policies"
 
     def form(self, request: HttpRequest, refused: Refused | None, of: Any = None) -> dict[str, Any]:
-        """What a form needs, filled with what was typed there, or with the version that it is to change. What was typed
-        to retire a policy, say, is none of it."""
+        """Return a form's context with the refused input or the version to change. Input of other forms is ignored."""
         known = self.context(request, refused)
         if refused is not None and refused.act not in ("add", "change", "try"):
             known["typed"] = {}
@@ -48,7 +47,7 @@ class PoliciesPage(PolicyPage):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         rules, problem = listed.in_force()
         shown = {"rules": rules, "gates": listed.in_code(), "retired": listed.retired(), "problem": problem}
         shown |= self.form(request, refused)
@@ -64,7 +63,7 @@ class OnePolicyPage(PolicyPage):
         return self.tell(request, policy)
 
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         newest = acts.find(name)
         shown = {"p": newest, "rule": listed.shown(newest), "versions": listed.versions(name)}
         shown |= self.form(request, refused, newest)
@@ -72,7 +71,7 @@ class OnePolicyPage(PolicyPage):
 
 
 class PolicyAdding(ForAdmins, PoliciesPage):
-    """Putting a policy in force."""
+    """Put a policy in force."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
@@ -82,7 +81,7 @@ class PolicyAdding(ForAdmins, PoliciesPage):
 
 
 class PolicyRestoring(ForAdmins, PoliciesPage):
-    """Saying anew what is in force, after somebody changed it past us."""
+    """Restore the policies on record after a forgery."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
@@ -92,13 +91,13 @@ class PolicyRestoring(ForAdmins, PoliciesPage):
 
 
 class PolicyTrying(PolicyPage):
-    """What a policy would have done to the calls on record: reads only."""
+    """Try a policy on past calls. Read-only."""
 
     http_method_names = ["post"]
     template = "policies/tried.html"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whoever sees every run. An act is no page, which is said to whoever asks for one."""
+        """Return whether they see every run. GET passes, for its own answer."""
         return self.request.method != "POST" or bool(held & MAY_TRY) or is_admin(self.request.user)
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -116,7 +115,7 @@ class PolicyTrying(PolicyPage):
 
 
 class PolicyChanging(ForAdmins, OnePolicyPage):
-    """Putting a new version in force."""
+    """Put a new version in force."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
         acts.find(policy)
@@ -131,7 +130,7 @@ class PolicyChanging(ForAdmins, OnePolicyPage):
 
 
 class PolicyRetiring(ForAdmins, OnePolicyPage):
-    """Ending it."""
+    """Retire a policy."""
 
     def post(self, request: HttpRequest, policy: str) -> HttpResponse:
         acts.find(policy)
@@ -146,7 +145,7 @@ class PolicyRetiring(ForAdmins, OnePolicyPage):
 
 
 def _number(text: str) -> Any:
-    """A number as it was typed; what is none is handed on as text, for the body's own rules to refuse."""
+    """Parse a number; other text is passed on, for the body's own rules to refuse."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
 
 

@@ -1,2 +1,1 @@
-"""Queues as data: who decides where, up to how much, and who stands in for whom. Faces of approvals come in, and
-whoever reads who asks."""
+"""Queues as data: who decides where, their limits, and deputies."""

@@ -1,6 +1,5 @@
-"""What administrators do with queues and limits. Each is one verb in one transaction, and leaves a record that says
-what was before and after. The queue's row is the lock of all that is about it: a decision holds it too, so what is
-changed here counts for a decision wholly or not at all."""
+"""Administrators' acts on queues and limits. Each is one transaction and records before and after. The queue's row is
+the lock of all this: decisions hold it too, so a change applies to a decision entirely or not at all."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from runs.services.bodies import Moment, SteerBody
 
 Name = Annotated[str, Field(max_length=200)]
 Currency = Annotated[str, Field(max_length=10)]
-# To the millionth; NaN, infinity and what is below nothing are none.
+# Up to six decimals; not NaN, infinite or negative.
 Most = Annotated[
     Decimal, Field(strict=False, ge=0, le=10**15, decimal_places=6, allow_inf_nan=False), NoFlag, PlainZero
 ]
@@ -111,11 +110,11 @@ class DeputyBody(SteerBody):
     ends_at: Moment
 
 
-MOST = 200  # that there are
+MOST = 200  # at most
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}", re.ASCII)
 
 
-# What the application may change of a queue at all: its name and when it was made stay (durableagents/grants.py).
+# Columns that may change; name and creation time may not (durableagents/grants.py).
 CHANGES = [
     "title",
     "role",
@@ -131,8 +130,8 @@ CHANGES = [
 ]
 
 
-# What each form of a queue's page sets (sums are in its currency), what that is called, and the act on record that
-# sets it: whoever sends one has seen that, and nothing else of the queue.
+# By form of a queue's page: the columns it sets (sums are in its currency), their title, and its act. A sender has seen
+# only those columns.
 PARTS = {
     "change": (("title", "role", "currency", "needs_amount"), "What is said of the queue {}", "queue_change"),
     "proof": (("proof", "currency"), "What a yes has to show at {}", "queue_proof"),
@@ -148,13 +147,13 @@ class QueueInUse(DurableAgentsError):
 
 
 class QueueState(DurableAgentsError):
-    """It is closed, open or removed already."""
+    """It is already closed, open or removed."""
 
     status, code, title = 409, "illegal-state", "Not possible in the queue's state"
 
 
 def find(name: str) -> Queue:
-    """A queue that was not removed. Raises NotFound."""
+    """Return a queue that was not removed. Raises NotFound."""
     found = Queue.objects.filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if found is None:
         raise NotFound("queue", name)
@@ -164,8 +163,8 @@ def find(name: str) -> Queue:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
-    """Add a queue; one that was removed comes back under its name. Raises InvalidInput by the field that is wrong,
-    Forbidden, JustificationRequired."""
+    """Add a queue, or restore a removed one of that name. Raises InvalidInput by the wrong field, Forbidden,
+    JustificationRequired."""
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
@@ -193,7 +192,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set its title, role, currency, or whether it needs amounts. Raises as `create` does, Moved and NotFound."""
+    """Set title, role, currency or whether amounts are needed. Raises as `create` does, Moved and NotFound."""
     by, why = as_admin(by), justified("queue_change", body.justification)
     queue = unmoved(name, "change", seen)
     before = snapshot(queue)
@@ -222,24 +221,23 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def close(name: str, *, by: Actor, justification: str) -> Queue:
-    """Nothing more is asked or decided there until it is opened again; what is open stays open till its deadline.
-    Raises QueueState, NotFound, Forbidden, JustificationRequired."""
+    """Close a queue: nothing new is asked or decided; open questions stay open until their deadline. Raises QueueState,
+    NotFound, Forbidden, JustificationRequired."""
     return _move("queue_close", name, Queue.State.OPEN, Queue.State.CLOSED, by, justification)
 
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def open_again(name: str, *, by: Actor, justification: str) -> Queue:
-    """As it was before it was closed. Raises as `close` does."""
+    """Open a closed queue. Raises as `close` does."""
     return _move("queue_open", name, Queue.State.CLOSED, Queue.State.OPEN, by, justification)
 
 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def remove(name: str, *, by: Actor, justification: str) -> Queue:
-    """Take it away. Its name stays known, so that nothing which seeds queues brings it back. Raises QueueInUse where
-    something is open there, an agent asks there, or budgets are raised there; NotFound, Forbidden,
-    JustificationRequired."""
+    """Remove a queue. Its name stays known, so that seeding doesn't restore it. Raises QueueInUse if it has open
+    questions, or agents or budgets use it; NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_remove", justification)
     queue = locked(name)
     if needed := _needed_by(queue):
@@ -252,8 +250,8 @@ def remove(name: str, *, by: Actor, justification: str) -> Queue:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the most that a person, or the role, may approve alone. Raises InvalidInput by the field that is wrong,
-    Moved, NotFound, Forbidden, JustificationRequired."""
+    """Set the limit of a person or the role. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
+    JustificationRequired."""
     by, why = as_admin(by), justified("queue_limit", body.justification)
     queue = locked(name)
     currency = body.currency or queue.currency
@@ -273,11 +271,11 @@ def limit(name: str, body: LimitBody, *, seen: str | None = None, by: Actor) -> 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """End a limit: a person's own gives way to the role's, the role's to none. Raises InvalidInput where there is none,
+    """End a limit: the role's then applies to the person, and none to the role. Raises InvalidInput if there is none,
     Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_limit_lift", body.justification)
     queue = locked(name)
-    # Also of somebody whose account is closed, or gone.
+    # Also for closed or deleted accounts.
     person = _number_of(body.person) if body.person else None
     last = _last(queue, person, body.person, seen)
     if last is None:
@@ -291,7 +289,7 @@ def lift(name: str, body: LiftBody, *, seen: str | None = None, by: Actor) -> Qu
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set what a yes has to show there, and from where on. Raises InvalidInput by the field that is wrong, Moved,
+    """Set what an approval must prove there, and its threshold. Raises InvalidInput by the wrong field, Moved,
     NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_proof", body.justification)
     queue = unmoved(name, "proof", seen)
@@ -311,8 +309,8 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -> Queue:
-    """Set the short reasons that are offered to whoever decides there, all of them anew. Raises InvalidInput by the
-    field that is wrong, Moved, NotFound, Forbidden, JustificationRequired."""
+    """Replace the reasons offered to deciders. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
+    JustificationRequired."""
     by, why = as_admin(by), justified("queue_reasons", body.justification)
     queue = unmoved(name, "reasons", seen)
     for each in body.reasons:
@@ -347,7 +345,7 @@ def part_of(queue: Queue, part: str) -> list[Any]:
 
 
 def unmoved(name: str, part: str, seen: str | None) -> Queue:
-    """Its row, locked, where that part of it is what was `seen`. Raises Moved, NotFound."""
+    """Return the queue's row, locked, if the part is as `seen`. Raises Moved, NotFound."""
     queue, (_, words, action) = locked(name), PARTS[part]
     if is_moved(seen, part_of(queue, part)):
         raise Moved(words.format(queue.name), _set_by(queue, action))
@@ -360,7 +358,7 @@ def _set_by(queue: Queue, action: str) -> str:
 
 
 def locked(name: str) -> Queue:
-    """Its row, locked. Raises NotFound."""
+    """Return the queue's row, locked. Raises NotFound."""
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
         raise NotFound("queue", name)
@@ -368,15 +366,14 @@ def locked(name: str) -> Queue:
 
 
 def hold(names: Iterable[str]) -> None:
-    """Nobody removes, closes or changes these till the transaction ends; others may hold them besides. What is about
-    several takes them by name, so that no two wait for each other."""
+    """Share-lock these queues against change until the transaction ends, by name to avoid deadlocks."""
     with connection.cursor() as cursor:
         for name in sorted(set(names)):
             cursor.execute("SELECT id FROM approvals_queue WHERE name = %s FOR SHARE", [name])
 
 
 def locked_with(name: str, others: Iterable[str]) -> Queue:
-    """Its row, locked, and these others held. Raises NotFound."""
+    """Return the queue's row, locked, and share-lock the others. Raises NotFound."""
     others = set(others) - {name}
     hold(each for each in others if each < name)
     queue = locked(name)
@@ -395,7 +392,7 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
 
 
 def store(action: str, queue: Queue, *, by: Actor, before: dict[str, Any], why: str) -> Queue:
-    """Keep what was changed of a queue, with the act's record."""
+    """Save a queue's change with the act's record."""
     queue.set_by, queue.changed_at = by.ref, database_now()
     queue.seal()
     queue.save(update_fields=None if queue.pk is None else CHANGES)
@@ -412,13 +409,12 @@ def _record(
 
 
 def limits_mark(queue: Queue, limits: Iterable[Limit]) -> str:
-    """What the forms of limits are made from: the currency, and which limits hold. Whoever sends one has seen those,
-    and of a person without one that there is none."""
+    """Return what limit forms were made from: the currency and the limits in force, so that changes are detected."""
     return " ".join([queue.currency, *(str(pk) for pk in sorted(row.pk for row in limits))])
 
 
 def _last(queue: Queue, person: int | None, name: str, seen: str | None) -> Limit | None:
-    """The limit that somebody, or the role, has by now. Raises Moved where that isn't what was `seen` of them."""
+    """Return the current limit of a person or the role. Raises Moved if it isn't as `seen`."""
     of_them = queue.limits.filter(person=person)
     last = of_them.filter(ended_at__isnull=True).first()
     if seen is None:
@@ -458,8 +454,8 @@ def _check_currency(currency: str) -> None:
 
 
 def _needed_by(queue: Queue) -> str:
-    """Who still asks there, in words; empty if nobody does."""
-    # What a retry may just be opening again is open in what is read second.
+    """Return what still uses the queue, as text; empty if nothing."""
+    # In this order: what a concurrent retry reopens is found by the second query.
     of_failed = Approval.objects.filter(queue=queue.name, state="withdrawn", run__state="failed").first()
     if of_failed is not None:
         return f"run {of_failed.run_id} has failed, and would ask {of_failed.title!r} there again if it is retried"
@@ -486,7 +482,7 @@ def _needed_by(queue: Queue) -> str:
 
 
 def _stages_of(asked: Approval) -> list[str]:
-    """Whoever is asked in the case that a question belongs to."""
+    """Return the queues of the question's case."""
     try:
         return required_by(asked.planned() or {}, asked.queue).queues
     except DefinitionError:

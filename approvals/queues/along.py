@@ -1,5 +1,4 @@
-"""What is read along with whoever asks: the queues that there are, and for whom the reader stands in. One JSON document
-in the statement that reads the session or the key, so no page costs a statement more by it."""
+"""Queues and deputyships, read in the statement of the session or key, so that no page needs another query."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _QUEUES = """(SELECT coalesce(json_agg(json_build_array(
                   q.name, q.role, q.state = 'open', q.proof::text, to_json(q)::text) ORDER BY q.id), '[]')
               FROM approvals_queue q WHERE q.state <> 'removed')"""
 _ROLES = r"(SELECT coalesce(json_agg(g.name), '[]') FROM auth_group g WHERE g.name LIKE 'approver\_%%')"
-# A deputy of a deputy is none: the principal holds the queue's role themselves, and may still sign in.
+# No deputies of deputies: the principal holds the role themselves and may sign in.
 _STANDS = """(
     SELECT coalesce(json_agg(json_build_array(to_json(d)::text, p.username, at.queues)), '[]')
     FROM approvals_deputy d
@@ -35,8 +34,7 @@ _STANDS = """(
                       WHERE m.user_id = p.id AND g.name = q.role)) at
     WHERE d.deputy = {user} AND d.revoked_at IS NULL AND d.ends_at > statement_timestamp()
       AND d.starts_at <= statement_timestamp() AND at.queues IS NOT NULL)"""
-# Limits in force that may be the reader's: each queue's own, theirs, and those of people in whose place they decide;
-# and the queues that they decide by a role of their own.
+# Limits that may bind the reader: the queues', their own and their principals'; and the queues they decide by role.
 _LIMITS = """(SELECT coalesce(json_agg(json_build_array(
         q.name, q.needs_amount, l.person, l.most::text, l.currency)), '[]')
     FROM approvals_limit l JOIN approvals_queue q ON q.id = l.queue_id AND q.state <> 'removed'
@@ -45,11 +43,10 @@ _LIMITS = """(SELECT coalesce(json_agg(json_build_array(
 _DECIDES = """(SELECT json_build_array({user}, coalesce(json_agg(q.name), '[]')) FROM approvals_queue q WHERE EXISTS (
     SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
     WHERE m.user_id = {user} AND g.name = q.role))"""
-# Single cases that are somebody's: handed to them, while whoever did so decides there themselves, or they were asked
-# about them, also by somebody who is gone since. All stay, so of what is over the newest are shown. What waits has room
-# of its own: one of each question before the others, so that rows that were written past us at one keep no other out.
-# {user} may be a column of whatever reads it, so no table here has a name that others give theirs. Two reads of each,
-# by the index of the person: sorted as one, whoever has some thousands that are over would wait for all of them.
+# The reader's single cases: delegated by somebody who still decides there, or asked about. Rows stay, so only the
+# newest of closed ones are read. Open ones have their own limit, one of each question first, so that forged rows of one
+# can't displace others. {user} may be an outer column, so tables have unique aliases. Two reads of each, by the
+# person's index: one sort would wait for thousands of closed ones.
 _HANDED = """(SELECT d.approval_id, 'decide' AS what, principal.username AS name, d.made_at AS at,
              to_json(d)::text AS told, at.places
          FROM approvals_delegation d JOIN auth_user principal ON principal.id = d.principal AND principal.is_active
@@ -87,8 +84,8 @@ _CASES = f"""(
                              ORDER BY x.at DESC), '[]') FROM (
         {_waiting(_HANDED, "d")} UNION ALL {_over(_HANDED)}
         UNION ALL {_waiting(_ASKED, "i")} UNION ALL {_over(_ASKED)}) x)"""
-# As a value in SQL: the newest timings of each queue that has any, and the newest versions of the calendars that any
-# timing names. Which of them count is seen by their codes.
+# SQL value: each queue's newest timings, and the newest versions of the calendars they name. Their codes decide which
+# count.
 _TIMINGS = f"""json_build_object(
     'queues', (SELECT coalesce(json_agg(json_build_array(q.name, t.told)), '[]')
         FROM approvals_queue q CROSS JOIN LATERAL (
@@ -102,19 +99,19 @@ _TIMINGS = f"""json_build_object(
                 SELECT * FROM approvals_calendar c WHERE c.name = n.calendar
                 ORDER BY c.version DESC LIMIT {LOOKED_AT}) c) c
         WHERE c.told IS NOT NULL))"""
-# By the worker's side alone, which puts questions: no page asks for more by it.
+# Only for workers, which open questions; pages don't read it.
 _TIMED = f"SELECT json_build_object({{facts}}, 'timing', {_TIMINGS})::text"
 _FACTS = f"'at', {MOMENT}, 'queues', {_QUEUES}, 'roles', {_ROLES}"
 
-# The queues alone; and with them, of SQL about an account named by `user`, for whom it stands in.
+# The queues alone; and with an account named by `user`, its deputyships.
 FACTS = _TIMED.format(facts=_FACTS).replace("%%", "%")
 ALONG = f"""json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES}, 'limits', {_LIMITS},
     'decides', {_DECIDES})::text"""
 
 
 def is_ours(row: str) -> bool:
-    """Whether one of our processes wrote a queue's row, of which this is the text. Each is read with every request, and
-    seldom another one than before."""
+    """Return whether a queue's row, given as text, is authentic. Cached: every request reads all rows, which rarely
+    change."""
     return _is_genuine(row, code_key())
 
 
@@ -124,9 +121,8 @@ def _is_genuine(row: str, key: bytes) -> bool:
 
 
 def learnt(told: Any) -> list[Mark]:
-    """Know what was read, and give for whom the reader stands in, and which single cases are theirs. A row that none of
-    our processes wrote makes nobody a deputy, and shows nobody a case; nor does one of a queue, whoever is in charge by
-    it."""
+    """Learn the queues and return the reader's deputyships, cases and limits. Forged rows, and rows of forged queues,
+    grant nothing."""
     told = json.loads(told) if isinstance(told, str) else told
     wait_hooks.queues.learn(told)
     ours = {name for name, *_, row in told["queues"] if is_ours(row)}
@@ -149,8 +145,8 @@ def learnt(told: Any) -> list[Mark]:
 
 
 def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
-    """Return up to which amount the reader may approve, for each queue where a limit binds them: the highest of those
-    by which they may, in their own right or on behalf of others. For counting and marking: decisions judge again."""
+    """Return the reader's limit by queue where one binds: the highest of their ways to decide. For counting and display
+    only."""
     me, decided = told["decides"]
     limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in told["limits"]}
     found = []
@@ -159,7 +155,7 @@ def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[Own
         ways = [[own or role]] if queue in decided else []
         ways += [[limits.get((queue, principal)) or role, own] for at, principal in places if at == queue]
         caps = [[cap for cap in way if cap is not None and cap[0] is not None] for way in ways]
-        if all(caps):  # where one way knows no limit, there is none
+        if all(caps):  # one unlimited way means no limit
             most, currency, needs = max((min(way, key=_most) for way in caps), key=_most)
             found.append(OwnLimit(queue, Decimal(most), currency, needs))
     return found
@@ -170,5 +166,5 @@ def _most(cap: Sequence[Any]) -> Decimal:
 
 
 def _is_asked_there(went: Sequence[str] | None) -> bool:
-    """Whether a case is decided at a queue: it was put there first, or went there by a row of ours."""
+    """Return whether a case is decided at a queue: its first one, or by an authentic escalation."""
     return went is None or any(row_of(Escalation, each).is_genuine for each in went)

@@ -1,25 +1,24 @@
-"""Whether somebody changed who decides a question after it was asked, themselves or as the second person of such a
-change: nobody decides by what they have set up for that."""
+"""SQL that tells whether somebody, alone or as second person, changed who decides a question after it was opened: they
+may not decide it."""
 
 from __future__ import annotations
 
-# What changes who decides at a queue.
+# Acts that change who decides at a queue.
 _OF_QUEUES = "'queue', 'queue_change', 'queue_close', 'queue_open', 'queue_limit', 'queue_limit_lift', 'queue_proof'"
 _OF_POLICIES = "'policy', 'policy_change', 'policy_retire', 'policy_restore'"
-# What of a policy decides: all but its words.
+# Fields of a policy that affect decisions: all but its text.
 _DECIDING = "'agent', 'tool', 'condition', 'effect', 'queue', 'within_seconds', 'proof'"
-# Whose role it is to somebody: their own, and that of whom they stand in for, at all or with this question.
+# Whose roles count as one's own: one's own account, and those of principals, by deputyship or delegation.
 _OWN = """(SELECT me.id
             UNION ALL SELECT o.principal FROM approvals_deputy o WHERE o.deputy = me.id AND o.revoked_at IS NULL
             UNION ALL SELECT o.principal FROM approvals_delegation o
             WHERE o.deputy = me.id AND o.approval_id = {approval} AND o.ended_at IS NULL)"""
 _OWN_TEXT = f"(SELECT own.id::text FROM {_OWN} AS own(id))"
-# As a value in SQL about the account me.id: when it first did; {queue} is the queue's name, {case} the first stage's
-# question, {approval} this one. Who stands in is told by accounts, for names change. A policy counts where it may be
-# about this call, before or after. What was proposed and put in force is on record as its author's; whoever agreed has
-# an act of their own, which names the change. A role that somebody gave themselves is on record by the database; one
-# that a provider of sign-ins gives, when they come in, is not their doing. Rows that other hands made may hold
-# anything.
+# SQL value about the account me.id: the time of its first such act. {queue} is the queue's name, {case} the first
+# stage's question, {approval} this one. Deputies are matched by account, since names change. A policy counts if it may
+# match this call, before or after. An applied proposal is recorded as its author's; the second person has an own act
+# that names the change. The database records roles that people give themselves; roles from a sign-in provider don't
+# count. Forged rows may hold anything.
 CHANGED = f"""(SELECT min(did.at)
     FROM (SELECT c.opened_at, c.tool, r.agent, (SELECT q.role FROM approvals_queue q WHERE q.name = {{queue}}) AS role
           FROM approvals_approval c JOIN runs_run r ON r.id = c.run_id WHERE c.id = {{case}}) question

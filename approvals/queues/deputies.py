@@ -1,6 +1,5 @@
-"""Who stands in for whom: a member names their own deputy, an administrator anybody's, which is a change of queues for
-two people where those are under four eyes; all of them, and the deputy, may end it. Each is one verb in one
-transaction, with its record."""
+"""Deputies: a member names their own, an administrator anybody's (a two-person change of queues if configured); they,
+the principal and the deputy may end it. Each act is one transaction with its record."""
 
 from __future__ import annotations
 
@@ -23,17 +22,17 @@ from ledger.four_eyes.known import is_guarded
 from ledger.web.roles import roles
 
 LONGEST = timedelta(days=366)
-MOST = 20  # of one principal, now or to come
+MOST = 20  # of one principal, current or future
 
 
 class DeputyOver(DurableAgentsError):
-    """There is nothing to end."""
+    """The deputyship is already over."""
 
     status, code, title = 409, "illegal-state", "No deputy any more"
 
 
 def find(deputy_id: int) -> Deputy:
-    """Raises NotFound."""
+    """Return a deputy. Raises NotFound."""
     found = Deputy.objects.filter(pk=deputy_id).first()
     if found is None:
         raise NotFound("deputy", deputy_id)
@@ -41,9 +40,8 @@ def find(deputy_id: int) -> Deputy:
 
 
 def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Let somebody decide in another's place for a time: one's own, or as an administrator anybody's. Raises
-    InvalidInput by the field that is wrong, Forbidden, JustificationRequired; Proposed where two people change queues
-    and it is somebody else's."""
+    """Name a deputy: one's own, or as an administrator anybody's. Raises InvalidInput by the wrong field, Forbidden,
+    JustificationRequired; Proposed if two people change queues and it is somebody else's."""
     own = themselves(body.principal, by)
     return appoint_for(body, by=by) if own is None or is_nobodys(by) else _appoint_own(body, own, by)
 
@@ -51,7 +49,7 @@ def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
 @second("queues", needs=PERMISSION, moving=frozenset({"starts_at"}))
 @transaction.atomic
 def appoint_for(body: DeputyBody, *, by: Actor) -> Deputy:
-    """Name somebody else's deputy, which gives power to decide. Raises as `appoint` does."""
+    """Name another person's deputy, which grants the right to decide. Raises as `appoint` does."""
     return named(body, None, by=by)
 
 
@@ -61,15 +59,15 @@ def _appoint_own(body: DeputyBody, own: User, by: Actor) -> Deputy:
 
 
 def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
-    """The deputy, in the caller's transaction: of whoever acts themselves (`own`), else of whom an administrator says.
-    Raises as `appoint` does, but never Proposed."""
+    """Save a deputy of `own`, or as an administrator of the named principal. Raises as `appoint` does, but never
+    Proposed."""
     by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
     principal = own if own is not None else account("principal", body.principal)
     queue = _queue(body.queue)
     held = _roles_at(principal, queue)
     deputy = _fit(account("deputy", body.deputy), principal)
-    User.objects.select_for_update().get(pk=principal.pk)  # so that two at once are counted
+    User.objects.select_for_update().get(pk=principal.pk)  # serializes concurrent requests, for the limit
     now = database_now()
     starts_at = max(body.starts_at or now, now)
     _check_time(starts_at, body.ends_at, now)
@@ -87,32 +85,31 @@ def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
     )
     row.seal()
     row.save(force_insert=True)
-    more = {"decides_as": held, **begins(body.starts_at)}  # for whoever has to agree
+    more = {"decides_as": held, **begins(body.starts_at)}  # for the second person
     by, more = (replace(by, role=held[0]), {}) if own is not None else (by, more)
     _record("deputy", row, principal, deputy, by=by, why=why, before={}, after=snapshot(row) | more)
     return row
 
 
 def themselves(name: str, by: Actor) -> User | None:
-    """The account of whoever acts, where it is theirs that they name, or none; else None."""
+    """Return the actor's account if `name` is theirs or empty; else None."""
     own = _active(by.person)
     return own if own is not None and name in ("", own.get_username()) else None
 
 
 def is_nobodys(by: Actor) -> bool:
-    """Whether what is asked for counts as nobody's own: where two people change queues, for an administrator makes
-    keys for others."""
+    """Return whether the request counts as nobody's own: made by key under the two-person rule."""
     return by.kind == "key" and is_guarded("queues")
 
 
 def begins(wanted: datetime | None) -> dict[str, str]:
-    """From when on it was wanted, for whoever agrees: when it begins moves with the moment of that."""
+    """Return the requested start for the second person: the actual one depends on when they agree."""
     return {"begins": "at once" if wanted is None else wanted.isoformat()}
 
 
 @transaction.atomic
 def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
-    """End it now, for good: its principal, the deputy, or an administrator may. Raises NotFound, DeputyOver, Forbidden,
+    """End a deputyship now, as principal, deputy or administrator. Raises NotFound, DeputyOver, Forbidden,
     JustificationRequired."""
     row = Deputy.objects.select_for_update().filter(pk=deputy_id).first()
     if row is None:
@@ -125,7 +122,7 @@ def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
         raise DeputyOver("It was revoked before." if row.revoked_at else "Its time was over already.")
     before, was_ours = snapshot(row), row.is_genuine
     row.revoked_at, row.revoked_by = now, by.ref
-    if was_ours:  # else our code would say that it was put on record here: it is over, and stays what it is
+    if was_ours:  # a code would make a forged row authentic: it ends, and stays forged
         row.seal()
     row.save(update_fields=["revoked_at", "revoked_by", "code"])
     people = User.objects.in_bulk([row.principal, row.deputy])
@@ -143,7 +140,7 @@ def revoke(deputy_id: int, *, by: Actor, justification: str) -> Deputy:
 
 
 def snapshot(row: Deputy) -> dict[str, Any]:
-    """What it is, as an act's record keeps it."""
+    """Return its values for an act's record."""
     return {
         "principal": row.principal,
         "deputy": row.deputy,
@@ -184,8 +181,7 @@ def _queue(name: str) -> Queue | None:
 
 
 def _roles_at(principal: User, queue: Queue | None) -> list[str]:
-    """The roles by which they decide there. Raises InvalidInput for whoever decides nothing: nobody can stand in for
-    them, and a deputy's deputy is none."""
+    """Return the roles by which the principal decides there. Raises InvalidInput if none: no deputies of deputies."""
     held = roles(principal)
     found = [queue] if queue is not None else Queue.objects.exclude(state=Queue.State.REMOVED).order_by("name")
     found_roles = list(dict.fromkeys(each.role for each in found if each.role in held))

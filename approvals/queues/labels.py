@@ -1,5 +1,4 @@
-"""What the console's forms about queues, calendars and policies call their fields, and where each stands on its page:
-what was refused leads to the field, under the name that it has there."""
+"""Labels and positions of form fields on queues, calendars and policies, for links from errors to fields."""
 
 from __future__ import annotations
 
@@ -21,13 +20,12 @@ _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name 
 
 
 def seed(using: str = "default") -> None:
-    """Whatever the settings name and nobody has ever seen. After `migrate`; an upgraded installation keeps so exactly
-    the queues that it had, and who decides them."""
+    """Add the settings' queues that never existed, after `migrate`. Existing queues keep their roles."""
     with connections[using].cursor() as cursor:
         cursor.execute(_COLUMNS)
         there = {name for (name,) in cursor.fetchall()}
     if not there >= {field.column for field in Queue._meta.concrete_fields}:
-        return  # migrated to a version from before there were any, or where they said less
+        return  # migrated to an older version
     known = {name.lower() for name in Queue.objects.using(using).values_list("name", flat=True)}
     now = database_now()
     for name, role in settings.DURABLEAGENTS_QUEUES.items():
@@ -36,7 +34,7 @@ def seed(using: str = "default") -> None:
         title = name.replace("_", " ").capitalize()
         queue = Queue(name=name, title=title, role=role, set_by=BY, made_at=now, changed_at=now)
         queue.seal()
-        with suppress(IntegrityError), transaction.atomic(using):  # another `migrate` was faster
+        with suppress(IntegrityError), transaction.atomic(using):  # a concurrent `migrate` was faster
             queue.save(using=using, force_insert=True)
 
 
@@ -45,7 +43,7 @@ Fields = dict[str, tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """One field that is wrong: its place on the page, its label, and what is wrong with it."""
+    """A wrong field: its position on the page, its label, and the problem."""
 
     at: str
     label: str
@@ -53,8 +51,7 @@ class Wrong:
 
 
 def wrong_in(refused: Refused | None) -> list[Wrong]:
-    """What is wrong with a refused form, field by field; nothing where any of it is no field of that form's, for then
-    the refusal's own words have to say it."""
+    """Return a refused form's wrong fields; empty if any is not the form's: then the message must tell."""
     if refused is None or isinstance(refused.error, Unchanged):
         return []
     fields = FIELDS.get(refused.act, {})
@@ -63,7 +60,7 @@ def wrong_in(refused: Refused | None) -> list[Wrong]:
 
 
 def _of(form: str, **labels: str) -> Fields:
-    """Fields that stand where their names say, under the form's letter."""
+    """Return fields at the positions of their names, under the form's letter."""
     return {name: (f"{form}-{name}", label) for name, label in labels.items()} | {
         "justification": (f"{form}-why", "Why")
     }

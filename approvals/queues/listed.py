@@ -1,4 +1,4 @@
-"""Queues, limits and deputies as pages and the API show them: few statements, whatever there is."""
+"""Queues, limits and deputies for pages and the API, in few statements."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gate.proof import Threshold, threshold_in
 
 COUNT_TO = 1000
-OPEN = Order("approvals_approval", "deadline", is_newest_first=False, only="state = 'open'")  # as the inbox has it
+OPEN = Order(
+    "approvals_approval", "deadline", is_newest_first=False, only="state = 'open'"
+)  # the same order as the inbox
 MOST_SHOWN = 200  # members of a role, deputies
 
 
-# What other rooms show on a queue's page, and on the page of all for somebody: plugged in when the apps are ready.
+# Further content of a queue's page and of the list, registered by other packages when the apps are ready.
 on_page: list[Callable[[Queue], dict[str, Any]]] = []
 on_pages: list[Callable[[int | None], dict[str, Any]]] = []
 
@@ -44,7 +46,7 @@ def beside_all(person: int | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ShownMember:
-    """Somebody who decides. `most` is their limit in words, `whose` where it is from: person, role, or nothing."""
+    """A decider. `most` is their limit as text, `whose` its source: person, role, or nothing."""
 
     name: str
     person: int
@@ -54,7 +56,7 @@ class ShownMember:
 
 @dataclass(frozen=True, slots=True)
 class ShownDeputy:
-    """A deputy now or to come. `queue` is empty for all that the principal decides."""
+    """A current or future deputy. `queue` is empty for all of the principal's."""
 
     row: Deputy
     name: str
@@ -66,7 +68,7 @@ class ShownDeputy:
 
 @dataclass(frozen=True)
 class Shown:
-    """A queue and all about it."""
+    """A queue with its details."""
 
     on: Queue
     open: int = 0
@@ -87,7 +89,7 @@ class Shown:
 
     @cached_property
     def threshold(self) -> Threshold | None:
-        """What a yes has to show here; nothing is told of what can't be read, which is not genuine."""
+        """Return what an approval must prove; None if unreadable, which means forged."""
         with suppress(DefinitionError):
             return threshold_in(self.on.proof)
         return None
@@ -108,7 +110,7 @@ class Shown:
 
     @property
     def proof_words(self) -> str:
-        """The same as people read it; empty where no more is asked than a yes."""
+        """Return it as text; empty without a threshold."""
         return asked_in_words(self.threshold)
 
     @property
@@ -117,7 +119,7 @@ class Shown:
 
     @property
     def own_limits(self) -> list[tuple[str, str, Limit]]:
-        """Of persons: name, limit in words, row. Also of those who don't decide there, for a deputy's binds too."""
+        """Return persons' limits: name, text, row. Also of non-members, since a deputy's own limit binds too."""
         own = [each for each in self.limits if each.person is not None]
         return [(self.names.get(each.person or 0, f"account {each.person}"), in_words(each), each) for each in own]
 
@@ -127,7 +129,7 @@ def reasons_in(stored: Any) -> list[str]:
 
 
 def in_words(limit: Limit | None) -> str:
-    """A limit as people read it; empty for none."""
+    """Return a limit as text; empty for none."""
     if limit is None:
         return ""
     if not limit.is_genuine:
@@ -136,7 +138,7 @@ def in_words(limit: Limit | None) -> str:
 
 
 def asked_in_words(threshold: Threshold | None) -> str:
-    """What a yes has to show, and from where on: `above $1,000: …`."""
+    """Return a threshold as text: `above $1,000: …`."""
     if threshold is None:
         return ""
     proof, told = threshold.proof, []
@@ -155,7 +157,7 @@ def asked_in_words(threshold: Threshold | None) -> str:
 
 
 def to_count(queues: Iterable[Queue]) -> dict[str, Counted | None]:
-    """How many of the questions that the reader sees are open at each, for whoever counts more at the same time."""
+    """Return counts of the visible open questions by queue, for a shared statement."""
     own = seen.arm(viewer())
     return {f"open {queue.name}": OPEN.counted([{"queue": queue.name, **own}], to=COUNT_TO) for queue in queues}
 
@@ -165,7 +167,7 @@ def all_of_them() -> list[Queue]:
 
 
 def overview(tally: Tally) -> list[Shown]:
-    """Each queue, how many decide there and how many questions are open."""
+    """Return every queue with its deciders and open questions."""
     queues = all_of_them()
     counted = tally.read(to_count(queues))
     members = _members([queue.role for queue in queues])
@@ -182,7 +184,7 @@ def overview(tally: Tally) -> list[Shown]:
 
 
 def one(queue: Queue, tally: Tally) -> Shown:
-    """A queue whole: five statements."""
+    """Return a queue in full: five statements."""
     limits = _limits([queue])
     members = _members([queue.role]).get(queue.role, [])
     role_limit = limits.get((queue.pk, None))
@@ -205,7 +207,7 @@ def one(queue: Queue, tally: Tally) -> Shown:
 
 
 def deputies_of(person: int | None) -> list[ShownDeputy]:
-    """Of whom somebody is the principal or the deputy, now or to come."""
+    """Return the current and future deputyships of a principal or deputy."""
     if person is None:
         return []
     return _shown(Deputy.objects.filter(Q(principal=person) | Q(deputy=person)))
@@ -233,7 +235,7 @@ def _deputies(queue: Queue, limits: dict[tuple[int, int | None], Limit]) -> tupl
 
 
 def _shown(rows: Any) -> list[ShownDeputy]:
-    now = datetime.now(UTC)  # for words: a decision goes by the database's clock
+    now = datetime.now(UTC)  # for display: a decision uses the database's clock
     rows = rows.filter(revoked_at__isnull=True, ends_at__gt=Now()).select_related("queue").order_by("starts_at", "id")
     found = list(rows[:MOST_SHOWN])
     people = {pk for row in found for pk in (row.principal, row.deputy)}

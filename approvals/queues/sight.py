@@ -1,6 +1,5 @@
-"""Who is shown a question, and who reads what is asked: by the queues that it was put to, by what was handed to them,
-by what they were asked about it, and by the run that it belongs to. Where a question went because nobody answered is
-believed by rows that our processes wrote."""
+"""Who sees a question, and who reads its payload: by queue, delegation, inquiry and run. Escalations count only if
+authentic."""
 
 from __future__ import annotations
 
@@ -18,14 +17,12 @@ from runs.queries.payloads import is_asked
 
 
 def asked_at(approval: Approval) -> list[str]:
-    """The queues whose people may decide it, as its row says: the one that was asked, and those that it went to. For
-    words; nobody reads anything by it."""
+    """Return the queues that may decide it, by its row. For display: nothing is granted by it."""
     return [approval.queue, *(approval.escalated_to or [])]
 
 
 def genuine_places(approvals: Collection[Approval]) -> dict[UUID, list[str]]:
-    """The same of each of these questions, by rows that carry this installation's code: one statement for any number,
-    and none where none went further."""
+    """Return each question's queues with authentic escalations: one statement at most."""
     places = {one.id: [one.queue] for one in approvals}
     further = [one.id for one in approvals if one.escalated_to]
     for row in Escalation.objects.filter(approval__in=further).order_by("n") if further else ():
@@ -34,8 +31,7 @@ def genuine_places(approvals: Collection[Approval]) -> dict[UUID, list[str]]:
 
 
 def is_shown(approval: Approval, held: frozenset[str]) -> bool:
-    """Whoever stands in at its queue, has it from somebody or was asked about it is shown the question, whatever runs
-    they see."""
+    """Return whether the reader sees the question: by run, or as deputy, delegate or person asked."""
     if viewer().sees_all or has_case(held, approval.id) or seen.among([approval.run_id]):
         return True
     there = {one.queue for one in stand_ins(held)}
@@ -43,7 +39,7 @@ def is_shown(approval: Approval, held: frozenset[str]) -> bool:
 
 
 def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approval]:
-    """Those of a list's that are shown: all but what is said to have gone to a queue where the reader stands in."""
+    """Return the visible ones of a list: all but those whose escalation to a deputy's queue is forged."""
     there = {one.queue for one in stand_ins(held)}
     doubtful = {one.id for one in approvals if one.escalated_to and one.queue not in there}
     if not doubtful or viewer().sees_all:
@@ -55,14 +51,13 @@ def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approv
 
 
 def reads(approval: Approval) -> bool:
-    """Whether whoever looks reads what is asked, and not only that it is: who is asked, stands in for them or has it
-    from them, and who reads the run's payloads."""
+    """Return whether the viewer reads the question's payload: deciders, deputies, delegates, and payload readers of the
+    run."""
     return approval.id in readable([approval])
 
 
 def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
-    """A question for somebody with these roles who wants what is asked with it. Raises NotFound for whoever isn't shown
-    it, PayloadsHidden for whoever doesn't read what is asked."""
+    """Return a question with its payload. Raises NotFound if not visible, PayloadsHidden if not readable."""
     approval = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if approval is None or not is_shown(approval, held):
         raise NotFound("approval", approval_id)
@@ -72,8 +67,7 @@ def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
 
 
 def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
-    """Those of these questions that whoever looks reads; all of them are shown to them. Who was only asked about one
-    reads no more of it than of its run."""
+    """Return which of these visible questions the viewer reads; people only asked about one, by its run."""
     who = viewer()
     own = {one.id for one in approvals if decides_case(who.held, one.id) or is_asked(one.queue, who)}
     rest = [one for one in approvals if one.id not in own]

@@ -1,9 +1,5 @@
-"""The facts by which it is judged who may decide, read from their rows in one statement; and what a record tells of the
-standing.
-
-`locked` reads them so that none can change before the reader's transaction ends: a role that is taken, a limit that is
-lowered, a deputy who is revoked counts from the moment on which it is committed, and not half way.
-"""
+"""Facts for judging who may decide, read in one statement, and their form in records. With `locked` they can't change
+before the transaction ends: a removed role, a lower limit or a revoked deputy applies from its commit on."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ _HOLD_ROLES = "SELECT id FROM auth_user_groups WHERE user_id = ANY(%s) ORDER BY 
 _ACCOUNT = f"""json_build_object('proof', {ACCOUNT.proof_sql("u")},
     'name', u.username, 'person', u.id, 'is_active', u.is_active, 'roles', ARRAY(
     SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = u.id))"""
-# Who has had their say in the case, and who said yes to the same call at another queue that is asked about it.
+# Who has voted in the case, or approved the same call at another queue that is asked about it.
 _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id = {case}
     UNION SELECT s.person, s.decision_id FROM approvals_approval this JOIN runs_wait here ON here.id = this.wait_id
         JOIN runs_wait w ON w.run_id = here.run_id AND w.attempt = here.attempt
@@ -51,9 +47,8 @@ _SEATS = """SELECT s.person, s.decision_id FROM approvals_seat s WHERE s.case_id
         JOIN approvals_decision d ON d.approval_id = a.id AND d.verdict = 'approve'
         JOIN approvals_seat s ON s.decision_id = d.id
     WHERE this.id = {approval}"""
-# As a value in SQL: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its one
-# parameter the account of who wants to decide. Of the deputyships that are not now the last ones come along, for words;
-# all that are now, for they count.
+# SQL value: {queue} is the queue's name, {case} the first stage's question, {approval} this one; its parameter is the
+# account that wants to decide. Includes all current deputyships, and the last of others for messages.
 FACTS = f"""(SELECT json_build_object('now', clock_timestamp(),
     'queue', (SELECT to_json(q)::text FROM approvals_queue q WHERE q.name = {{queue}}),
     'limits', (SELECT coalesce(json_agg(to_json(l)::text), '[]') FROM (
@@ -92,8 +87,8 @@ def asked_in(approval: Approval) -> Asked:
 
 
 def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False) -> Facts:
-    """Everything about who wants to decide and where. `held` are the roles of an actor without an account. Without the
-    run nobody's hand in it is looked for."""
+    """Return all facts about the actor and the queues. `held` are the roles of an actor without an account. Without the
+    run, their part in it is not checked."""
     first = _facts_at(approval.queue, approval, run, by, held, locked=locked)
     return replace(first, also=also(approval, run, by, held, locked=locked))
 
@@ -101,7 +96,7 @@ def facts_of(approval: Approval, run: Run | None, by: Actor, held: frozenset[str
 def also(
     approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, locked: bool = False
 ) -> tuple[Facts, ...]:
-    """The same at each queue that it went to because nobody answered. What is not genuine went nowhere."""
+    """Return the facts at each queue with an authentic escalation."""
     if not approval.escalated_to:
         return ()
     rows = Escalation.objects.filter(approval=approval.pk).order_by("n")
@@ -123,12 +118,11 @@ def _facts_at(
 
 
 def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: frozenset[str], *, at: str = "") -> Facts:
-    """The same of what FACTS gave to somebody who asked for more along with it. `at` is the queue, if not the one that
-    was asked first."""
+    """Return the facts from a result of FACTS. `at` is the queue, if not the first one."""
     read = json.loads(told, parse_float=Decimal, parse_int=int)
     now = datetime.fromisoformat(read["now"])
     queue = None if read["queue"] is None else row_of(Queue, read["queue"])
-    # One that somebody ended who hasn't the key still binds: nothing is approved under what isn't genuine.
+    # A limit whose ending was forged still binds: nothing is approved under a forged one.
     limits = [row_of(Limit, row) for row in read["limits"]]
     caps = {limit.person: _cap(limit) for limit in limits if limit.ended_at is None or not limit.is_genuine}
     role = "" if queue is None else queue.role
@@ -152,7 +146,7 @@ def facts_in(told: str, approval: Approval, run: Run | None, by: Actor, held: fr
 
 
 def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
-    """To which queues questions of these runs were put besides, by rows that one of our processes wrote."""
+    """Return the queues with authentic escalations of these runs' questions."""
     found: dict[UUID, set[str]] = {run_id: set() for run_id in run_ids}
     for row in Escalation.objects.filter(run_id__in=list(run_ids)):
         found[row.run_id] |= {row.queue} if row.is_genuine else set()
@@ -160,8 +154,7 @@ def went_further(run_ids: Collection[UUID]) -> dict[UUID, set[str]]:
 
 
 def role_held(queue: str) -> str | None:
-    """The role in charge of a queue, by its row, which stays so until the transaction ends; None where there is no such
-    queue. Raises Forbidden where nobody here wrote the row: no right goes by it."""
+    """Return a queue's role, share-locked; None without such a queue. Raises Forbidden if the row is forged."""
     row = next(iter(Queue.objects.raw("SELECT * FROM approvals_queue WHERE name = %s FOR SHARE", [queue])), None)
     if row is None or row.state == Queue.State.REMOVED:
         return None
@@ -193,7 +186,7 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
 
 
 def _set_up(changed: str | None) -> str | None:
-    """Since when somebody is one of those who set up who decides, in words."""
+    """Return the reason why somebody who changed the deciders may not decide."""
     return f"changed who decides here at {_moment(changed)}, after it was asked" if changed else None
 
 
@@ -221,8 +214,7 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
-    """What somebody said, or somebody for them, in words that follow their name. They have their seat by it, whoever
-    wrote that: the database gives nobody two."""
+    """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
     means = "" if by == person else ", by the word of a deputy or in somebody's place,"
     whose = "" if is_ours else ", says a row that was written past this installation"
     return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
@@ -253,7 +245,7 @@ def _cap(row: Limit) -> Cap:
 
 
 def told(standing: Standing, asked: Asked) -> dict[str, Any] | None:
-    """What a decision's record says of the standing: None for somebody's own role without a limit."""
+    """Return the standing for a decision's record; None for an own role without limit."""
     deputy = standing.deputyship
     said: dict[str, Any] = {"queue": standing.queue} if standing.queue else {}
     if deputy is not None:

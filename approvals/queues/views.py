@@ -1,4 +1,4 @@
-"""Queues: who decides where, up to how much, who stands in for whom; and, for administrators, setting all that."""
+"""Pages of queues, limits and deputies; administrators set them there."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50
 
 
 class QueuePage(Page):
-    """For everybody who may read, and for administrators, who need no role for it."""
+    """For everybody with a role, and for administrators."""
 
     section = "queues"
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whoever has a role, or sets queues up."""
+        """Return whether they have a role or set up queues."""
         return super().may_open(held) or is_admin(self.request.user)
 
     def context(self, request: HttpRequest, refused: Refused | None) -> dict[str, Any]:
-        """What both pages know."""
+        """Return the context that both pages share."""
         held = roles(request.user)
         return {
             "tally": Tally(held),
@@ -51,7 +51,7 @@ class QueuePage(Page):
 
 
 class QueuesPage(QueuePage):
-    """All queues; and of whom the reader is the deputy, or who is theirs."""
+    """All queues, and the reader's deputyships."""
 
     template = "approvals/queues.html"
 
@@ -59,7 +59,7 @@ class QueuesPage(QueuePage):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
         me = request.user.pk
@@ -68,7 +68,7 @@ class QueuesPage(QueuePage):
 
 
 class OneQueuePage(QueuePage):
-    """A queue whole."""
+    """A queue in full."""
 
     template = "approvals/queue.html"
 
@@ -76,7 +76,7 @@ class OneQueuePage(QueuePage):
         return self.tell(request, queue)
 
     def tell(self, request: HttpRequest, name: str, refused: Refused | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refused form."""
         known = self.context(request, refused)
         queue = acts.find(name)
         shown = {"q": listed.one(queue, known["tally"]), **listed.beside(queue), **known}
@@ -84,21 +84,21 @@ class OneQueuePage(QueuePage):
 
 
 class ForAdmins(Page):
-    """An act that only administrators may do; the service judges it again, under its locks."""
+    """An act for administrators; the service checks it again under its locks."""
 
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Whatever role somebody has. An act is no page, which is said to whoever asks for one."""
+        """Return whether they are an administrator, whatever their roles. GET passes, for its own answer."""
         return self.request.method != "POST" or is_admin(self.request.user)
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """403 in words."""
+        """Show 403 with the role that is allowed."""
         return self.show(request, {"needed": ["Administrator"]}, template="errors/403.html", status=403)
 
 
 class Adding(ForAdmins, QueuesPage):
-    """Adding a queue."""
+    """Add a queue."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
         def act(form: Sent, by: Actor) -> None:
@@ -108,7 +108,7 @@ class Adding(ForAdmins, QueuesPage):
 
 
 class QueueAct(ForAdmins, OneQueuePage):
-    """One act on a queue: what is refused stands on its page."""
+    """One act on a queue; its page shows a refused form."""
 
     words = ""
 
@@ -122,7 +122,7 @@ class QueueAct(ForAdmins, OneQueuePage):
         return done(request, type(self).__name__, act, self.words, tell) or self.after(queue)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
-        """The one service that it calls."""
+        """Call the page's one service."""
         raise NotImplementedError
 
     def after(self, name: str) -> HttpResponse:
@@ -130,18 +130,18 @@ class QueueAct(ForAdmins, OneQueuePage):
 
 
 class QueueChanges(QueueAct):
-    """Setting its title, its role, its currency, whether it needs amounts."""
+    """Set title, role, currency, and whether amounts are needed."""
 
     words = "The queue is changed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
-        form.texts.setdefault("needs_amount", "off")  # a box that isn't ticked sends nothing
+        form.texts.setdefault("needs_amount", "off")  # an unticked box sends nothing
         acts.change(name, form.read(QueueChangeBody, needs_amount=is_on), seen=seen, by=by)
 
 
 class QueueClosings(QueueAct):
-    """Closing it."""
+    """Close a queue."""
 
     words = "The queue is closed: nothing is asked or decided there."
 
@@ -150,7 +150,7 @@ class QueueClosings(QueueAct):
 
 
 class QueueOpenings(QueueAct):
-    """Opening it again."""
+    """Open a queue."""
 
     words = "The queue is open again."
 
@@ -159,7 +159,7 @@ class QueueOpenings(QueueAct):
 
 
 class QueueRemovals(QueueAct):
-    """Taking it away."""
+    """Remove a queue."""
 
     words = "The queue is removed."
 
@@ -171,7 +171,7 @@ class QueueRemovals(QueueAct):
 
 
 class QueueLimits(QueueAct):
-    """Setting a limit; an empty one is none at all."""
+    """Set a limit; empty means unlimited."""
 
     words = "The limit is set."
 
@@ -182,7 +182,7 @@ class QueueLimits(QueueAct):
 
 
 class QueueLifts(QueueAct):
-    """Ending a limit."""
+    """Lift a limit."""
 
     words = "The limit is lifted."
 
@@ -192,7 +192,7 @@ class QueueLifts(QueueAct):
 
 
 class QueueProofs(QueueAct):
-    """Setting what a yes has to show, and from where on."""
+    """Set what an approval must prove, and its threshold."""
 
     words = "What a yes has to show is set."
 
@@ -204,13 +204,13 @@ class QueueProofs(QueueAct):
 
 
 class QueueReasons(QueueAct):
-    """Setting the reasons that are offered to whoever decides: one in each line."""
+    """Set the offered reasons, one per line."""
 
     words = "The reasons are set."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
-        form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field is none, and no field left out
+        form.texts["reasons"] = form.texts.get("reasons") or "\n"  # an emptied field means none; it was not left out
         lines = _lines(form.texts["reasons"])
         with told_of({f"reasons.{place}": ("reasons", f"line {n}") for place, n in enumerate(lines)}):
             body = form.read(ReasonsBody, reasons=lambda text: [*lines.values()])
@@ -218,7 +218,7 @@ class QueueReasons(QueueAct):
 
 
 class Appointing(QueuesPage):
-    """Naming a deputy: one's own, or as an administrator anybody's."""
+    """Name a deputy: one's own, or as an administrator anybody's."""
 
     http_method_names = ["post"]
 
@@ -230,7 +230,7 @@ class Appointing(QueuesPage):
 
 
 class Revoking(QueuesPage):
-    """Ending a deputy's time now."""
+    """End a deputyship."""
 
     http_method_names = ["post"]
 
@@ -248,7 +248,7 @@ def done(
     words: str,
     tell: Callable[[HttpRequest, Refused], HttpResponse],
 ) -> HttpResponse | None:
-    """Do it; the page again where it was refused."""
+    """Perform the act; return the page again if it is refused."""
     form = Sent(request)
     role = ADMIN if is_admin(request.user) else (ordered(roles(request.user)) or [""])[0]
     try:
@@ -264,8 +264,8 @@ def is_on(text: str) -> Any:
 
 
 def most(text: str) -> Any:
-    """A sum as it was typed, be it with commas between its thousands; what is no number, or may be meant as another
-    one (50,00), is handed on as text, for the body's own rules to refuse."""
+    """Parse a sum, also with thousands separators. Other or ambiguous text (50,00) is left for the body's rules to
+    refuse."""
     if text == "none":
         return None
     typed = text.strip()
@@ -280,7 +280,7 @@ def _lines(text: str) -> dict[int, str]:
 
 
 def moment(text: str) -> Any:
-    """A time as a form sends it, which is UTC's; what is none is handed on as text."""
+    """Parse a form's time, in UTC by default; other text is left for the body's rules to refuse."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who may change queues, and how accounts are named and told."""
+"""Who may change queues, and how accounts are named and found."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ PERMISSION = "approvals.change_queue"
 
 
 def is_admin(user: Any) -> bool:
-    """Return whether an account may set up queues: it may open the administration and change queues there."""
+    """Return whether an account may set up queues: administration access and the permission to change queues."""
     may_enter = user is not None and user.is_active and user.is_staff and user.has_perm(PERMISSION)
     return bool(may_enter and is_authentic_account(user))
 
 
 def as_admin(by: Actor, to: str = "set up queues, limits and other people's deputies") -> Actor:
-    """The actor as an administrator, judged from the account as it is now. `to`: what they want, in words. Raises
-    Forbidden."""
+    """Return the actor as administrator, by the current account. `to` is the act as text. Raises Forbidden."""
     if by.auth == "shell":
         return by
     if by.person is None or not is_admin(User.objects.filter(pk=by.person).annotate(proof=PROOF).first()):
@@ -34,7 +33,7 @@ def as_admin(by: Actor, to: str = "set up queues, limits and other people's depu
 
 
 def account(field: str, name: str, called: str = "") -> User:
-    """An account that may sign in. Raises InvalidInput by the field that names it."""
+    """Return an active account. Raises InvalidInput by the field that names it."""
     user = User.objects.filter(username=name).annotate(proof=PROOF).first() if name else None
     if user is None:
         raise wrong(field, "is nobody's name", "the name of an account", called)
@@ -48,14 +47,13 @@ def can_look(user: User) -> bool:
 
 
 def wrong(field: str, problem: str, fix: str, called: str = "") -> InvalidInput:
-    """One thing that is wrong, to be raised. `called`: what people know the field as, where its name doesn't say it."""
+    """Return the error for one wrong field. `called` is its label, if its name isn't clear."""
     told = f"That can't be: {called or field} {problem}."
     return InvalidInput(told, errors=[{"field": field, "problem": problem, "fix": fix}])
 
 
 class Unchanged(InvalidInput):
-    """What was sent says what holds already. That is no single field's fault: programs, for which each refusal names
-    one, are told of the first."""
+    """The input changes nothing, which is no single field's fault; programs get the first one."""
 
     def __init__(self, field: str, fix: str) -> None:
         problem = {"field": field, "problem": "is as it was, and so is all else", "fix": fix}
@@ -63,7 +61,7 @@ class Unchanged(InvalidInput):
 
 
 def check_text(field: str, text: str, most: int = 100) -> None:
-    """Raises InvalidInput for what isn't plain text of one line."""
+    """Check for plain text of one line. Raises InvalidInput."""
     if not text.strip():
         raise wrong(field, "is empty", "say it in a few words")
     if len(text) > most:

@@ -1,7 +1,7 @@
-"""What all policies in force say of a call. Pure: no Django, no I/O.
+"""Evaluate all policies in force for a call. Pure: no Django, no I/O.
 
-Each that matches says its word, and the strictest counts: deny, then require, then allow. Of several that require a yes
-each queue is asked. What can't be told of a call counts as a match of what restricts, and as none of what allows.
+The strictest match counts: deny, then require, then allow. Each queue that is required is asked. If a condition can't
+be evaluated, it matches for restrictions, but not for `allow`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runs.engine.policy import STRICTEST, Asking, Demand, Effect, Judged
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One version of a policy, as it is judged by."""
+    """One version of a policy, ready for evaluation."""
 
     name: str
     version: int
@@ -42,14 +42,14 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """The policies in force at a revision; with a `problem`, nobody can tell which these are."""
+    """The policies of a revision; with a `problem` they are unknown."""
 
     revision: int
     rules: Sequence[Rule] = ()
     problem: str = ""
 
     def judge(self, asking: Asking) -> Judged | None:
-        """What they say of a call. None: there are none."""
+        """Return the judgement of a call; None without policies."""
         if self.problem:
             return Judged("deny", self.revision, problem=self.problem)
         if not self.rules:
@@ -73,7 +73,7 @@ class Rulebook:
 
 
 def _demanded(found: Sequence[Rule], effect: Effect) -> tuple[Demand, ...]:
-    """Each queue once, by the first policy that names it, with all that those which name it want to be shown."""
+    """Return each queue once, by its first policy, with the proofs of all policies that require it."""
     if effect != "require":
         return ()
     by_queue: dict[str, Demand] = {}

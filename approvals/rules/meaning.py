@@ -1,10 +1,8 @@
-"""What a policy's condition means: an expression over a call, typed when it is written, judged when a call is made.
-Pure: no Django, no I/O.
+"""Policy conditions: expressions over a call, type-checked when written, evaluated when a call is made. Pure.
 
-The grammar is the one in which runs are looked for (runs/queries/attributes/grammar.py). The names are those of
-`FIXED`, and `args.` with the place of a value in the tool's input. A number is compared exactly, as a decimal. What
-can't be told of a call (a value that is missing, or of another kind) is neither true nor false, and neither is what
-rests on it: whoever asks has to take the stricter reading.
+The grammar is that of the run search (runs/queries/attributes/grammar.py). Names are those of `FIXED`, and `args.` with
+a path in the tool's input. Numbers are compared exactly, as decimals. A missing value, or one of another kind, is
+neither true nor false: callers must assume the stricter.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that was found right. `kinds` says of each of its names how it is compared."""
+    """A checked condition. `kinds` tells how each of its names is compared."""
 
     expression: Expression | None
     kinds: Mapping[str, str]
 
     def holds(self, asking: Asking) -> bool | None:
-        """Whether it is true of a call; None: that can't be told."""
+        """Return whether it is true of a call; None if unknown."""
         return True if self.expression is None else _judged(self.expression, self.kinds, asking)
 
     @property
@@ -69,7 +67,7 @@ class Condition:
 
 
 def typed(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
-    """The condition of a policy, whose tool takes what these schemas say, each with whose it is. Raises Misread."""
+    """Parse and type-check a condition against the tools' schemas, each with its owner. Raises Misread."""
     if not text.strip():
         return Condition(None, {})
     expression, known, kinds = read(text), list(schemas), dict[str, str]()
@@ -80,12 +78,12 @@ def typed(text: str, schemas: Iterable[tuple[str, Schema]]) -> Condition:
 
 
 def restored(text: str, kinds: Mapping[str, str]) -> Condition:
-    """The same from a row, which says the kinds itself. Raises Misread."""
+    """Return the condition of a row, which has the kinds. Raises Misread."""
     return Condition(read(text) if text.strip() else None, dict(kinds))
 
 
 def looks(expression: Expression) -> list[Look]:
-    """All that an expression looks at, in its order."""
+    """Return all comparisons of an expression, in order."""
     match expression:
         case Look():
             return [expression]
@@ -96,7 +94,7 @@ def looks(expression: Expression) -> list[Look]:
 
 
 def fields_of(schema: Schema) -> dict[str, str]:
-    """What of a tool's input can be compared, by its place, and how."""
+    """Return the comparable fields of a tool's input by path, with their kind."""
     found: dict[str, str] = {}
     _walk(schema, schema, "", found, 0)
     return found
@@ -111,7 +109,7 @@ def _walk(schema: Schema, root: Schema, place: str, found: dict[str, str], depth
 
 
 def _resolved(schema: Any, root: Schema) -> Schema:
-    """A schema without references and without the null that it may be."""
+    """Return a schema without references and null alternatives."""
     for _ in range(DEEPEST):
         if not isinstance(schema, Mapping):
             return {}
@@ -130,7 +128,7 @@ def _resolved(schema: Any, root: Schema) -> Schema:
 def _kind(schema: Schema, root: Schema) -> str:
     some = [_resolved(each, root) for each in schema.get("anyOf") or () if each != {"type": "null"}]
     types = {each.get("type") for each in some}
-    # A decimal may come as a number (where floats are refused: an integer), or as a text that is one.
+    # A decimal may be a number (an integer, if floats are refused) or a numeric text.
     if some:
         return NUMBER if types & {"number", "integer"} and types <= {"number", "integer", "string"} else OTHER
     match schema.get("type"):
@@ -168,7 +166,7 @@ def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
 
 
 def _check(look: Look, kind: str) -> None:
-    """Raises Misread for a comparison that its kind doesn't have, and for a value that is none of its kind."""
+    """Check that the kind has this comparison and the value fits. Raises Misread."""
     allowed = _SIGNS[kind]
     if look.sign not in allowed:
         signs = ", ".join("is set" if sign == "set" else sign for sign in allowed)
@@ -198,7 +196,7 @@ _WORDS = {
 
 
 def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) -> bool | None:
-    """By Kleene: what can't be told decides nothing, unless the rest does."""
+    """Evaluate in Kleene's three-valued logic."""
     match expression:
         case Look():
             return _looked(expression, kinds.get(expression.name, OTHER), asking)
@@ -215,7 +213,7 @@ def _judged(expression: Expression, kinds: Mapping[str, str], asking: Asking) ->
 
 def _looked(look: Look, kind: str, asking: Asking) -> bool | None:
     found = _found(look.name, asking)
-    if look.name == "requester" and found is None:  # somebody started it: whether it is whom this names can't be told
+    if look.name == "requester" and found is None:  # the requester is unknown, so the comparison can't be evaluated
         return None
     is_there = found is not _MISSING and found is not None
     if look.sign == "set":
@@ -270,7 +268,7 @@ def _found(name: str, asking: Asking) -> Any:
 
 
 def _comparable(value: Any, kind: str, *, is_written: bool = False) -> Any:
-    """The value as its kind compares it; None for one of another kind."""
+    """Return the value as its kind compares it; None if of another kind."""
     match kind:
         case "number":
             return _number(value)
@@ -285,7 +283,7 @@ def _comparable(value: Any, kind: str, *, is_written: bool = False) -> Any:
 
 
 def _number(value: Any) -> Decimal | None:
-    """Exactly as it is written: a tenth is a tenth."""
+    """Return the number exactly as written."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
         return None
     try:

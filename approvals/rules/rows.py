@@ -1,9 +1,7 @@
-"""A policy's versions. Each is a row that stays: a new one ends the one before, and a policy that is retired has none
-that is in force.
+"""Rows of policy versions: a new one ends the previous one, and a retired policy has none in force.
 
-Each carries a code (ledger/codes.py), and each change of what is in force a number with a digest of all that is
-(`PolicyRevision`), so that no row which somebody adds, changes or takes away past us lets anything through: what is in
-force then is not what was put on record, and calls stop for an operator.
+Each has a code (ledger/codes.py), and each change of the set in force a revision with its digest (`PolicyRevision`). A
+forged addition, change or removal therefore lets nothing through: it doesn't match, and calls stop for an operator.
 """
 
 from __future__ import annotations
@@ -27,9 +25,9 @@ REVISION = "policyrevision"
 
 
 class Policy(Coded):
-    """One version of a rule. `agent` and `tool` are empty for any; `condition` is an expression
-    (approvals/rules/meaning.py), empty for none, and `kinds` says how its names are compared. `queue`,
-    `within_seconds` are those of a rule that requires a yes."""
+    """One version of a policy. `agent` and `tool` are empty for any; `condition` is an expression
+    (approvals/rules/meaning.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
+    are for `require`."""
 
     TABLE = "policy"
 
@@ -89,7 +87,7 @@ class Policy(Coded):
         )
 
     def said(self) -> dict[str, Any]:
-        """What it says, as a record keeps it."""
+        """Return its values for a record."""
         return ({} if self.proof is None else {"proof": self.proof}) | {
             "name": self.name,
             "version": self.version,
@@ -119,7 +117,7 @@ def _coded(row: PolicyRevision) -> dict[str, Any]:
 
 
 def seal(row: PolicyRevision) -> None:
-    """Give it the code of what it says."""
+    """Set the code of its values."""
     row.code = row_code(code_key(), REVISION, _coded(row))
 
 

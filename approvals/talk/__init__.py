@@ -1,2 +1,1 @@
-"""What was asked about cases, and to whom they were handed: the rows, and how they are shown. What people do about that
-is in `approvals/consulting`."""
+"""Inquiries and delegations: rows and display. `approvals/consulting` has the acts."""

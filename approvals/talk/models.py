@@ -1,6 +1,5 @@
-"""What a named person was asked about a case, and to whom one was handed. Rows end and stay; each carries a code
-(ledger/codes.py), so that what somebody with the application's rights in the database writes past us lets nobody
-decide."""
+"""Rows of inquiries and delegations. They end and stay; each has a code (ledger/codes.py), so forged rows grant no
+decision."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from ledger.chain import microseconds
 
 
 class Inquiry(Coded):
-    """That somebody who may decide a question asked a named person about it, and what came of it. `n` is its number at
-    the question's slot, as the journal has it."""
+    """A decider's inquiry to a named person, and its outcome. `n` is its number at the question's slot."""
 
     TABLE = "inquiry"
 
@@ -68,8 +66,7 @@ class Inquiry(Coded):
 
 
 class Delegation(Coded):
-    """That whoever may decide a question handed it to a named person, who may decide just this one in their place.
-    `n` is its number at the question's slot."""
+    """A decider's delegation of just this question to a named person. `n` is its number at the question's slot."""
 
     TABLE = "delegation"
 

@@ -1,4 +1,4 @@
-"""What was asked about a case and to whom it was handed, as it is shown."""
+"""A case's inquiries and delegations for display."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from approvals.calendars.asof import row_of
 from approvals.talk.models import Delegation, Inquiry
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 
-MOST = 200  # names that are told: any other is typed as well
-# As a value in SQL: who could be asked, or be handed a question (`consulting.common.named`), by their names.
+MOST = 200  # names offered; others can be typed
+# SQL value: names of people who can be asked or delegated to (`consulting.common.named`).
 NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY named.username) FROM (
     SELECT u.id, u.username FROM auth_user u WHERE u.is_active AND EXISTS (
         SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
@@ -24,8 +24,7 @@ NAMES = f"""(SELECT json_agg(json_build_array(named.id, named.username) ORDER BY
             OR g.name <> '{AUDITOR}' AND EXISTS (
                 SELECT FROM approvals_queue q WHERE q.role = g.name AND q.state <> 'removed')))
     ORDER BY u.username LIMIT {MOST}) named)"""
-# As a value in SQL: what there is of the question {approval}, as text; `names` is NAMES, or null where nobody is
-# offered to whoever reads it.
+# SQL value: inquiries and delegations of the question {approval}, as text; `names` is NAMES, or null if not offered.
 TALK = """(SELECT json_build_object('names', {names},
     'inquiries', (SELECT coalesce(json_agg(to_json(i)::text ORDER BY i.at, i.id), '[]') FROM approvals_inquiry i
                   WHERE i.approval_id = {approval}),
@@ -36,7 +35,7 @@ _ALONE = f"SELECT {TALK.format(approval='asked.id', names='null')} FROM unnest(%
 
 @dataclass(frozen=True, slots=True)
 class ShownInquiry:
-    """One question to somebody. `is_mine`: the reader is asked; `is_own`: they asked it."""
+    """One inquiry. `is_mine`: the reader is asked; `is_own`: they asked it."""
 
     row: Inquiry
     is_genuine: bool
@@ -50,7 +49,7 @@ class ShownInquiry:
 
 @dataclass(frozen=True, slots=True)
 class ShownDelegation:
-    """One handing over. `is_mine`: the reader handed it over, or has it."""
+    """One delegation. `is_mine`: the reader is its principal or deputy."""
 
     row: Delegation
     is_genuine: bool
@@ -63,7 +62,7 @@ class ShownDelegation:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """All of it, in order; and whom the reader could ask, or hand it to, where that was asked for."""
+    """All inquiries and delegations in order, and the names the reader may choose from, if requested."""
 
     inquiries: Sequence[ShownInquiry] = field(default_factory=tuple)
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
@@ -77,7 +76,7 @@ class Talk:
         )
 
     def told(self, *, is_read: bool) -> Talk:
-        """What of it is told to the reader: who doesn't read what is asked reads what they asked, or were asked."""
+        """Return what the reader may see: without the payload right, their own inquiries and those to them."""
         inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
         return Talk(inquiries, self.delegations, self.names)
 
@@ -107,22 +106,21 @@ _OPEN_FOR = """
 
 
 def open_for(person: int) -> dict[str, Any]:
-    """What this account is asked about, or was handed, in open questions, by run: for its own sockets, which tell by it
-    that something moved and show nothing of it."""
+    """Return an account's open inquiries and delegations by run, for its sockets, which only signal changes."""
     with connection.cursor() as cursor:
         cursor.execute(_OPEN_FOR, {"person": person})
         return dict(cursor.fetchall())
 
 
 def talk_of(approval_ids: Sequence[UUID], person: int | None) -> Talk:
-    """What was said of these questions, as somebody with this account sees it: one statement for all."""
+    """Return the talk of these questions for an account, in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE, [list(approval_ids)])
         return talk_in([told for (told,) in cursor.fetchall()], person)
 
 
 def talk_in(told: Iterable[str], person: int | None) -> Talk:
-    """The same of what TALK gave to somebody who asked for more along with it, for each of the questions."""
+    """Parse results of TALK, one per question."""
     read = [json.loads(each) for each in told]
     inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)

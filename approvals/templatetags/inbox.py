@@ -1,4 +1,4 @@
-"""How an approval is shown in its state."""
+"""Template tags for an approval and its state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def account_changes(record: AccountRecord) -> list[Change]:
 
 @register.simple_tag
 def time_of(approval: Approval) -> TimeWords:
-    """What is said of its time: how it was counted, what comes when nobody answers, what has come."""
+    """Return the texts about its time."""
     return words_of_time(approval)
 
 
@@ -47,14 +47,14 @@ def on_it(approval: Approval, me: int | None) -> Shown:
 
 @register.simple_tag
 def chosen_reason(opened: Brief, number: str | None) -> str:
-    """The reason that the address names, of those that are offered now: for whoever has no scripts."""
+    """Return the offered reason that the URL selects, for browsers without scripts."""
     by_number = {str(n): reason for n, reason in enumerate(opened.reasons, start=1)}
     return by_number.get(number or "", "")
 
 
 @register.simple_tag
 def offer_again(opened: Brief) -> dict[str, Any] | None:
-    """How far the reader may allow the same again with their yes; nothing where they may not."""
+    """Return the bounds within which the reader may give a standing approval; None if they may not."""
     return views.offer(opened)
 
 
@@ -70,19 +70,19 @@ def timing_form(shown: ShownTiming, refused: Refused | None) -> dict[str, Any]:
 
 @register.simple_tag
 def wrong_in(refused: Refused | None) -> list[labels.Wrong]:
-    """What is wrong with a form about queues, calendars or policies, by the names that its fields have on the page."""
+    """Return a refused form's wrong fields by their labels."""
     return labels.wrong_in(refused or None)
 
 
 @register.simple_tag
 def changed(name: str, was: object, now: object) -> tuple[str, str, str]:
-    """What a rule's change sets another way: what people call it, what it was and would be, in words."""
+    """Return label, old and new value of a rule's change."""
     return account_words.label_of(name), *account_words.was_and_is(name, was, now)
 
 
 @register.simple_tag
 def part(act: str, n: object, refused: Refused | None) -> Refused | None:
-    """What was refused, if it was this form: the act's name, and its number where there are several."""
+    """Return the refusal if it was of this form: the act's name, and its number if there are several."""
     return refused if refused is not None and refused.act == f"{act}{n}" else None
 
 

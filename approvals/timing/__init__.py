@@ -1,1 +1,1 @@
-"""How far a question has come in time, by its journal: for deciding, for pages, for verifying."""
+"""A question's progress in time by its journal, for decisions, pages and verification."""

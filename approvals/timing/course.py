@@ -1,9 +1,5 @@
-"""How far a question has come, read from its journal: until when it may be decided, and what comes next.
-
-The rows of a question and of its wait say the same, for lists and the sweeper. Nobody decides by them: whoever has the
-application's rights in the database could move a deadline there. Events of time count only with this installation's
-code.
-"""
+"""Read a question's deadline and next steps from its journal. The rows repeat it for lists and the sweeper, but no
+decision relies on them: a forger could move a deadline there. Time events count only with a valid code."""
 
 from __future__ import annotations
 
@@ -44,9 +40,9 @@ _KINDS = [
 
 @dataclass(slots=True)
 class Read:
-    """What a slot's journal says of one question. `reminders`, `escalations` and `inquiries` count those of all
-    questions at the slot: they number the next one. `went` are the queues that this one was put to besides; `asked`
-    numbers the inquiries about it that nobody has answered. `due` is when people are still to be reminded."""
+    """A question's state by the slot's journal. `reminders`, `escalations` and `inquiries` count those of all questions
+    at the slot, to number the next. `went` are this one's further queues, `asked` its open inquiries, `due` its next
+    reminders."""
 
     course: Course
     reminders: int = 0
@@ -76,7 +72,7 @@ def _genuine(rows: Iterable[Event]) -> Iterable[e.Event]:
 
 
 def fold(approval_id: str, deadline: datetime, events: Iterable[e.Event]) -> Read:
-    """The same of events in their order. `deadline` is taken where no event says one."""
+    """Fold events in order. `deadline` is used if no event has one."""
     found = Read(Course(deadline))
     for event in events:
         step(found, approval_id, event)
@@ -84,7 +80,7 @@ def fold(approval_id: str, deadline: datetime, events: Iterable[e.Event]) -> Rea
 
 
 def step(found: Read, approval_id: str, event: e.Event) -> None:
-    """Put one event in."""
+    """Apply one event."""
     is_this, was = getattr(event, "approval_id", "") == approval_id, found.course
     match event:
         case e.ApprovalRequested() if is_this:
@@ -118,7 +114,7 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
 
 
 def over_in(event: e.RunRetried) -> tuple[datetime, datetime] | None:
-    """When its run had ended, as the retry's record says; None where it was retried before that was said."""
+    """Return when the run had ended, by the retry's record; None for older records."""
     over = payload_of(event).get("over")
     if not isinstance(over, list) or len(over) != 2 or not are_moments(over):
         return None
@@ -128,7 +124,7 @@ def over_in(event: e.RunRetried) -> tuple[datetime, datetime] | None:
 def _reminded(found: Read, event: e.ApprovalReminded) -> None:
     was, is_late = found.course, event.cause == "no_deadline"
     deadline = datetime.fromisoformat(event.deadline)
-    at = payload_of(event).get("at") if is_late else None  # from when on the next reminder's time runs
+    at = payload_of(event).get("at") if is_late else None  # start of the next reminder's period
     since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else was.since
     found.course = replace(
         was, deadline=deadline, since=since, reminded=was.reminded + 1, reminded_late=was.reminded_late + is_late
@@ -139,7 +135,7 @@ def _reminded(found: Read, event: e.ApprovalReminded) -> None:
 
 
 def calendar_now(course: Course) -> Calendar | None:
-    """By which its time is counted now; none around the clock."""
+    """Return the calendar that counts its time now; None around the clock."""
     terms = course.terms or {}
     is_working = terms.get("is_working") or course.escalated or course.reminded_late
     return asof.recorded(terms) if is_working else None
@@ -150,18 +146,18 @@ def look_at(due: Sequence[str]) -> datetime | None:
 
 
 def stood(course: Course, wait: Wait, now: datetime) -> timedelta:
-    """How much of its time has passed while its run stood still since its time is counted, or since it was asked."""
+    """Return how long its run was stopped since its time started or it was opened."""
     return stood_in(course, wait.run_id, course.since or wait.opened_at, now)
 
 
 def stood_in(course: Course, run_id: UUID, since: datetime, until: datetime, *, by_wall: bool = False) -> timedelta:
-    """How much of a question's time passed between two moments while its run stood still under halts, or had ended
-    before people let it go on: of working time where its calendar counts, unless `by_wall`."""
+    """Return how much of a question's time its run was halted or ended between two moments. Working time if its
+    calendar counts, unless `by_wall`."""
     ended = ((max(from_, since), min(to, until)) for from_, to in course.over)
     all_ = sorted([*stretches(run_id, since, until), *ended])
     calendar, sum_, last = calendar_now(course) if all_ and not by_wall else None, timedelta(), since
     for from_, to in all_:
-        if (from_ := max(from_, last)) < to:  # what overlaps counts once
+        if (from_ := max(from_, last)) < to:  # overlaps count once
             sum_ += (to - from_) if calendar is None else calendar.between(from_, to)
             last = to
     return sum_
@@ -172,8 +168,8 @@ def shifted(due: Sequence[str], course: Course, stood: timedelta) -> list[str]:
 
 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
-    """When a question's time is over, or people are reminded of one that waits on, by its journal and by how long its
-    run stood still: whatever its rows say, which whoever has the application's rights in the database could move."""
+    """Return when its time ends (or its next reminder) by the journal and the stops of its run; the rows could be
+    forged."""
     return later(course, course.deadline, stood(course, wait, now))
 
 
@@ -189,8 +185,7 @@ def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
 
 
 def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> datetime:
-    """Until when people have. Neither the row nor the journal alone can put that off; a halt does, under which its run
-    stood still."""
+    """Return the effective deadline: the earlier of row and journal, extended by halts of the run."""
     return later(course, min(approval.deadline, course.deadline), stood(course, wait, now))
 
 
@@ -201,14 +196,14 @@ def put_off(approval: Approval, wait: Wait, deadline: datetime) -> None:
 
 
 def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime) -> None:
-    """The same of a deadline that runs from now on: what its run stood still under a halt before is counted in it."""
+    """Restart the deadline from now, with earlier halts already included."""
     put_off(approval, wait, deadline)
     standing.count_from(wait, now)
 
 
 def follow(wait: Wait) -> None:
-    """What a question's rows say follows the time in which its run stood still: as its journal and its calendar have
-    it. While it stands, some more by way of precaution, or the same would be looked at again and again."""
+    """Update a question's rows to its run's stops, by journal and calendar; during a halt with a margin, to avoid
+    polling."""
     if wait.resolved_at is not None:
         return
     approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()
@@ -217,7 +212,7 @@ def follow(wait: Wait) -> None:
 
 
 def went_to(approval: Approval, n: int, to: str, cause: str, deadline: datetime, now: datetime) -> None:
-    """That it is put to a further queue, as the `n`-th one, until its deadline there: the row, which nobody has yet."""
+    """Insert the row of the `n`-th escalation."""
     row = Escalation(
         approval=approval,
         n=n,

@@ -1,4 +1,4 @@
-"""What time brought to questions, held against the journal: each deadline is one that a record explains."""
+"""Verify deadlines against the journal: each is explained by a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.services.halts.standing import MOST_AHEAD
 
 
 class Times:
-    """Of one run: how far each question came by the journal, and where it went."""
+    """One run's questions: progress and escalations by the journal."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -27,13 +27,13 @@ class Times:
         self.timed: dict[str, int] = {}
         self.last_reminder: dict[str, int] = {}
         self.went: dict[str, list[tuple[int, e.ApprovalEscalated]]] = {}
-        self.most: dict[str, datetime] = {}  # until when at most, of what a change is asked for anew
-        self.carried: dict[str, list[str]] = {}  # and to which queues that was put besides
+        self.most: dict[str, datetime] = {}  # latest deadline of a question that follows an amendment
+        self.carried: dict[str, list[str]] = {}  # and the queues it inherits
         self.wrong: list[str] = []
-        self.ended: datetime | None = None  # when its run did last
+        self.ended: datetime | None = None  # when its run last ended
 
     def see(self, line: Line) -> None:
-        """Fold one event in."""
+        """Apply one event."""
         event = line.event
         match event:
             case e.ApprovalRequested(approval_id=id):
@@ -61,7 +61,7 @@ class Times:
                 pass
 
     def _too_early(self, line: Line, id: str, what: str) -> None:
-        """Nothing comes of a deadline before it has passed: by whoever moved it in its rows."""
+        """Check that a deadline's consequence didn't come before it, as by moving its row."""
         if line.at < self.of[id].course.deadline:
             self.wrong.append(f"event {line.seq}: approval {id} {what} before its time was over")
 
@@ -72,8 +72,7 @@ class Times:
         return self._runs_out(course, line.at) + SLACK
 
     def _runs_out(self, course: Course, until: datetime) -> datetime:
-        """When its time is over, by what its run has stood still until then. Before working hours were given back as
-        such, the clock on the wall was."""
+        """Return when its time ends with its run's stops until then. Older versions counted wall-clock time instead."""
         by_wall = stood_in(course, self.journal.run_id, course.since or until, until, by_wall=True)
         return max(course.deadline + by_wall, later(course, course.deadline, self._stood(course, until)))
 
@@ -81,7 +80,7 @@ class Times:
         return stood_in(course, self.journal.run_id, course.since or until, until)
 
     def _wrong_rest(self, line: Line, event: e.RunRetried) -> Iterator[str]:
-        """Whether the run had ended when a retry says that it had: nobody is given more time than that."""
+        """Check that the run had ended as a retry says: nothing else extends deadlines."""
         over = over_in(event)
         if over is not None and (
             self.ended is None or abs(over[0] - min(self.ended, over[1])) > SLACK or abs(over[1] - line.at) > SLACK
@@ -113,7 +112,7 @@ class Times:
         step(self.of[id], id, event)
 
     def _wrong_step(self, seq: int, event: e.ApprovalEscalated) -> Iterator[str]:
-        """Whether it went where its terms say, for as long as they say, by the calendar that they name."""
+        """Check an escalation's queue and time by the terms and their calendar."""
         terms, payload = self.of[event.approval_id].course.terms or {}, payload_of(event)
         steps, place = terms.get("steps", []), payload.get("step")
         named = steps[place] if isinstance(place, int) and 0 <= place < len(steps) else None
@@ -133,7 +132,7 @@ class Times:
             yield f"event {seq}: approval {event.approval_id} got until {event.deadline}, and not {right.isoformat()}"
 
     def _wrong_clock(self, line: Line, event: e.InquiryMade | e.InquiryEnded) -> Iterator[str]:
-        """Whether a clock stopped, or went on, as its terms have it, and by just as much."""
+        """Check that a clock stopped or resumed by its terms, and by the right time."""
         known, what = self.of[event.approval_id], f"event {line.seq}: the clock of approval {event.approval_id}"
         course, calendar = known.course, calendar_now(known.course)
         since = (course.stop.at if course.stop else course.since) or line.at
@@ -149,7 +148,7 @@ class Times:
             yield f"{what} gives until {event.deadline}, and not {right.deadline.isoformat()}"
 
     def deadline(self, request: e.ApprovalRequested, row: Approval) -> datetime:
-        """Until when it is open now: by the journal; or by its row, where its run can have stood still for so long."""
+        """Return the present deadline: the journal's, or the row's if the run's stops can explain it."""
         course = self.of[request.approval_id].course
         if row.deadline == course.deadline:
             return row.deadline
@@ -158,7 +157,7 @@ class Times:
         return row.deadline if is_put_off else course.deadline
 
     def about(self, what: str, row: Approval) -> Iterator[str]:
-        """What a question's row says of time."""
+        """Check a question's time columns."""
         id = str(row.id)
         known, seq = self.of[id], self.last_reminder.get(id, 0)
         terms = known.course.terms
@@ -180,8 +179,7 @@ class Times:
             yield f"{what}: it is looked at when nobody is to be reminded, or is not when somebody is"
 
     def _is_wait_s(self, course: Course, row: Approval) -> bool:
-        """Whether a question's row and its wait's say the same deadline. As it came to its end, its wait's alone may
-        have been put off."""
+        """Return whether question and wait have the same deadline; after its end, the wait's may be later."""
         later = row.wait.deadline - row.deadline
         most = self._runs_out(course, row.wait.resolved_at) if row.wait.resolved_at is not None else None
         return not later or (most is not None and timedelta() < later and row.wait.deadline <= most + MOST_AHEAD)
@@ -194,7 +192,7 @@ class Times:
         return next_ < row.look_at <= later(known.course, next_, stood)
 
     def _looks(self, id: str, known: Read) -> set[datetime | None]:
-        """When it may be looked at next: for a reminder, or to see whether everybody is away."""
+        """Return when it may be looked at next: for a reminder, or to check whether everybody is away."""
         terms, found = known.course.terms or {}, {look_at(known.due)}
         if terms.get("at_once_if_away"):
             found.add(asof.moment(terms["look_at"]))
@@ -202,7 +200,7 @@ class Times:
         return found
 
     def escalations(self) -> Iterator[str]:
-        """Rows against events, both ways."""
+        """Compare rows and events in both directions."""
         yield from self.wrong
         missing = {(id, n): told for id, all_ in self.went.items() for n, told in enumerate(all_, 1)}
         rows = list(Escalation.objects.filter(run_id=self.journal.run_id).order_by("id"))
@@ -236,6 +234,6 @@ class Times:
 
 
 def _at(event: e.InquiryMade | e.InquiryEnded, line: Line) -> datetime:
-    """When, by the event itself: its line's time is a little later."""
+    """Return the event's own time: its line is a little later."""
     clock = payload_of(event).get("clock")
     return asof.moment(clock["at"]) if isinstance(clock, dict) and isinstance(clock.get("at"), str) else line.at

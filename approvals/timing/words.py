@@ -1,4 +1,4 @@
-"""What pages say of a question's time: how it was counted, what comes when nobody answers, what has come."""
+"""Texts about a question's time for pages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from approvals.models import Approval, ApprovalState
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """Plain sentences; empty where there is nothing to say. `is_endless`: there is no deadline. `is_halted`: its run is
-    under a halt, and the clock stands still."""
+    """Plain sentences, possibly empty. `is_endless`: no deadline. `is_halted`: the run is halted, and the clock
+    stopped."""
 
     counted: str = ""
     then: str = ""
@@ -29,8 +29,7 @@ class TimeWords:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A deadline that passed, and what followed: the queue that was asked as well. `is_away`: nobody was there, so the
-    deadline was not waited for."""
+    """A missed deadline, and the queue asked next. `is_away`: nobody was there, so the deadline was not awaited."""
 
     at: datetime
     queue: str
@@ -43,7 +42,7 @@ _MISSED = """CASE WHEN approvals_approval.escalated_to IS NOT NULL THEN (
 
 
 def along() -> dict[str, RawSQL]:
-    """Return annotations for cases that are shown: whether their clock is paused by a halt, and the deadline missed."""
+    """Return annotations for shown cases: whether their clock is paused by a halt, and the missed deadline."""
     halted = "approvals_approval.state = 'open' AND runs_halted_by(approvals_approval.run_id, NULL) IS NOT NULL"
     return {
         "is_halted": RawSQL(halted, [], output_field=BooleanField()),
@@ -52,7 +51,7 @@ def along() -> dict[str, RawSQL]:
 
 
 def missed(approval: Approval) -> Missed | None:
-    """Return the last deadline that a case read with `along` has missed; None where it has missed none."""
+    """Return the last missed deadline of a case read with `along`, or None."""
     text = getattr(approval, "missed", None)
     if not text:
         return None
@@ -70,7 +69,7 @@ def is_endless(approval: Approval) -> bool:
 
 
 def time_of(approval: Approval) -> TimeWords:
-    """The words for one question."""
+    """Return the texts for one question."""
     terms = approval.timing if isinstance(approval.timing, dict) else None
     ended = (
         "No decision came in time, so nothing was sent. That is no rejection: the agent was told that nobody answered."
@@ -90,7 +89,7 @@ def time_of(approval: Approval) -> TimeWords:
 
 
 def counted_in(terms: Mapping[str, Any]) -> str:
-    """How its time was counted: "8 working hours, calendar DE (version 2, Europe/Berlin)"."""
+    """Return how its time was counted: "8 working hours, calendar DE (version 2, Europe/Berlin)"."""
     calendar = terms.get("calendar")
     hours = hours_of(terms.get("minutes"))
     if not terms.get("is_working"):
@@ -102,7 +101,7 @@ def counted_in(terms: Mapping[str, Any]) -> str:
 
 
 def hours_of(minutes: Any) -> str:
-    """So many hours, or hours and minutes where a tenth doesn't say it; nothing of what is less than a minute."""
+    """Return hours as text, with minutes if a tenth isn't exact; empty below a minute."""
     if not isinstance(minutes, int) or not minutes:
         return ""
     if minutes >= 60 and minutes % 6 == 0:
@@ -112,7 +111,7 @@ def hours_of(minutes: Any) -> str:
 
 
 def hours_typed(minutes: int) -> str:
-    """Minutes as the hours that a form has of them: exactly enough to be the same minutes when it is sent."""
+    """Return minutes as a form's hours, exact enough to convert back."""
     return f"{minutes / 60:.8f}".rstrip("0").rstrip(".")
 
 

@@ -1,5 +1,4 @@
-"""Policies from a shell on the server: all rules, and trying one on history. To put one in force is a person's act, in
-the console or over the API."""
+"""List policies and try one on history from a shell. Putting one in force is a person's act, in the console or API."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ class Command(BaseCommand):
         attempt.add_argument("--calls", type=int, default=1000)
 
     def handle(self, *, verb: str, **given: Any) -> None:
-        """One line for each rule; or what would have become of the calls. Raises CommandError for what can't be."""
+        """List the rules or try a policy. Raises CommandError."""
         if verb == "list":
             self._list()
             return
