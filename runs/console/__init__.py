@@ -1,1 +1,1 @@
-"""The runs' pages and sockets. Nobody imports from here but the addresses, template tags and approvals' pages."""
+"""The runs' pages and sockets. Only URLs, template tags and the approvals' pages import from here."""

@@ -1,4 +1,4 @@
-"""What can run, and what runs it: agents with their graphs and tools, and the fleet."""
+"""Pages of agents, with their graphs and tools, and of the fleet."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ _MANIFEST = (
 
 
 def graph_of(agent: Agent) -> Drawing:
-    """The agent's declared graph."""
     nodes = {node.name: node.edges for node in agent.nodes.values()}
     return draw(nodes, agent.start, titles_of(agent))
 
 
 class AgentsPage(Page):
-    """Every agent version that this installation has."""
+    """All agent versions of this installation."""
 
     template = "agents/list.html"
     section = "agents"
@@ -49,7 +48,7 @@ class AgentsPage(Page):
         cards = [(agent, len(agent.all_tools()), served.get(agent.graph_id)) for agent in registry.agents()]
         context = {
             "cards": cards,
-            # That a version has runs which wait for a worker tells of whoever's they are.
+            # Counts of waiting runs would reveal other people's runs.
             "unserved": agent_versions.unserved() if viewer().sees_all else [],
             "changes": version_changes.changed_here(),
             "is_production": settings.DURABLEAGENTS.is_production,
@@ -82,13 +81,12 @@ class AgentPage(Page):
         return self.show(request, context)
 
 
-# Of django-q2's processes only the worker drives runs: its others stand beside it, several to each, and say nothing to
-# an operator.
+# Of django-q2's processes only the worker drives runs; the several others would tell an operator nothing.
 HELPER = "cluster"
 
 
 class FleetPage(SharedPage):
-    """Every living process with its pid."""
+    """All living processes."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "fleet/fleet.html"
@@ -113,7 +111,7 @@ class FleetPage(SharedPage):
 
 
 class RecoveriesPage(SharedPage):
-    """Every time that a run was taken from a worker, newest first."""
+    """Runs that were taken from a worker, newest first."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR, AUDITOR})
     template = "fleet/recoveries.html"
@@ -145,7 +143,7 @@ class RecoveriesPage(SharedPage):
 
 
 def as_uuid(text: str) -> UUID:
-    """The run's id; what is none names no run."""
+    """Return the run's id; a nil UUID for anything else."""
     try:
         return UUID(text)
     except ValueError:

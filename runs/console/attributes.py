@@ -1,4 +1,4 @@
-"""What a run is found by, on pages: fields of the start form, and the line about them on a run's page."""
+"""Search attributes on pages: fields of the start form, and the line on a run's page."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ _KINDS = {
 
 
 def known(agent: str) -> list[tuple[str, str]]:
-    """What an agent's runs, or all, can be looked for by: each name, and what it is."""
+    """Return the attributes by which an agent's runs, or all runs, can be searched: name and kind."""
     return [(name, " or ".join(map(_KINDS.__getitem__, kinds))) for name, kinds in sorted(declared(agent).items())]
 
 
 class AttributeForm(forms.Form):
-    """Fields for an agent's attributes, called as the API's body calls them: `attributes.customer`. What is typed is
-    handed on for the agent's own types to judge; `mark` puts their words at the fields."""
+    """Fields for an agent's attributes, named as in the API. The agent's types validate; `mark` shows their errors."""
 
     bound_field_class = Bound
 
@@ -56,7 +55,7 @@ class AttributeForm(forms.Form):
 
     @property
     def all(self) -> list[Bound]:
-        """The fields, in their author's order."""
+        """Return the fields in their author's order."""
         bound: Any = [self[name] for name in self.fields]
         return bound  # type: ignore[no-any-return]
 
@@ -69,7 +68,7 @@ class AttributeForm(forms.Form):
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
-        """Put what was wrong at its field. What is wrong elsewhere others say."""
+        """Show errors at their fields; others are shown elsewhere."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             if (name := str(problem.get("field", ""))) in self.fields:
@@ -90,13 +89,13 @@ def _field(name: str) -> str:
 
 
 def told_by(agent: Agent | None, attributes: Iterable[Told]) -> list[tuple[str, Told]]:
-    """A run's attributes, by what its agent calls them."""
+    """Return a run's attributes with their agent's titles."""
     titles = {name: attribute.title for name, attribute in agent.attributes.items()} if agent else {}
     return [(titles.get(one.name) or one.title, one) for one in attributes]
 
 
 def beside(agent: Agent) -> dict[str, Beside]:
-    """The fields of the start form, for the form that they stand beside."""
+    """Return the attribute fields of the start form."""
     return {
         _field(name): Beside(attribute.title or name.replace("_", " ").capitalize(), f"f-attributes-{name}")
         for name, attribute in agent.attributes.items()
@@ -104,7 +103,7 @@ def beside(agent: Agent) -> dict[str, Beside]:
 
 
 def at_start(agent: Agent, texts: Mapping[str, str]) -> dict[str, Any]:
-    """What was typed into the start form, as the API takes it; a field that was left empty is left out."""
+    """Return the start form's attributes as the API takes them, without empty ones."""
     typed = {name: text for name in agent.attributes if (text := texts.get(_field(name), "").strip())}
     return {name: _value(agent.attributes[name], text) for name, text in typed.items()}
 

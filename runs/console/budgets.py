@@ -1,5 +1,4 @@
-"""A run's budget on its page: what it may use and has used, and the form that raises it. And its part of the start
-form."""
+"""A run's budget on its page, the form that raises it, and the caps in the start form."""
 
 from __future__ import annotations
 
@@ -45,13 +44,12 @@ AT_START = ("usd", "model_calls", "tool_calls", "wall_seconds")
 NO_CAP = "none"
 SEEN = "if_caps"
 _WHOLE = re.compile(r"-?[0-9]{1,16}")
-_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # 1,000,000; what is anything else is no number
+_GROUPED = re.compile(r"[0-9]{1,3}(,[0-9]{3})+")  # as in 1,000,000
 _HOURS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
 
 
 class BudgetForm(forms.Form):
-    """Fields for caps, called as the API's body calls them: `budget.usd`. What is typed is handed on for the budget's
-    own rules to judge; `mark` puts their words at the fields."""
+    """Fields for caps, named as in the API. The budget's own rules validate; `mark` shows their errors."""
 
     bound_field_class = Bound
 
@@ -72,7 +70,6 @@ class BudgetForm(forms.Form):
             )
 
     def get(self, name: str) -> Bound:
-        """The field of a cap."""
         bound: Any = self[f"budget.{name}"]
         return bound  # type: ignore[no-any-return]
 
@@ -85,7 +82,7 @@ class BudgetForm(forms.Form):
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
-        """Put what was wrong at its field, or above the form."""
+        """Show errors at their fields, or above the form."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             name = str(problem.get("field", ""))
@@ -101,20 +98,18 @@ def called(field: str) -> str:
 
 
 def beside() -> dict[str, Beside]:
-    """The budget's fields of the start form, for the form that they stand beside."""
+    """Return the budget fields of the start form."""
     return {f"budget.{name}": Beside(LABELS[name], f"f-budget-{name}") for name in AT_START}
 
 
 def at_start(texts: Mapping[str, str]) -> dict[str, Any]:
-    """The caps that were typed into the start form, as the API takes them; a field that was left empty is left out.
-    Raises InvalidInput for hours that are no number."""
+    """Return the start form's caps as the API takes them, without empty ones. Raises InvalidInput."""
     return {name: _value(name, text) for name, text in _typed(texts, AT_START).items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Beforehand:
-    """What the page of an agent says of the budget that a run of it would have: `defaults` cap by cap, and what keeps
-    any from being started."""
+    """The default budget of an agent's runs, cap by cap, and what prevents a start."""
 
     defaults: list[str]
     hindrance: str
@@ -132,7 +127,7 @@ def _typed(texts: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
 
 
 def sent(form: Sent) -> BudgetBody:
-    """The form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
+    """Return the form of a run's page as the API's body; `none` lifts a cap. Raises InvalidInput, TooLarge."""
     form.check([*(f"budget.{name}" for name in LABELS), SEEN, "justification"])
     typed = _typed(form.texts, tuple(LABELS))
     caps = {name: None if text.lower() == NO_CAP else _value(name, text) for name, text in typed.items()}
@@ -145,7 +140,7 @@ def sent(form: Sent) -> BudgetBody:
 
 
 def _read(seen: str) -> Any:
-    """The caps as the page showed them. Raises InvalidInput for what no page of ours holds."""
+    """Return the caps that the page showed. Raises InvalidInput if the field was changed."""
     try:
         return strict_json.loads(seen.encode("utf-8", "replace"))
     except strict_json.MalformedJSON:
@@ -170,7 +165,7 @@ def in_field(name: str, cap: Any) -> str:
 
 
 def told(caps: Any) -> list[str]:
-    """Caps as a record holds them, cap by cap in words; what was damaged says nothing."""
+    """Describe recorded caps, one by one; damaged ones are left out."""
     known = caps if isinstance(caps, dict) else {}
     return [f"{spending.LABELS[name]} {_said(name, cap)}" for name, cap in known.items() if name in spending.LABELS]
 
@@ -180,7 +175,7 @@ def told(caps: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A cap as a line of the page."""
+    """A cap as a bar of the page."""
 
     share: Share
 
@@ -190,19 +185,19 @@ class Bar:
 
     @property
     def said(self) -> list[str]:
-        """What is used, the cap, what is left, and what is set aside: dollars to the same place."""
+        """Return what is used, the cap, what is left and reserved, with equal decimal places."""
         share = self.share
         return amounts_of(share.name, share.used, share.cap, share.left, share.reserved)
 
     @property
     def tone(self) -> str:
-        """`bad` where it is used up, `hold` where little is left."""
+        """Return `bad` if it is used up, `hold` if little is left."""
         return "bad" if self.share.percent >= 100 else "hold" if self.share.percent >= 80 else "work"
 
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A cap that is too small for what the run would begin. Amounts as people say them, dollars to the same place."""
+    """A cap that is too small for the next call, with formatted amounts."""
 
     name: str
     pairs: list[tuple[str, str]]
@@ -214,7 +209,7 @@ class Short:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """The parent of a run, where it has less left than the run may use: dollars as people say them."""
+    """The run's parent if it has less left than the run may use, with formatted amounts."""
 
     run: Run
     left: list[str]
@@ -222,7 +217,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class BudgetBlock:
-    """What the page says of a run's budget. `raised` is the form for whoever may."""
+    """A run's budget on its page. `raised` is the form for those who may raise it."""
 
     run: Run
     head: Head
@@ -247,12 +242,12 @@ class BudgetBlock:
 
     @property
     def is_worth_telling(self) -> bool:
-        """Beyond its cost, which stands above."""
+        """Return whether there is more to show than its cost."""
         return bool(self.bars) or self.raised is not None or (self.is_time_given and self.run.state not in ENDED)
 
     @property
     def role(self) -> str:
-        """Who raises it besides the operators; empty: nobody."""
+        """Return the role that raises it besides operators; "" if none."""
         return authority.raises_budgets() or ""
 
     @property
@@ -269,7 +264,7 @@ class BudgetBlock:
 
     @property
     def others(self) -> list[Bound]:
-        """The fields of the other caps."""
+        """Return the fields of the other caps."""
         firsts = {field.name for field in self.firsts}
         return [field for field in self.raised.all if field.name not in firsts] if self.raised else []
 
@@ -299,7 +294,7 @@ def block(
     parent: tuple[Run, Head] | None = None,
     refused: Refused | None = None,
 ) -> BudgetBlock:
-    """What the page of a run says of its budget. Where setting it was `refused`, with what was typed."""
+    """Return a run's budget for its page, with what was typed if setting it was `refused`."""
     asked = None if run.state in ENDED else spending.exceeded(waits)
     around = {run.pk: (run, head)} if caps_of(head) != UNLIMITED else {}
     around |= {parent[0].pk: parent} if parent is not None and run.state not in ENDED else {}
@@ -313,15 +308,15 @@ def block(
     notes = {name: f"at least {amount_of(name, least)}" for name, least in (asked.enough if asked else {}).items()}
     form = BudgetForm(data=ours.typed, notes=notes) if ours else BudgetForm(shown=_next(asked), notes=notes)
     for name in asked.enough if asked is not None else ():
-        form.get(name).field.required = True  # as it is drawn; whether it may be empty, the service says
+        form.get(name).field.required = True  # for display; the service decides whether it may be empty
     if ours:
         form.mark(ours.error)
     return BudgetBlock(run, head, asked, form, aside, seen, above)
 
 
 def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, Usage]) -> Above | None:
-    """A child's caps are set aside in its parent's, as they were when it began. Raised further, they may be more than
-    the parent has for it, which is what is left there and this share: that one stops then."""
+    """Return the parent if this run's caps exceed what the parent has left plus this run's share, or None.
+    The child's original caps are reserved in the parent; if they are raised beyond that, the parent stops."""
     others = sum(
         (usage for call, usage in begun.items() if call != (run.parent_slot, run.parent_attempt)), NOTHING_USED
     )
@@ -336,12 +331,12 @@ def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, 
 
 
 def _counted(name: str, number: int | None) -> str:
-    """So many of a resource, in words."""
+    """Return an amount with the name of its resource."""
     return amount_of(name, number) + ("" if name == "usd" else f" {spending.LABELS[name]}")
 
 
 def changes(before: Any, after: Any) -> list[str]:
-    """What became of the caps between two states of an act's record: nothing where the record tells of none."""
+    """Return the changes of caps between two states of an act's record."""
     was, is_now = (part.get("caps") if isinstance(part, dict) else None for part in (before, after))
     if not (isinstance(was, dict) and isinstance(is_now, dict)):
         return []
@@ -350,7 +345,7 @@ def changes(before: Any, after: Any) -> list[str]:
 
 
 def _said(name: str, value: Any) -> str:
-    """An amount of a budget as people write it, or as a record holds it."""
+    """Format an amount of a budget."""
     if value is None:
         return "no cap"
     if isinstance(value, Decimal):
@@ -364,7 +359,7 @@ def enough_words(asked: Exceeded) -> str:
 
 
 def _next(asked: Exceeded | None) -> dict[str, str]:
-    """Caps that let the run go on for as long again."""
+    """Return caps that let the run continue for as long again."""
     if asked is None:
         return {}
     shown: dict[str, str] = {}

@@ -1,5 +1,4 @@
-"""Acting on many runs: choosing them by the list's own filter, looking what would become of it, starting it, watching
-it."""
+"""Bulk actions: choose runs by the list's filter, preview, start, and watch."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ from runs.services.bulk.acts import MOST_RUNS, BatchBody, BatchForm, ChoiceBody
 
 PAGE, ITEMS = 50, 100
 _NOT_DONE = ("refused", "failed")
-# What the page calls each act.
+# The page's name for each action.
 LABELS = {name: verb.label for name, verb in VERBS.items()} | {
     "priority": "Set the priority of",
     "budget": "Raise the budget of",
@@ -55,7 +54,7 @@ STATES = {
 
 
 class BatchesPage(Page):
-    """What was asked for, newest first: operators and auditors see all of it, others their own."""
+    """Bulk actions, newest first: all for operators and auditors, others their own."""
 
     template = "runs/bulk/list.html"
     section = "runs"
@@ -75,7 +74,7 @@ class _Shown:
     def __init__(self, progress: Any) -> None:
         self.on, self.of = progress, progress.batch
         self.label = LABELS.get(self.of.action, self.of.action)
-        # No worker begins with what nobody with the key wrote so.
+        # Workers leave unauthentic batches alone.
         self.is_left_alone = self.of.state == "running" and not acts.is_as_asked(self.of)
         self.word, self.tone = ("left alone", "stop") if self.is_left_alone else STATES[self.of.state]
 
@@ -87,19 +86,18 @@ class _Shown:
 
     @property
     def caps(self) -> str:
-        """To what a budget is raised, by the names that caps have on its page."""
+        """Return the caps that a budget is raised to."""
         said = self.of.said.get("budget")
         told = said.items() if isinstance(said, dict) else ()
         return ", ".join(f"{budgets.LABELS.get(name, name)}: {most}" for name, most in told)
 
     @property
     def chosen(self) -> list[tuple[str, str]]:
-        """By which filter its runs were chosen; nothing where they were named."""
+        """Return the filter that chose the runs; empty if they were named."""
         return _in_words(self.of.chosen.get("filter", {}))
 
 
 def _in_words(known: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A filter as people read it."""
     return [
         (FILTERED.get(name, name), _state_words(str(value)) if name == "state" else str(value))
         for name, value in known.items()
@@ -111,8 +109,7 @@ def _state_words(state: str) -> str:
 
 
 class NewBatchPage(Page):
-    """All runs that the list's filter finds, and what is to be done to them. A POST freezes them, and shows what would
-    become of it: nothing is done yet."""
+    """The runs that the list's filter finds, and the form. A POST freezes them and shows a preview."""
 
     template = "runs/bulk/new.html"
     section = "runs"
@@ -173,7 +170,7 @@ class NewBatchPage(Page):
 
 
 def _budget(sent: BatchForm) -> Budget:
-    """What the form says of caps; what is empty isn't named. Raises InvalidInput."""
+    """Return the caps in the form, without empty ones. Raises InvalidInput."""
     typed = {name: text for name in CAPS if (text := getattr(sent, name))}
     return fit(Budget, {name: text if name == "usd" else _whole(text) for name, text in typed.items()}, "form")
 
@@ -186,18 +183,18 @@ def _may(action: str, held: frozenset[str]) -> bool:
 
 
 def _choice(given: dict[str, str]) -> ChoiceBody:
-    """The list's filter, as an address or a form of ours has it."""
+    """Return the list's filter from an address or a form."""
     filters = Filters.of(given)
     return ChoiceBody(state=filters.state, agent=filters.agent, q=filters.q, where=filters.where, parent=filters.parent)
 
 
 def _whole(text: str) -> int | str:
-    """A number, as the shape takes it; what is none is said to be none."""
+    """Return a whole number; other text unchanged, for the body's rules to refuse."""
     return int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else text
 
 
 class BatchPage(Page):
-    """One act on many runs: before it, what would become of it; then what did."""
+    """One bulk action: its preview, then its results."""
 
     template = "runs/bulk/batch.html"
     section = "runs"
@@ -230,8 +227,6 @@ class BatchPage(Page):
 
 
 class BatchAct(BatchPage):
-    """Starting or stopping one."""
-
     allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
     http_method_names = ["post"]
     verb: ClassVar[str] = ""

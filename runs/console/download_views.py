@@ -1,5 +1,4 @@
-"""Downloads of values of which a run's pages show only the head: the payload of an event, the state of a checkpoint,
-what a view says. Each for a reader of the run's payloads."""
+"""Downloads of large values (event payloads, checkpoint states, views), for readers of the run's payloads."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from runs.services.messages import reading
 
 
 class EventPayload(Page):
-    """The payload of one event, as the journal's page and the API show it."""
+    """The payload of one event, as the API shows it."""
 
     section = "runs"
     http_method_names = ["get"]
@@ -38,8 +37,6 @@ class EventPayload(Page):
 
 
 class CheckpointState(Page):
-    """The state of one checkpoint."""
-
     section = "runs"
     http_method_names = ["get"]
 
@@ -56,8 +53,6 @@ class CheckpointState(Page):
 
 
 class ViewValue(Page):
-    """Download the current value of one of the agent's views."""
-
     section = "runs"
     http_method_names = ["get"]
 

@@ -1,4 +1,4 @@
-"""The page of acts on the fleet: draining a worker, declaring a host dead."""
+"""The page of actions on the fleet: draining a worker, declaring a host dead."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _DrainForm(SteerBody):
 
 
 class FleetActsPage(Page):
-    """The workers and hosts that something can be said of."""
+    """The workers that can be drained, and the hosts that can be declared dead."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     template = "fleet/acts.html"
@@ -37,7 +37,6 @@ class FleetActsPage(Page):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page; with why something was refused."""
         workers = Process.objects.filter(kind="worker", ended_at=None, drain_asked_at=None).order_by("host", "pid")
         named = fleet.declarable().order_by("host").values_list("host", flat=True).distinct()
         context: dict[str, Any] = {
@@ -50,8 +49,6 @@ class FleetActsPage(Page):
 
 
 class Drains(FleetActsPage):
-    """Draining a worker."""
-
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest) -> HttpResponse:
@@ -66,8 +63,6 @@ class Drains(FleetActsPage):
 
 
 class Deaths(FleetActsPage):
-    """Declaring a host dead."""
-
     http_method_names = ["post"]
 
     def post(self, request: HttpRequest) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""Forks and new starts: their pages show what would happen again, and then make the run that was asked for."""
+"""Pages that show what a fork or a new start would repeat, and make it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OF_AN_EFFECT = ("", "-of", "-result", "-gone")
 
 
 class ForkPage(Page):
-    """Where a run can be forked, and at a visit (`?visit=`) what would happen again."""
+    """The visits at which a run can be forked, and for `?visit=` what would be repeated."""
 
     template = "runs/forks/fork.html"
     section = "runs"
@@ -67,8 +67,6 @@ class ForkPage(Page):
 
 
 class Forks(ForkPage):
-    """Making one."""
-
     allowed: ClassVar[frozenset[str]] = _MAKERS
     http_method_names = ["post"]
 
@@ -97,20 +95,20 @@ class Forks(ForkPage):
 
 
 def as_read(run_id: UUID, effects: Iterable[Evidence]) -> list[Evidence]:
-    """Effects as whoever looks may read them."""
+    """Return effects with hidden arguments for viewers who may not read payloads."""
     is_read = reads(run_id)
     return [effect if is_read else replace(effect, arguments=HIDDEN) for effect in effects]
 
 
 def _check(form: Sent, known: Iterable[str]) -> None:
-    """Raises InvalidInput, TooLarge for what no body may hold either."""
+    """Raises InvalidInput or TooLarge for what no request body may contain."""
     form.check(known)
     if problems := unstorable(form.texts):
         raise does_not_fit(problems, "form")
 
 
 def _number(form: Sent, name: str) -> int | None:
-    """A whole number that was typed; anything else counts as not given."""
+    """Return a typed whole number; None for anything else."""
     return _whole(form.texts.get(name, ""))
 
 
@@ -119,7 +117,7 @@ def _whole(text: str) -> int | None:
 
 
 def _document(form: Sent, name: str) -> Any:
-    """JSON that was typed; not given where the field is empty. Raises InvalidInput."""
+    """Return typed JSON; NOT_GIVEN for an empty field. Raises InvalidInput."""
     text = form.texts.get(name, "")
     if not text:
         return NOT_GIVEN
@@ -131,7 +129,7 @@ def _document(form: Sent, name: str) -> Any:
 
 
 class StartAgainPage(Page):
-    """What a run did, to be gone through before it is started again from its input."""
+    """A run's effects, to be reviewed before it is started again from its input."""
 
     template = "runs/forks/again.html"
     section = "runs"
@@ -157,8 +155,6 @@ class StartAgainPage(Page):
 
 
 class NewStarts(StartAgainPage):
-    """Starting it."""
-
     allowed: ClassVar[frozenset[str]] = _MAKERS
     http_method_names = ["post"]
 
@@ -187,7 +183,7 @@ class NewStarts(StartAgainPage):
 
 
 def _verdict(form: Sent, name: str, effect: Evidence) -> Verdict:
-    """What was chosen for an effect, if it is the one that the page showed at this place."""
+    """Return the verdict on an effect, if the page showed that effect at this place."""
     is_same = form.texts.get(f"{name}-of", "") == f"{effect.run} {effect.slot} {effect.attempt}"
     counts_as = form.texts.get(name, "") if is_same else ""
     return Verdict(

@@ -1,9 +1,5 @@
-"""An agent's graph as boxes and lines, for a server-side SVG. Pure geometry: no Django, no I/O.
-
-Layers from the start node down (longest way, back edges left out), boxes of one layer side by side; an edge to the next
-layer runs straight, any other swings out to the right so that it crosses no box (after Sugiyama's layered drawing,
-without its crossing step).
-"""
+"""Layout of an agent's graph for an SVG (after Sugiyama, without the crossing step). Pure: no Django, no I/O.
+Layers by longest path from the start; edges that skip layers swing out to the right so that they cross no box."""
 
 from __future__ import annotations
 
@@ -14,13 +10,13 @@ from itertools import pairwise
 
 WIDTH, HEIGHT, GAP, LAYER = 164, 34, 20, 62
 MARGIN, SWING = 6, 18
-# A loop's path may be thousands of steps; who hears it read out wants to know where it leads.
+# A loop's path may have thousands of steps; the spoken description is cut here.
 STEPS_TOLD = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node. `status`: idle, done, now, bad. `count`: how often the run came here."""
+    """A node. `status`: idle, done, now, bad. `count`: visits of the run."""
 
     name: str
     title: str
@@ -44,7 +40,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A line from box to box as an SVG path, with the arrow head's three points."""
+    """An edge as an SVG path, with the three points of its arrow head."""
 
     start: str
     end: str
@@ -55,7 +51,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The whole picture in its own units. `walk` tells the path in words for who can't see it."""
+    """The whole picture in its own units. `walk` describes the path for screen readers."""
 
     width: int
     height: int
@@ -73,8 +69,7 @@ def draw(
     now: str = "",
     now_status: str = "now",
 ) -> Drawing:
-    """Draw the graph `nodes` (name → names it leads to). `path` are the nodes a run came to, in order; `now` is where
-    it is."""
+    """Draw the graph `nodes` (name → successors) with a run's `path` of visited nodes; it is at `now`."""
     layers = _layers(nodes, start)
     depth = {name: level for level, names in enumerate(layers) for name in names}
     widest = max((len(names) for names in layers), default=1)
@@ -107,10 +102,10 @@ def draw(
 
 
 def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
-    """Nodes by their longest distance from the start along edges that don't lead back; unreachable ones last."""
+    """Return nodes by longest distance from the start without back edges; unreachable ones last."""
     back = _back_edges(nodes, start)
     depth: dict[str, int] = {start: 0} if start in nodes else {}
-    for _ in nodes:  # relaxing once per node is enough without cycles
+    for _ in nodes:  # without cycles, one relaxation per node is enough
         moved = False
         for name, targets in nodes.items():
             for target in targets:
@@ -129,7 +124,7 @@ def _layers(nodes: Mapping[str, Sequence[str]], start: str) -> list[list[str]]:
 
 
 def _back_edges(nodes: Mapping[str, Sequence[str]], start: str) -> set[tuple[str, str]]:
-    """Edges that lead to a node still being explored: they close a cycle. Depth first, without recursion."""
+    """Return edges to a node that is still being explored, which close a cycle. Depth first, iterative."""
     back: set[tuple[str, str]] = set()
     state: dict[str, str] = {}
     for root in [start, *nodes]:

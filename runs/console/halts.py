@@ -1,4 +1,4 @@
-"""What is halted and how it stands; setting a halt, lifting it in stages, lifting it."""
+"""The page of halts: setting, lifting in stages, lifting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCOPES = (
 
 
 class HaltsPage(Page):
-    """What is halted now, and what was."""
+    """The halts in force, and past ones."""
 
     template = "halts/halts.html"
     section = "halts"
@@ -46,7 +46,7 @@ class HaltsPage(Page):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, about: UUID | None = None) -> HttpResponse:
-        """The page; with what was refused, where it was typed."""
+        """Render the page, with the refused form where it was typed."""
         beyond = request.GET.get("beyond", "")
         below = int(beyond) if beyond.isdecimal() and len(beyond) < 18 else None
         now, found = holding_and_halts(limit=PAGE + 1, beyond=below)
@@ -73,8 +73,6 @@ class HaltsPage(Page):
 
 
 class NewHalt(HaltsPage):
-    """Halting a scope."""
-
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
 
@@ -90,7 +88,7 @@ class NewHalt(HaltsPage):
 
 
 class HaltStages(HaltsPage):
-    """Lifting it for some, or taking that back."""
+    """Lifting a halt for some runs, or taking that back."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -108,7 +106,7 @@ class HaltStages(HaltsPage):
 
 
 class HaltLiftings(HaltsPage):
-    """Lifting all of it."""
+    """Lifting a halt completely."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -125,7 +123,7 @@ class HaltLiftings(HaltsPage):
 
 
 def _number(text: str) -> Any:
-    """A share as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    """Return a share; other text unchanged, for the body's rules to refuse."""
     try:
         return Decimal(text.strip())
     except InvalidOperation:

@@ -1,5 +1,4 @@
-"""Where a run stands and what its state is there; what a patch would make of it; and the act that lets it go on with
-that."""
+"""The page for injecting context into a stopped run: its state, the patch's preview, and the action."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ class _Form(BaseModel):
 
 
 class ContextPage(Page):
-    """A run that stands still, and what is handed to it."""
+    """A stopped run's state, and the form for its context."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     template = "runs/acts/context.html"
@@ -55,7 +54,7 @@ class ContextPage(Page):
         typed: dict[str, str] | None = None,
         found: Look | None = None,
     ) -> HttpResponse:
-        """The page; with what was found, or why something was refused. Raises NotFound, PayloadsHidden."""
+        """Render the page with a preview or a refusal. Raises NotFound, PayloadsHidden."""
         run = lifecycle.find(run_id)
         must_read(run_id)
         given = typed or (dict(refused.typed) if refused is not None else {})
@@ -79,7 +78,7 @@ class ContextPage(Page):
 
 
 class ContextLooks(ContextPage):
-    """A look at what would become of it."""
+    """Preview of the context."""
 
     http_method_names = ["post"]
 
@@ -98,7 +97,7 @@ class ContextLooks(ContextPage):
 
 
 class ContextActs(ContextPage):
-    """The act: `action` is resume or retry."""
+    """Resume or retry (`action`) with the context."""
 
     http_method_names = ["post"]
     action: ClassVar[str] = ""
@@ -127,7 +126,7 @@ def _read(form: Sent) -> _Form:
 
 
 def _document(text: str) -> Any:
-    """The patch that was typed. Raises InvalidInput."""
+    """Return the typed patch. Raises InvalidInput."""
     try:
         return strict_json.loads(text.encode("utf-8", "replace"))
     except strict_json.MalformedJSON as error:

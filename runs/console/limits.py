@@ -1,4 +1,4 @@
-"""Limits, breakers and shares: what counts, how each stands, who waits because of it; and what operators say."""
+"""The page of limits, breakers and shares: rules, status, and waiting calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FIELDS = {
 
 
 class LimitsPage(Page):
-    """All that is said or known of limits, by key."""
+    """All known limits, by key."""
 
     template = "fleet/limits.html"
     section = "limits"
@@ -39,7 +39,7 @@ class LimitsPage(Page):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None) -> HttpResponse:
-        """The page; with what was refused, where it was typed."""
+        """Render the page, with the refused form where it was typed."""
         beyond = request.GET.get("beyond", "")
         found = standing(limit=PAGE + 1, beyond=beyond)
         typed = refused.typed if refused else {}
@@ -59,8 +59,6 @@ class LimitsPage(Page):
 
 
 class LimitSettings(LimitsPage):
-    """Saying what counts for a key."""
-
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
 
@@ -80,7 +78,7 @@ def _number(text: str) -> Any:
 
 
 class LimitAct(LimitsPage):
-    """One thing that an operator does to what is on the page."""
+    """An operator's action on a listed key."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -90,7 +88,7 @@ class LimitAct(LimitsPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         form = Sent(request)
         try:
-            body = form.read(LimitBody, **dict.fromkeys(FIELDS, _number))  # one form: what else it says is left
+            body = form.read(LimitBody, **dict.fromkeys(FIELDS, _number))  # one form: its other fields are ignored
             type(self).act(body.key, by=self.acting(request), justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("act", error, form.kept))

@@ -1,4 +1,4 @@
-"""Moving runs under way to another version: where each node leads, a look at what would become of each run, the act."""
+"""The page for migrating runs to another version: mapping of nodes, preview, and action."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORDS = {
 
 
 class MigrationsPage(Page):
-    """Runs of one version, and where they could go."""
+    """Runs of one version, and the versions they could move to."""
 
     template = "agents/migrations.html"
     section = "agents"
@@ -46,7 +46,7 @@ class MigrationsPage(Page):
         found: Sequence[Outcome] | None = None,
         is_done: bool = False,
     ) -> HttpResponse:
-        """The page; with what was found, or what was refused. Raises NotFound."""
+        """Render the page with a preview or a refusal. Raises NotFound."""
         name, _, version = graph_id.partition("@")
         old = old_nodes(graph_id)
         if not old:
@@ -81,7 +81,7 @@ class _LookForm(LookBody):
 
 
 class MigrationLooks(MigrationsPage):
-    """A look at what would become of runs."""
+    """Preview of the migration."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -94,12 +94,12 @@ class MigrationLooks(MigrationsPage):
             found = acts.preview(graph_id.partition("@")[0], body)
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("look", error, form.kept))
-        looked_at = " ".join(str(each.run) for each in found)  # the act is about these, whatever else fits by then
+        looked_at = " ".join(str(each.run) for each in found)  # to migrate exactly these, whatever else matches by then
         return self.tell(request, graph_id, typed=form.kept | {"runs": looked_at}, found=found)
 
 
 class Migrating(MigrationsPage):
-    """The act, of the runs that were looked at."""
+    """Migration of the previewed runs."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
@@ -128,8 +128,7 @@ def _lines(nodes: dict[str, str]) -> str:
 
 
 def _nodes(text: str) -> Any:
-    """A node and where it leads, line by line; what is no such line is handed on, for the body's own rules to
-    refuse."""
+    """Return the mapping, one `node = target` per line; other text for the body's rules to refuse."""
     pairs = [line.partition("=") for line in text.splitlines() if line.strip()]
     names = [name.strip() for name, _, _ in pairs]
     if len(names) != len(set(names)):

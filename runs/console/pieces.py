@@ -1,10 +1,5 @@
-"""What a run's page holds by the hundred, drawn by hand: an effect of the lane, an event of the journal, a thing said,
-the bars of a row.
-
-To draw one by Django's templates takes some 200 microseconds, which for a first look at a run was most of its page. All
-else is markup in templates. Everything that isn't a number of ours goes through `visible` or `escape`, which is what a
-template does by itself.
-"""
+"""HTML of the repeated parts of a run's page: effects, events, messages, bars.
+Django's templates take 200 µs for each. Everything from outside goes through `visible` or `escape`."""
 
 from __future__ import annotations
 
@@ -34,7 +29,7 @@ from runs.story import Effect, Line, findings
 from runs.story.scale import Placed
 from runs.story.transcript import Said
 
-# How each standing of an effect is called: chip and its tone, a note and its.
+# For each status of an effect: chip and tone, note and tone.
 STANDINGS: dict[str, tuple[str, str, str, str]] = {
     "held": ("held", "wait", "Waits for a decision; nothing has been sent.", "muted"),
     "cleared": ("approved", "ok", "Approved; about to be sent.", "muted"),
@@ -52,7 +47,7 @@ STANDINGS: dict[str, tuple[str, str, str, str]] = {
 _CLASSES = {"idempotent_with_key": "keyed", "unsafe_on_replay": "unsafe to repeat", "": "never sent"}
 
 
-# Where the whole payload of an event can be downloaded, by the event's number.
+# Returns the URL of an event's whole payload, by its number.
 Downloads = Callable[[int], str]
 
 
@@ -143,7 +138,7 @@ def _plan(e: Effect) -> str:
 
 
 def event(line: Line, downloads: Downloads = _nowhere) -> SafeString:
-    """Draw a line of the journal. One that is damaged says nothing of its kind."""
+    """Draw a line of the journal. A damaged one shows nothing of its kind."""
     kind = escape(line.kind) if line.is_known else datum(line.kind)
     says = f'<b class="bad">damaged: {visible(line.damage)}</b>' if line.damage else phrase(line)
     slot = f" · slot {visible(line.slot)}" if line.slot else ""
@@ -162,7 +157,7 @@ def event(line: Line, downloads: Downloads = _nowhere) -> SafeString:
 
 
 def thing_said(said: Said, downloads: Downloads = _nowhere) -> SafeString:
-    """Draw one thing said in a conversation."""
+    """Draw one message of a conversation."""
     who = '<span class="chip hold">agent</span>' if said.role == "agent" else f"<b>{escape(said.role)}</b>"
     title = f"<span>{visible(said.title)}</span>" if said.title else ""
     tool = f"<code>{visible(said.tool)}</code>" if said.tool else ""
@@ -180,7 +175,7 @@ def thing_said(said: Said, downloads: Downloads = _nowhere) -> SafeString:
 
 
 def track(p: Placed, *, has_seam: bool = False, point: str = "") -> SafeString:
-    """The bars of a row of the timeline, with a point where it is a moment, or a seam where a worker was lost."""
+    """Draw the bars of a timeline row, with a point for a moment, or a seam for a lost worker."""
     bars = "".join(
         f'<rect class="bar {bar.tone}" x="{bar.x}" y="1" width="{bar.width}" height="14" rx="3"'
         f"{_HATCHED if bar.tone == 'wait' else ''}/>"

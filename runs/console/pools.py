@@ -1,5 +1,4 @@
-"""Pools: where each stands, when it is filled again, who waits for it; making one, setting its limit, switching it
-off."""
+"""The page of pools: status, refill, waiting runs; creating, changing and switching off."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ _PERIODS = ("day", "week", "month")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A pool in words."""
+    """A pool with formatted amounts."""
 
     on: Listed
 
@@ -89,7 +88,7 @@ class Shown:
 
 
 class PoolsPage(Page):
-    """The pools that are on, newest first; with `run`, those that a run belongs to. A POST makes one."""
+    """The active pools, newest first; with `run`, those of a run."""
 
     template = "runs/pools.html"
     section = "pools"
@@ -98,7 +97,7 @@ class PoolsPage(Page):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: Refused | None = None, at: int | None = None) -> HttpResponse:
-        """The page; with what was refused, at the pool that it was about."""
+        """Render the page, with what was refused at its pool."""
         pools = listed(newest(limit=acts.MOST))
         context: dict[str, Any] = {
             "pools": [Shown(one) for one in pools],
@@ -114,8 +113,6 @@ class PoolsPage(Page):
 
 
 class NewPool(PoolsPage):
-    """Making one."""
-
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
 
@@ -131,8 +128,6 @@ class NewPool(PoolsPage):
 
 
 class PoolLimits(PoolsPage):
-    """Setting a limit anew."""
-
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
 
@@ -148,7 +143,7 @@ class PoolLimits(PoolsPage):
 
 
 class PoolClosings(PoolsPage):
-    """Switching one off."""
+    """Switching a pool off."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
@@ -166,12 +161,12 @@ class PoolClosings(PoolsPage):
 
 
 def of(run: Run, head: Head) -> list[Shown]:
-    """The pools that a run belongs to, for its page. Its head may tell that there are none at all."""
+    """Return a run's pools for its page, without a query if its head says there are none."""
     return [Shown(one) for one in of_run(run, has_past=False)] if getattr(head, "has_pools", True) else []
 
 
 def _number(text: str) -> Any:
-    """A limit as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    """Return a limit; other text unchanged, for the body's rules to refuse."""
     try:
         return Decimal(text.strip())
     except InvalidOperation:

@@ -17,7 +17,7 @@ from runs.story import Line
 
 @dataclass
 class Wrong:
-    """An answer that was not taken: what was sent, and why it was refused."""
+    """A refused answer: what was sent, and why it was refused."""
 
     wait_id: UUID
     data: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Wrong:
 
 @dataclass
 class Question:
-    """One question as a form. The fields' names begin with the question's own, so that a page may hold several."""
+    """One question as a form. Field names have the question's prefix, so that a page may hold several."""
 
     wait: Wait
     may: bool
@@ -41,7 +41,7 @@ class Question:
 
     @property
     def fields(self) -> list[Bound]:
-        """The form's fields. The question's own title stands above: the group around its fields needs no second one."""
+        """Return the fields without their group: the question's title is shown above."""
         roots = self.form.roots if self.form else []
         return [inner for root in roots for inner in root.children or [root]]
 
@@ -54,7 +54,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """What the page calls it, also when it is asked no more."""
+        """Return its id on the page, also after it is closed."""
         return key_of(self.wait.slot, self.wait.n)
 
 
@@ -68,8 +68,7 @@ def open_questions(
     wrong: Wrong | None = None,
     put: Callable[[Wait], Line | None] = lambda wait: None,
 ) -> list[Question]:
-    """What a run asks now, for a reader with these roles; a form for whoever may answer. `put` gives the event that
-    asked."""
+    """Return a run's open questions, with forms for roles that may answer. `put` returns the event that asked."""
     shown = []
     for wait in waits:
         if wait.kind == Wait.Kind.INPUT:
@@ -77,8 +76,7 @@ def open_questions(
             try:
                 shown.append(_question(wait, held, ours, put(wait)))
             except (AttributeError, KeyError, TypeError, ValueError):
-                # Its row was changed by other hands: there is no form to be made of it, and the run's page must still
-                # show.
+                # A changed row makes no form, but the run's page must still show.
                 shown.append(Question(wait, may=False, is_damaged=True))
     return shown
 
@@ -91,12 +89,14 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line |
     elif shown.may:
         shown.form = _form(wait, schema)
     if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:
-        return _question(wait, held, wrong, None)  # it is cut, and so in the order in which its answer is read
+        return _question(
+            wait, held, wrong, None
+        )  # a cut form shows its fields in the order in which the answer is read
     return shown
 
 
 def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = None) -> SchemaForm:
-    """A form for the answer: what was prefilled, or what was typed instead."""
+    """Return the form for the answer, with what was typed, or prefilled values."""
     prefilled = wait.detail.get("prefilled")
     document = None if prefilled is None else {_name(wait): prefilled}
     return SchemaForm(schema, data=data, document=document, beside=_beside(wait))
@@ -111,8 +111,8 @@ def _name(wait: Wait) -> str:
 
 
 def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
-    """The answer's schema below a name of its own. The journal keeps its fields in their author's order, which the
-    wait's column (jsonb) does not: where both say the same, the journal's is taken."""
+    """Return the answer's schema under its prefixed name.
+    The journal keeps the author's order of fields, which jsonb doesn't: if both are equal, the journal's is used."""
     schema = dict(wait.detail["schema"])
     recorded = put.get("schema") if put is not None else None
     schema = dict(recorded) if recorded == schema else schema
@@ -121,7 +121,7 @@ def _schema(wait: Wait, put: Line | None = None) -> dict[str, Any]:
 
 
 def answer_of(wait: Wait, data: Mapping[str, Any]) -> Any:
-    """The answer that a question's form, as it was sent, stands for. Raises InvalidInput, RecordDamaged."""
+    """Return the answer that a sent form contains. Raises InvalidInput, RecordDamaged."""
     try:
         form = _form(wait, _schema(wait), data)
     except (AttributeError, KeyError, TypeError, ValueError):

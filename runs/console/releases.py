@@ -1,4 +1,4 @@
-"""What an agent's page shows of its versions and its ramp, in words."""
+"""The page of an agent's versions and its ramp."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TONES = {"on": "run", "halted": "bad", "rolled_back": "hold", "done": "ok"}
 
 @dataclass(frozen=True, slots=True)
 class VersionShown:
-    """A version in words."""
+    """A version with formatted figures."""
 
     on: Standing
     is_here: bool
@@ -50,13 +50,13 @@ class VersionShown:
 
     @property
     def until(self) -> tuple[datetime | None, datetime | None]:
-        """Between when and when the last one may end."""
+        """Return the earliest and latest time at which its last run may end."""
         return self.on.forecast.earliest, self.on.forecast.latest
 
 
 @dataclass(frozen=True, slots=True)
 class RampShown:
-    """A ramp in words."""
+    """A ramp with formatted figures."""
 
     on: Ramped
 
@@ -83,14 +83,13 @@ class RampShown:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The versions of an agent, and its ramp: the one under way, or the last."""
+    """An agent's versions, and its current or last ramp."""
 
     versions: list[VersionShown]
     ramp: RampShown | None
 
     @classmethod
     def of(cls, agent: str) -> Panel:
-        """As they are now."""
         here = [one.version for one in registry.versions(agent)]
         last = next(iter(ramps(agent, limit=1)), None)
         is_on = last is not None and last.ended_at is None
@@ -101,7 +100,7 @@ class Panel:
 
     @property
     def page(self) -> str:
-        """The newest version that has a page here; empty: none has."""
+        """Return the newest version with a page here; "" if there is none."""
         return next((one.on.graph_id for one in self.versions if one.is_here), "")
 
     @property
@@ -110,7 +109,7 @@ class Panel:
 
     @property
     def open_here(self) -> list[str]:
-        """Versions that a ramp may lead from."""
+        """Return the versions that a ramp may lead from."""
         return [one.on.version for one in self.versions if one.is_here and not one.on.is_closed]
 
     @property
@@ -122,7 +121,7 @@ _OFF = "none"
 
 
 class VersionsPage(Page):
-    """How an agent's versions stand beside each other: their runs, who starts get, and the ramp."""
+    """An agent's versions compared: their runs, which one new starts get, and the ramp."""
 
     template = "agents/releases.html"
     section = "agents"
@@ -131,7 +130,7 @@ class VersionsPage(Page):
         return self.tell(request, graph_id)
 
     def tell(self, request: HttpRequest, graph_id: str, refused: Refused | None = None) -> HttpResponse:
-        """The page; with what was refused. Raises NotFound."""
+        """Render the page, with what was refused. Raises NotFound."""
         name = graph_id.partition("@")[0]
         panel = Panel.of(name)
         if not panel.versions:
@@ -157,8 +156,6 @@ class _Acts(VersionsPage):
 
 
 class VersionClosings(_Acts):
-    """No start gets the version any more."""
-
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form, (name, _, version) = Sent(request), graph_id.partition("@")
         try:
@@ -170,8 +167,6 @@ class VersionClosings(_Acts):
 
 
 class VersionOpenings(_Acts):
-    """Starts may get it again."""
-
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form, (name, _, version) = Sent(request), graph_id.partition("@")
         try:
@@ -183,8 +178,6 @@ class VersionOpenings(_Acts):
 
 
 class NewRamp(_Acts):
-    """Setting a ramp."""
-
     def post(self, request: HttpRequest, graph_id: str) -> HttpResponse:
         form = Sent(request)
         bound = dict.fromkeys(acts.BOUNDS, _bound)
@@ -197,8 +190,6 @@ class NewRamp(_Acts):
 
 
 class RaiseRamp(_Acts):
-    """Sending more of the starts to the newer version."""
-
     def post(self, request: HttpRequest, ramp_id: int) -> HttpResponse:
         form, graph_id = Sent(request), _page_of(ramp_id)
         try:
@@ -210,7 +201,7 @@ class RaiseRamp(_Acts):
 
 
 class SteerRamp(_Acts):
-    """Letting a halted ramp go on, taking one back, finishing it: `action` comes from the route."""
+    """Resuming, rolling back or finishing a ramp; `action` comes from the route."""
 
     action: ClassVar[str] = ""
 
@@ -232,7 +223,7 @@ ACTS: Mapping[str, tuple[Callable[..., Ramp], str]] = {
 
 
 def _page_of(ramp_id: int) -> str:
-    """The page of the ramp's agent: of a version that is here. Raises NotFound."""
+    """Return the page of the ramp's agent, for a version that is here. Raises NotFound."""
     ramp = acts.find(ramp_id)
     here = [one.version for one in registry.versions(ramp.agent)]
     wanted = next((v for v in (ramp.to_version, ramp.from_version, *here) if v in here), ramp.to_version)
@@ -240,7 +231,7 @@ def _page_of(ramp_id: int) -> str:
 
 
 def _number(text: str) -> Any:
-    """A share as it was typed; what is no number is handed on as text, for the body's own rules to refuse."""
+    """Return a share; other text unchanged, for the body's rules to refuse."""
     try:
         return Decimal(text.strip())
     except InvalidOperation:

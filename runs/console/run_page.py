@@ -1,5 +1,4 @@
-"""What one run's page shows, gathered in a fixed number of queries: what the tab that is open shows of the run, not all
-that it has lived."""
+"""What the open tab of a run's page shows, read in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ SAID_SHOWN = 200
 POINTS_SHOWN = 25
 CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
-# How a node is drawn that the run stands at, by what the run is doing.
+# How the current node is drawn, by what the run is doing.
 _NOW_STATUS = {
     "running": "run",
     "queued": "run",
@@ -70,7 +69,7 @@ _NOW_STATUS = {
 
 
 class StoredPoint(NamedTuple):
-    """A checkpoint with the head of its stored state, and the stored size of all of it."""
+    """A checkpoint with the head of its stored state, and that state's full size."""
 
     run_id: UUID
     seq: int
@@ -84,8 +83,7 @@ class StoredPoint(NamedTuple):
 
 @dataclass
 class Point:
-    """One checkpoint: where, when, the state as plain data (its head if it is large), and what of it is new since the
-    one before."""
+    """One checkpoint, with its state as plain data (its head if it is large) and the changes to the one before."""
 
     row: StoredPoint
     before: StoredPoint | None
@@ -126,8 +124,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of a long list, counted in pages from its newest end. `older` and `newer` are the pages beside it, 0 if
-    there is none."""
+    """A page of a long list, counted from its newest end. `older` and `newer` are page numbers, 0 for none."""
 
     items: list[Any]
     older: int = 0
@@ -137,8 +134,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What somebody looks at: a tab, and which part of what is too long for one page. `is_opened`: not only brought up
-    to date."""
+    """The tab and the pages of long lists that a reader sees. `is_opened`: not just a refresh."""
 
     tab: str = "timeline"
     rows: int = 1
@@ -161,7 +157,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A case of this run that is settled: what a page may say to somebody who is still writing about it."""
+    """A settled case of this run, for a reader who is still writing about it."""
 
     key: str
     verb: str
@@ -191,15 +187,15 @@ class Dossier:
     parent_head: Head | None = None
     is_read: bool = True
     as_of: int = 0
-    """The event up to which all that is shown is whole. What came while it was read is shown in part: a page that said
-    that it had it would not read again when it is told of it."""
+    """The event up to which everything is shown. Later ones are shown in part, so the page must still reload for them.
+    """
 
     @property
     def url(self) -> str:
         return reverse("run", args=[self.run.id])
 
     def payload_url(self, seq: int) -> str:
-        """Return where the whole payload of one of its events can be downloaded."""
+        """Return the URL of an event's whole payload."""
         return reverse("event_payload", args=[self.run.id, seq]) if seq else ""
 
     @property
@@ -212,12 +208,12 @@ class Dossier:
 
     @cached_property
     def blocked(self) -> str | None:
-        """Why nobody drives the run though it is ready."""
+        """Return why nobody drives the run though it is ready."""
         return agent_versions.why_not_driven(self.run, agent_versions.drivable()) if self.run.wants_driving else None
 
     @cached_property
     def ahead(self) -> UUID | None:
-        """The run that lives while this one is queued behind it; None also of one that the reader doesn't see."""
+        """Return the run that this one is queued behind; None also if the reader may not see it."""
         ahead = progress.ahead([self.run]).get(self.run.id)
         return ahead if ahead is None else seen.shown(ahead, seen.among([ahead]))
 
@@ -231,7 +227,7 @@ class Dossier:
 
     @cached_property
     def seen(self) -> Seen:
-        """The run as `why` sees it."""
+        """Return the run as `why` sees it."""
         drivable = getattr(self.head, "drivable", None)
         return Seen(self.run, None if self.is_headless else self.head, self.waits, drivable, lambda: self.ahead)
 
@@ -253,7 +249,7 @@ class Dossier:
 
     @property
     def name(self) -> str:
-        """What a browser's tab says: whom the run is about first, for of one agent's runs there are many."""
+        """Return the tab's title, starting with the run's subject, because an agent has many runs."""
         about = "".join(piece.text for piece in one_line(self.about)) if self.about else ""
         return f"{about} · {self.run.agent}" if about else f"{self.run.agent} {str(self.run.id)[-8:]}"
 
@@ -272,17 +268,16 @@ class Dossier:
 
     @cached_property
     def tools(self) -> dict[str, ToolCard]:
-        """The agent's tools by name, for their titles and systems; empty when this version isn't installed here."""
+        """Return the agent's tools by name, for titles and systems; empty without this version."""
         return cards_of(self.agent)
 
     def scale(self, *, is_true: bool = False) -> Scale | None:
-        """The timeline, with long stretches drawn shortened unless it is to be true."""
+        """Return the timeline, with long gaps shortened unless `is_true`."""
         return place(self.story.timeline, self.now, is_true=is_true)
 
     @cached_property
     def lane(self) -> Window:
-        """Effects, newest last, as many as a page can hold; each with its name upstream where only the result tells it
-        (a call that a person or a hook settled)."""
+        """Return a page of effects, newest last, with external ids that only a settled call's result tells."""
         lane = self.story.effects
         for effect in lane.shown:
             card = self.tools.get(effect.tool)
@@ -293,7 +288,7 @@ class Dossier:
 
     @property
     def closed(self) -> list[Closed]:
-        """The latest settled cases, for pages that hold a half-written form about one."""
+        """Return the latest settled cases, for pages with a half-written form about one."""
         cases: list[Closed] = []
         for line in reversed(self.story.closed):
             if line.kind == "InputAnswered":
@@ -304,11 +299,11 @@ class Dossier:
 
     @cached_property
     def talks(self) -> list[Talk]:
-        """The conversations, the latest of them whole; of a very long one the latest turns."""
+        """Return the latest conversations, or the latest turns of a very long one."""
         return latest(self.story.talks, SAID_SHOWN, self.opened)
 
     def put(self, wait: Wait) -> Line | None:
-        """The event with which a question was asked."""
+        """Return the event that asked a question."""
         seq = self.question_seqs.get((wait.slot, wait.n), 0)
         return self.opened([seq]).get(seq) if seq else None
 
@@ -326,7 +321,7 @@ class Dossier:
 
     @property
     def case_key(self) -> str:
-        """What the page calls the unknown outcome, also when it is settled."""
+        """Return the unknown outcome's id on the page, also after it is settled."""
         return f"reconcile {self.wait.slot} {self.wait.attempt}" if self.wait is not None else ""
 
     @property
@@ -339,7 +334,7 @@ class Dossier:
 
     @property
     def drawing(self) -> Drawing | None:
-        """The agent's graph with this run's path; without the agent's code only the path is known."""
+        """Return the agent's graph with this run's path; without the agent's code only the path."""
         path = self.story.path
         if self.agent is not None:
             nodes = {node.name: node.edges for node in self.agent.nodes.values()}
@@ -354,7 +349,7 @@ class Dossier:
 
     @property
     def unknown(self) -> Effect | None:
-        """The call whose outcome a person has to settle now. Where the journal can't tell, what its wait says."""
+        """Return the call that a person has to settle, from its wait if the journal doesn't show it."""
         wait = self.wait
         if wait is None or wait.kind != Wait.Kind.RECONCILE:
             return None
@@ -364,8 +359,7 @@ class Dossier:
 
     @cached_property
     def checkpoints(self) -> Window:
-        """Checkpoints, newest first, each with what changed since the one before. `older` is the seq that the next page
-        goes on before."""
+        """Return checkpoints, newest first, with changes. `older` is the seq before which the next page begins."""
         head = Substr("state", 1, MAX_STORED_HEAD, output_field=BinaryField())
         older_rows = Checkpoint.objects.filter(run_id=self.run.id).order_by("-seq")
         older_rows = older_rows.annotate(head=head, stored=Length("state"))
@@ -379,7 +373,7 @@ class Dossier:
 
     @property
     def child_states(self) -> list[tuple[str, str, int]]:
-        """How many runs it has started that are now so: the list's filter, its words, the number."""
+        """Return how many child runs are in each state: filter, label, number."""
         found = families.states(self.head)
         counted = ((key, label, sum(found.get(state, 0) for state in of)) for key, (label, of) in GROUPS.items())
         return [(key, label, number) for key, label, number in counted if number]
@@ -394,7 +388,7 @@ class Dossier:
 
     @cached_property
     def acts(self) -> Window:
-        """What people were asked and what they did, by time, the latest of them. A decision is told by its gate."""
+        """Return a page of what people were asked and did, by time. A gate includes its decision."""
         most = self.sight.acts * ACTS_SHOWN
         acts_ = [Shown("gate", gate.at, gate=gate) for gate in self.story.gates]
         records = OverrideRecord.objects.filter(run_id=self.run.id).order_by("-id")[: most + 1]
@@ -405,15 +399,14 @@ class Dossier:
             for line in self.story.answers
         ]
         acts_.sort(key=lambda shown: shown.at)
-        # Each kind was asked for one further than this page reaches, so what is on it is right, and whether there is
-        # more.
+        # One more of each kind was read than this page holds, so the page is right, and so is whether there is more.
         end = max(len(acts_) - most + ACTS_SHOWN, 0)
         start = max(end - ACTS_SHOWN, 0)
         return Window(acts_[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
 
     @property
     def doubts(self) -> list[tuple[int, str]]:
-        """Events that this page shows, or tells of, and that nobody should believe: where, and why."""
+        """Return events shown here that can't be trusted: where, and why."""
         if self.sight.tab == "journal":
             self.journal  # noqa: B018  read before it is drawn
         return self.drawn.doubts
@@ -424,7 +417,7 @@ class Dossier:
 
     @cached_property
     def journal(self) -> Window:
-        """A page of the journal, newest first. `older` is the seq that the next page goes on before."""
+        """Return a page of the journal, newest first. `older` is the seq before which the next page begins."""
         shown = self.opened.journal(self.sight.before, EVENTS_SHOWN)
         return Window(shown, older=shown[-1].seq if shown and shown[-1].seq > 1 else 0)
 
@@ -449,15 +442,14 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     head = heads.get(run_id)
     is_headless, head = head is None, head or Head.standing_in(run_id)
     last = story.last.seq if story.last is not None else 0
-    # What came in between is there. What isn't was cut off: whoever writes an event and whoever moves the head are one
-    # transaction.
+    # Events written in between are found; missing ones were cut off, because event and head are one transaction.
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
     is_read = bool(seen.readable({run_id: run.creator}))
-    drawn = drawn if is_read else Drawn()  # what is kept is shown to those who read it
+    drawn = drawn if is_read else Drawn()  # the cache is for viewers who may read payloads
     opened, agent = folded.Opened(run_id, drawn, is_read=is_read, is_head=True), agent_here(run.graph_id)
-    # Looked up now: what is let go of meanwhile is drawn as it was.
+    # Looked up now, so that what the cache drops meanwhile is still drawn.
     lane = {
         effect.face: html
         for effect in story.effects.shown
@@ -490,7 +482,7 @@ def _why(answer: Line | None) -> str:
 
 
 def _state(row: StoredPoint) -> Any:
-    """The state as plain data, or words about why it can't be read."""
+    """Return the state as plain data, or why it can't be read."""
     try:
         return unpack_head(row.head, row.stored)
     except (ValueError, RecursionError) as error:

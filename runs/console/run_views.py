@@ -1,4 +1,4 @@
-"""Pages of runs, and what people do to them. A view parses, calls one service, renders."""
+"""Pages of runs, and the actions on them. A view parses, calls one service, and renders."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from runs.services.settling.senders import has_hook
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`heard` is all that was said of it; `is_for_two`: two people settle it; `is_own`: the first one's word is the
-    reader's; `can_ask`: the other side can be asked; `is_read`: the reader may read what the run holds; `link`: where
-    the other system shows the call."""
+    """The panel of an unknown outcome. `is_for_two`: it takes two people; `is_own`: the first proposal is the reader's.
+    `can_ask`: the upstream can be queried; `is_read`: the reader may read payloads; `link`: the call in the other
+    system."""
 
     heard: Heard
     is_for_two: bool
@@ -66,7 +66,7 @@ class Panel:
 
     @property
     def receipt(self) -> Any:
-        """What the first one gives as proof, as far as the reader may see it."""
+        """Return the proposal's receipt, as far as the reader may see it."""
         return self._shown(None if self.said is None else self.said.receipt)
 
     @property
@@ -75,7 +75,7 @@ class Panel:
 
     @property
     def can_agree(self) -> bool:
-        """Whether the reader's word could be the second one. Whoever agrees has read what they agree with."""
+        """Return whether the reader could confirm the proposal; they must be able to read it."""
         return self.said is not None and self.said.is_open and not self.is_own and self.is_read and self.counts
 
     def _shown(self, value: Any) -> Any:
@@ -83,7 +83,7 @@ class Panel:
 
 
 def panel_of(dossier: Dossier, person: int | None) -> Panel | None:
-    """None where no outcome of the run is unknown."""
+    """Return the panel; None if no outcome of the run is unknown."""
     wait = dossier.wait
     if wait is None or wait.kind != Wait.Kind.RECONCILE:
         return None
@@ -104,7 +104,7 @@ TABS = {
 
 
 class RunsPage(SharedPage):
-    """All runs, filtered by what the address says."""
+    """Runs, filtered by the address."""
 
     template = "runs/list.html"
     section = "runs"
@@ -113,7 +113,7 @@ class RunsPage(SharedPage):
         filters, misread = run_list.Filters.of(query), None
         try:
             cards, more = run_list.page(filters)
-        except BadSearch as error:  # nothing is looked for, and what was typed stays
+        except BadSearch as error:  # nothing is searched, and what was typed stays
             misread, cards, more = error, [], ""
         names = list(dict.fromkeys(agent.name for agent in registry.agents()))
         counted = run_list.Numbers({}) if misread else run_list.counts(tally, filters)
@@ -131,13 +131,13 @@ class RunsPage(SharedPage):
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
-    """A number from the address; anything else counts as not given."""
+    """Return a number from the address; None for anything else."""
     given = request.GET.get(name, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
 
 
 class RunPage(Page):
-    """One run: what it does, what it did, what can be done."""
+    """One run: current activity, history, and available actions."""
 
     template = "runs/run.html"
     section = "runs"
@@ -194,7 +194,6 @@ class RunPage(Page):
 
 
 def sight_of(request: HttpRequest) -> Sight:
-    """What the address asks to see."""
     tab = request.GET.get("tab", "timeline")
     return Sight(
         tab=tab if tab in TABS else "timeline",
@@ -207,8 +206,7 @@ def sight_of(request: HttpRequest) -> Sight:
 
 
 class Act(RunPage):
-    """One thing that a person does to a run. `verb` is the service's name, `done` what the page says afterwards. Who
-    may depends on the run: `authority` says so."""
+    """An action on a run: `verb` is the service's name, `done` the message afterwards; `authority` decides who may."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(authority.STOPPERS)
     http_method_names = ["post"]
@@ -259,7 +257,7 @@ class Requeues(Act):
 
 
 class Budgets(RunPage):
-    """Setting what a run may use. Who may is asked before anything is said of the form."""
+    """Setting a run's budget. Authorization comes before errors of the form."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(authority.RAISERS)
     http_method_names = ["post"]
@@ -285,8 +283,6 @@ class Budgets(RunPage):
 
 
 class Models(RunPage):
-    """Moving a run to other models."""
-
     allowed: ClassVar[frozenset[str]] = frozenset({OPERATOR})
     http_method_names = ["post"]
 
@@ -308,8 +304,7 @@ class Models(RunPage):
 
 
 class Answers(RunPage):
-    """Answering what a run asks. Who may is the question's business: it is asked before anything is said of the
-    form."""
+    """Answering a question of a run. Authorization comes before errors of the form."""
 
     allowed: ClassVar[frozenset[str]] = EVERYONE
     http_method_names = ["post"]
@@ -332,7 +327,7 @@ class Answers(RunPage):
 
 
 def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
-    """What was answered, and why. Raises InvalidInput, TooLarge, RecordDamaged."""
+    """Return the answer and its reason. Raises InvalidInput, TooLarge, RecordDamaged."""
     form.check(data)
     found = {"answer": answer_of(wait, data), "justification": form.texts.get("justification", "")}
     if problems := unstorable(found):
@@ -341,7 +336,7 @@ def _answer(wait: Wait, form: Sent, data: QueryDict) -> AnswerBody:
 
 
 class Messages(RunPage):
-    """Sending a message. A form that is sent twice is one message: it has an id of its own."""
+    """Sending a message. The form has an id, so that sending it twice is one message."""
 
     allowed: ClassVar[frozenset[str]] = frozenset(SENDERS)
     http_method_names = ["post"]
@@ -368,7 +363,7 @@ class Messages(RunPage):
 
 
 class ViewPage(Page):
-    """What one of the agent's views says of a run's recorded state."""
+    """One of the agent's views of a run's recorded state."""
 
     template = "runs/view.html"
     section = "runs"
@@ -386,7 +381,7 @@ class ViewPage(Page):
 
 
 class ReconcilePage(SharedPage):
-    """What only an operator can settle, and budgets that are used up."""
+    """Unknown outcomes, other stops for operators, and used-up budgets."""
 
     template = "runs/reconcile.html"
     section = "reconcile"

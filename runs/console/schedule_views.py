@@ -1,4 +1,4 @@
-"""The form that sets a schedule, or sets one anew: what it is filled with, and what it asks for."""
+"""The page of schedules and its form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def empty() -> dict[str, str]:
 
 
 def filled(schedule: Schedule) -> dict[str, str]:
-    """What the form holds that sets a schedule anew: the schedule as it is, and which state of it that was."""
+    """Return the form's values for changing a schedule, with the version of it that is shown."""
     texts = {name: str(getattr(schedule, name)) for name in PLAIN}
     caps = schedule.budget if isinstance(schedule.budget, dict) else {}
     typed = {f"budget.{name}": budgets.in_field(name, cap) for name, cap in caps.items() if name in budgets.AT_START}
@@ -56,8 +56,8 @@ def filled(schedule: Schedule) -> dict[str, str]:
 
 
 def asked(form: Sent, before: Schedule | None = None) -> ScheduleBody:
-    """What the form asks for, as the API takes it. Caps that `before` has and the form has no fields for stay, and so
-    does one whose field shows what it showed. Raises InvalidInput, TooLarge."""
+    """Return the requested schedule as the API takes it. Raises InvalidInput, TooLarge.
+    Caps of `before` stay if the form has no field for them or shows them unchanged."""
     form.check(_FIELDS)
     texts = form.texts
     if problems := unstorable(texts):
@@ -81,7 +81,7 @@ def _caps(texts: Mapping[str, str], before: Schedule | None) -> dict[str, Any]:
 
 
 def _json(text: str) -> Any:
-    """The input as it was typed. Raises InvalidInput, at the field."""
+    """Return the typed input. Raises InvalidInput at the field."""
     try:
         return strict_json.loads(text.encode("utf-8", "replace"))
     except strict_json.MalformedJSON as error:
@@ -102,7 +102,7 @@ OVERLAP = {
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On which terms a schedule starts runs, in words."""
+    """A schedule's rules for starting runs, in words."""
 
     missed: str
     overlap: str
@@ -111,14 +111,14 @@ class Terms:
 
     @classmethod
     def of(cls, schedule: Schedule) -> Self:
-        """What its row says; a word that there is not stands as it is."""
+        """Return the rules; unknown words stay as they are."""
         missed, overlap = MISSED.get(schedule.missed, schedule.missed), OVERLAP.get(schedule.overlap, schedule.overlap)
         given = schedule.input if acts.reads(schedule) else HIDDEN
         return cls(missed, overlap, budgets.told(schedule.budget), given)
 
 
 class SchedulesPage(Page):
-    """The schedules, newest first; a POST sets one."""
+    """The schedules, newest first."""
 
     template = "runs/schedules.html"
     section = "schedules"
@@ -136,8 +136,8 @@ class SchedulesPage(Page):
         changing: Schedule | None = None,
         mark: UUID | None = None,
     ) -> HttpResponse:
-        """The page; with what was refused, at the schedule that it was about. `changing` is the one that the form sets
-        anew, `mark` the one that the form has."""
+        """Render the page, with what was refused at its schedule.
+        `changing` is the schedule being changed, `mark` the form's mark."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE + 1, beyond=beyond)
         shown = found[:PAGE]
@@ -150,7 +150,7 @@ class SchedulesPage(Page):
             caps.mark(refused.error)
         agents = [agent.graph_id for agent in registry.agents()]
         if typed.get("agent") and typed["agent"] not in agents:
-            agents.append(typed["agent"])  # by its name alone, or a version that this process doesn't have
+            agents.append(typed["agent"])  # a bare name, or a version that this process lacks
         context: dict[str, Any] = {
             "listed": [
                 (one, bool(role) and acts.may(one.schedule, role, person), Terms.of(one.schedule))
@@ -173,7 +173,7 @@ class SchedulesPage(Page):
 
 
 class NewSchedule(SchedulesPage):
-    """Setting one. The same form sent twice sets one."""
+    """Creating a schedule; the same form sent twice creates one."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]
@@ -205,7 +205,7 @@ class NewSchedule(SchedulesPage):
 
 
 class ScheduleChanges(NewSchedule):
-    """Setting one anew, all of it, as it was seen."""
+    """Replacing a schedule's settings, as they were seen."""
 
     def post(self, request: HttpRequest, schedule_id: UUID) -> HttpResponse:  # type: ignore[override]
         return self._set(request, acts.find(schedule_id))
@@ -221,7 +221,7 @@ class FormUsed(DurableAgentsError):
 
 
 def _moment(text: str) -> datetime | None:
-    """The time that stands in a form of ours; None where it is none."""
+    """Return the time in a form's field; None if it is invalid."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -230,7 +230,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _uuid(text: str) -> UUID | None:
-    """The schedule that the page's address names; None where it names none."""
+    """Return the schedule named by the address; None if it is invalid."""
     try:
         return UUID(text)
     except ValueError:
@@ -238,7 +238,7 @@ def _uuid(text: str) -> UUID | None:
 
 
 class ScheduleAct(SchedulesPage):
-    """One thing that a person does to a schedule. Which ones they may, the schedule says."""
+    """An action on a schedule, which decides who may."""
 
     allowed: ClassVar[frozenset[str]] = _SETTERS
     http_method_names = ["post"]

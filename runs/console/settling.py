@@ -1,4 +1,4 @@
-"""A receipt as somebody typed it."""
+"""Forms for settling unknown outcomes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runs.services.settling import agreeing, senders
 
 
 def receipt_of(written: str) -> Any:
-    """What upstream gave as proof: JSON if it is JSON, else the words themselves."""
+    """Return the receipt as JSON if it is JSON, else as text. Raises InvalidInput for malformed JSON."""
     try:
         return strict_json.loads(written.encode("utf-8", "replace"))
     except strict_json.MalformedJSON as error:
@@ -40,7 +40,7 @@ AGREE, TAKE_BACK, ASK = "agree", "take_back", "ask_upstream"
 
 
 class Reconciliations(Act):
-    """Saying what became of a call: what settles it, or, where two people settle that, the first word or the second."""
+    """A verdict on a call; where two people settle it, the first or second proposal."""
 
     allowed = frozenset({OPERATOR})
     verb, done = "reconcile", "Settled. It is on the record."
@@ -52,7 +52,7 @@ class Reconciliations(Act):
             if form.texts.get("verdict") not in reconciling.VERDICTS:
                 problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
                 raise InvalidInput("Choose what became of the call.", errors=[problem])
-            # A receipt counts only for what happened: what stands there otherwise need not be JSON.
+            # The receipt counts only for `happened`; otherwise it need not be JSON.
             receipt = receipt_of if form.texts["verdict"] == "happened" else str
             body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked, agrees_with=_number)
             waits = reconciling.reconcile(
@@ -76,7 +76,7 @@ class Reconciliations(Act):
 
 
 class SimilarPage(Page):
-    """What people said of earlier calls like the one whose outcome is unknown."""
+    """Verdicts on earlier calls like the one with the unknown outcome."""
 
     template = "runs/similar.html"
     section = "reconcile"
@@ -99,7 +99,7 @@ class SimilarPage(Page):
 
 
 class _OnDoubt(Act):
-    """Another act on an unknown outcome. `service` is what does it."""
+    """Another action on an unknown outcome, done by `service`."""
 
     allowed = frozenset({OPERATOR})
     service: ClassVar[Callable[..., Run]]
@@ -116,24 +116,24 @@ class _OnDoubt(Act):
 
 
 class TakenBack(_OnDoubt):
-    """Taking back what one said oneself."""
+    """Taking back one's own proposal."""
 
     verb, done = TAKE_BACK, "Taken back. It is on the record."
     service = staticmethod(agreeing.take_back)
 
 
 class Askings(_OnDoubt):
-    """Having the other side asked once more."""
+    """Having the upstream queried again."""
 
     verb, done = ASK, "It is asked as soon as a worker has the run. What it says stands here then."
     service = staticmethod(senders.ask)
 
 
 def _ticked(text: str) -> bool | str:
-    """Whether a box was ticked; what no box sends is handed on as it came."""
+    """Return whether a box was ticked; other text unchanged."""
     return text == "on" or text
 
 
 def _number(text: str) -> int | str:
-    """A number; what is none is handed on as it came."""
+    """Return a number; other text unchanged."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text

@@ -1,10 +1,5 @@
-"""Whether the sockets of this process may stay open: asked for all of them together, so that it costs the same for one
-and for a thousand. And whose the runs are that ring, for those who don't see every run: asked once for each run,
-however many listen.
-
-In a thread of its own. A socket has none, and asgiref's one for all of them would make a thousand pages wait for each
-other.
-"""
+"""Checks of all open sockets together: whether they may stay open, and which runs their viewers may see.
+In threads of its own, because asgiref's single one would make a thousand pages wait for each other."""
 
 from __future__ import annotations
 
@@ -36,17 +31,17 @@ from runs.journal.notify import Ring, mark_of
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 _READS = RawSQL(READS.format(user='"auth_user"."id"'), [], output_field=BooleanField())
-# What a session is worth to a socket: what its person sees, or as a close code why it may not be open.
+# A session's result: its viewer, or as a close code why the socket may not be open.
 Verdict = Viewer | int
 CHECK_SECONDS = 3.0
 SIGNED_OUT, NOT_ALLOWED = 4401, 4403
-BROKEN = 1011  # nobody can say whether it may be open; the page tries again
-SEES_OTHERWISE = 1012  # the page opens another one, for what its person sees now
+BROKEN = 1011  # can't be checked; the page tries again
+SEES_OTHERWISE = 1012  # the page reconnects with its viewer's new access scope
 _THREADS = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sockets")
 
 
 async def in_thread(act: Callable[..., T], *args: Any) -> T:
-    """Ask the database in a thread of the sockets' own, and leave it no connection."""
+    """Query the database in a thread of the sockets' own, and close its connection."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, _closing, act, *args)
 
 
@@ -59,7 +54,7 @@ def _closing(act: Callable[..., T], *args: Any) -> T:
 
 
 class Guard:
-    """Looks all sessions up that a socket is open for, every `CHECK_SECONDS`, and new ones as they come."""
+    """Checks all sessions with open sockets every `CHECK_SECONDS`, and new ones as they come."""
 
     def __init__(self) -> None:
         self._ends: dict[str | None, dict[asyncio.Future[int], Viewer]] = {}
@@ -68,7 +63,7 @@ class Guard:
         self._answers: asyncio.Task[None] | None = None
 
     async def verdict(self, key: str | None) -> Verdict:
-        """Why a socket may not be open, as a close code; or else who listens. Who asks meanwhile is answered too."""
+        """Return the session's viewer, or a close code. Requests that come meanwhile share a query."""
         answer = asyncio.get_running_loop().create_future()
         self._pending.setdefault(key, set()).add(answer)
         if self._answers is None or self._answers.done():
@@ -76,8 +71,7 @@ class Guard:
         return await answer
 
     async def ended(self, key: str | None, who: Viewer) -> int:
-        """Returns when a session has ended or lost its roles, or its person sees other runs than before: the close
-        code."""
+        """Return the close code when a session has ended, lost its roles, or its access scope changed."""
         ending = asyncio.get_running_loop().create_future()
         self._ends.setdefault(key, {})[ending] = who
         if self._rounds is None or self._rounds.done():
@@ -114,7 +108,7 @@ class Guard:
                 answers = await in_thread(judged, list(self._ends))
             except Exception as error:
                 if is_transient(error):
-                    continue  # nobody can sign out while the database is away; asked again as soon as it is back
+                    continue  # checked again as soon as the database is back
                 raise
             for key, verdict in answers.items():
                 for each, who in self._ends.get(key, {}).items():
@@ -123,8 +117,8 @@ class Guard:
 
 
 def judged(keys: list[str | None]) -> dict[str | None, Verdict]:
-    """All of them together; where that fails, and not because the database is away, each by itself: one that nobody can
-    judge is closed, and lets nobody else listen on who has lost their role."""
+    """Check all sessions together, or one by one after an error that isn't an outage.
+    A session that can't be checked is closed, and keeps no other open that has lost its role."""
     try:
         return verdicts(keys)
     except Exception as error:
@@ -144,8 +138,7 @@ def judged(keys: list[str | None]) -> dict[str | None, Verdict]:
 
 
 def verdicts(keys: Iterable[str | None]) -> dict[str | None, Verdict]:
-    """Look sessions up: signed in, password unchanged, active, with a role, and what they see. Four queries for any
-    number."""
+    """Check sessions: signed in, same password, active, with a role; and their viewers. Four queries for any number."""
     answers: dict[str | None, Verdict] = dict.fromkeys(keys, SIGNED_OUT)
     stores = {store.row: store for key in answers if key for store in [_sessions().SessionStore(key)]}
     sessions = Session.objects.filter(pk__in=stores, expire_date__gt=timezone.now())
@@ -179,7 +172,8 @@ def _verdict(kept: dict[str, Any], user: Any) -> Verdict:
 guard = Guard()
 
 
-# --- whose runs ring --------------------------------------------------------------------------------------------------
+# --- access to runs that notify
+# -----------------------------------------------------------------------------------------
 
 MOST = 20_000
 _OF = """
@@ -188,21 +182,21 @@ _OF = """
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Who started a run, and by which tags it is seen. Neither changes once the run is there."""
+    """A run's creator and access tags, which never change."""
 
     creator: int | None
     tags: frozenset[str]
 
 
 class Sighted:
-    """What is known of the runs that rang."""
+    """Cached owners of the runs that sent notifications."""
 
     def __init__(self, ask: Callable[[UUID], Owned | None]) -> None:
         self._ask = ask
         self._known: dict[str, Owned] = {}
 
     async def sees(self, who: Viewer, run_id: str) -> bool:
-        """Whether somebody is told that the run rang. Of one that there isn't, nobody is who doesn't see everything."""
+        """Return whether a viewer is notified of a run. Unknown runs only notify viewers who see everything."""
         if who.sees_all:
             return True
         owned = self._known.get(run_id)
@@ -227,15 +221,15 @@ sighted = Sighted(_owned)
 
 
 class Theirs:
-    """What is open of one account's in runs that it may not see: a case that it was asked about, or handed. Of such a
-    run it is told when that has moved, and of nothing else that goes on in it."""
+    """An account's open items in runs it may not see, such as an inquiry or a delegated case.
+    The account is notified when they change, and of nothing else in such a run."""
 
     def __init__(self, person: int | None) -> None:
         self._person = person
         self._known: dict[str, Any] = {}
 
     async def have_moved(self, ring: Ring | None) -> bool:
-        """Whether the account is told of a ring: of one of its own, and of a run's that ends what is open for it."""
+        """Return whether a notification changes the account's own items."""
         if self._person is None:
             return ring is None
         is_own = ring is None or ring[0] == mark_of(self._person)

@@ -1,13 +1,10 @@
-"""Sockets relay sequence numbers: content that is on record comes from the pages, through the one path that checks who
-reads.
+"""Sockets that relay sequence numbers; content comes from the pages, which check access.
 
-Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` says that rings may have been missed, so read again; to
-lists it says that something moved, with `at`, the moment of the newest by the database's clock in microseconds. The
-page of a run whose payloads are read gets `{"saying": […]}` besides: what its models are saying, which is on record
-nowhere. A socket closes with 4401 when its session has ended and 4403 when its user has no role any more, within
-`watch.CHECK_SECONDS`; and when its user sees other runs than before, or reads otherwise, for the page to open another.
-
-Who doesn't see every run is told of those that they see. A run of others is for them as one that there isn't: 4404.
+Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means that notifications may have been missed, so
+reload; for lists it means a change, with `at`, its time by the database's clock in microseconds. Readers of a run's
+payloads also get `{"saying": […]}`, its live model output, which is recorded nowhere. A socket closes with 4401 when
+its session has ended, 4403 when its user has no role, within `watch.CHECK_SECONDS`; and when the access scope changes,
+for the page to reconnect. A run that the viewer may not see closes with 4404.
 """
 
 from __future__ import annotations
@@ -37,13 +34,13 @@ from runs.journal import notify
 from runs.journal.notify import hub
 from runs.overheard.ears import Ears
 
-# A page reads itself again twice a second at most. Those that are told at the same time share a rendering.
+# A page reloads at most twice a second. Those notified together share a rendering.
 SECONDS = 0.5
 AT_ONCE = 16
 
 
 class Watcher:
-    """One list that is open somewhere: the newest moment that it was told of, and whether it has taken that."""
+    """An open list: the newest time it was notified of, and whether it has taken that."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -63,7 +60,7 @@ class Watcher:
 
 
 class Pulse(notify.Subscription):
-    """Rings of all runs as one: when the newest was sent. 0 for *some may have been missed*."""
+    """Notifications of all runs as the time of the newest; 0 if some may have been missed."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -80,19 +77,19 @@ class Pulse(notify.Subscription):
         self._filled.set()
 
     async def newest(self, known: int, *, may_wait: bool) -> int:
-        """The newest moment, `known` if nothing has rung since; waits for a ring if it may."""
+        """Return the newest time, `known` if there is no news; waits for a notification if it may."""
         if may_wait:
             await self._filled.wait()
         if not self._filled.is_set():
             return known
         self._filled.clear()
         at, self._at = self._at, None
-        # Without a moment, or with rings that were not heard, everything up to now has to be read.
+        # Without a time, or after missed notifications, everything up to now has to be read.
         return max(known, at if at else await in_thread(now))
 
 
 class Ticks:
-    """Tells the watchers of a process. It listens while there are any."""
+    """Notifies a process's open lists; subscribed while there are any."""
 
     def __init__(self) -> None:
         self._watchers: set[Watcher] = set()
@@ -116,7 +113,7 @@ class Ticks:
     async def _run(self) -> None:
         at = 0
         async with notify.hub.hearing(Pulse()) as pulse:
-            pulse.reread()  # this may be a second beginning, after an outage in which something rang
+            pulse.reread()  # this may be a restart after an outage with missed notifications
             while True:
                 at = await pulse.newest(at, may_wait=not self._behind(at))
                 for watcher in self._behind(at)[:AT_ONCE]:
@@ -130,7 +127,7 @@ class Ticks:
 
 
 def now() -> int:
-    """The database's clock, in microseconds."""
+    """Return the database's clock, in microseconds."""
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {MOMENT}")
         return int(cursor.fetchone()[0])
@@ -148,11 +145,11 @@ ears = Ears(in_thread)
 
 
 class Left(Exception):
-    """The browser is gone: `disconnect` comes next."""
+    """The browser has left: `disconnect` comes next."""
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
-    """Rings of all runs, or of the one that the address names."""
+    """Notifications of all runs, or of the one in the address."""
 
     _tasks: list[asyncio.Task[None]]
     _who: Viewer
@@ -192,16 +189,16 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Ignore what arrives, for pages send nothing; close a socket that sends more than 50 messages a second."""
+        """Ignore messages, because pages send none; close a socket that sends more than 50 a second."""
         if time.monotonic() >= self._window_ends:
             self._received, self._window_ends = 0, time.monotonic() + 1.0
         self._received += 1
         if self._received > MAX_MESSAGES_PER_SECOND and self._window_ends != math.inf:
-            self._window_ends = math.inf  # messages that were buffered meanwhile don't close it again
+            self._window_ends = math.inf  # buffered messages don't close it again
             await self.close(POLICY_VIOLATION)
 
     async def _keep(self, part: Coroutine[Any, Any, None]) -> None:
-        """A socket of which one half has died would be silently stale: close it, and the page opens another."""
+        """Run one half of the socket; if it fails, close the socket so that the page reconnects."""
         try:
             await part
         except Left:
@@ -234,14 +231,14 @@ class LiveConsumer(AsyncWebsocketConsumer):
                 await self._say({"saying": now})
 
     async def _guard(self, key: str | None) -> None:
-        """Whoever signed out or lost their role stops listening, even on a page that stays open."""
+        """Close the socket when its user signs out or loses their role."""
         code = await guard.ended(key, self._who)
         with _to_a_browser():
             await self.close(code)
 
 
 class ListConsumer(LiveConsumer):
-    """For pages that show many runs: that something moved, and the moment that a page has to be as new as."""
+    """For lists of runs: something changed, and the time from which on a page is up to date."""
 
     async def _relay(self, run_id: UUID | None, seq: int) -> None:
         if not self._who.sees_all:
@@ -252,15 +249,14 @@ class ListConsumer(LiveConsumer):
                 await self._tick(at)
 
     async def _relay_own(self) -> None:
-        """The same for runs that are seen, and for what of others is one's own, as a case that one is asked about: when
-        anything else moves is told to nobody."""
+        """Notify only of runs the viewer may see, and of their own items in others."""
         theirs = Theirs(self._who.person)
         async with hub.subscribe(None, person=self._who.person) as rings:
             await theirs.have_moved(None)
             await self._tick(await in_thread(now))
             async for ring in rings:
                 if await theirs.have_moved(ring) or (ring and await sighted.sees(self._who, ring[0])):
-                    await asyncio.sleep(OWN_SECONDS)  # what else rings meanwhile is told with it, or soon after
+                    await asyncio.sleep(OWN_SECONDS)  # later notifications are included
                     await self._tick(await in_thread(now))
 
     async def _tick(self, at: int) -> None:
@@ -277,7 +273,7 @@ class NowhereConsumer(AsyncWebsocketConsumer):
 
 @contextmanager
 def _to_a_browser() -> Iterator[None]:
-    """Raises Left, and nothing else where the browser left: ASGI has a server raise an OSError then."""
+    """Raises Left if the browser has left: ASGI servers raise OSError then."""
     try:
         yield
     except OSError:
@@ -285,12 +281,12 @@ def _to_a_browser() -> Iterator[None]:
 
 
 def session_key(scope: dict[str, Any]) -> str | None:
-    """What the browser's cookie says; whether it is true, the guard asks."""
+    """Return the session key from the cookie, unchecked."""
     for name, value in scope["headers"]:
         if name == b"cookie" and (key := parse_cookie(value.decode("latin-1")).get(settings.SESSION_COOKIE_NAME)):
             return (
                 None if "\x00" in key else str(key)
-            )  # all that ask meanwhile are looked up together: no one cookie may spoil it
+            )  # keys are looked up together: one invalid cookie must not spoil the query
     return None
 
 

@@ -1,8 +1,5 @@
-"""The mark of a start form: one mark, one run, however often its form is sent.
-
-A mark is given to one person, and signed. It stands in the page's address, so that Back and Reload lead to the form
-that was filled in, and not to one that nobody has used.
-"""
+"""Marks of start forms: one mark starts one run, however often its form is sent.
+A mark is signed for one person and part of the page's address, so that Back and Reload show the same form."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_ans
 
 
 class NotOurForm(InvalidInput):
-    """What marks a form as one of ours, and as this one, was changed on the way. Nobody could tell a repeat of it."""
+    """The form's mark was changed, so that a repeat couldn't be recognized."""
 
     def __init__(
         self, done: str = "started by it", look: str = "look in the list of runs first whether that started one"
@@ -33,7 +30,7 @@ class NotOurForm(InvalidInput):
 
 
 class FormUsed(DurableAgentsError):
-    """The form has started a run, with other values. `further` is the mark under which these ones may start another."""
+    """The form has started a run with other values; with the mark `further`, these may start another."""
 
     status, code, title = 409, "form-used", "This form has started a run"
 
@@ -46,7 +43,7 @@ class FormUsed(DurableAgentsError):
 
 
 class FormInUse(DurableAgentsError):
-    """The same form was sent a moment ago, and that has not ended yet."""
+    """The same form was sent a moment ago and is still in progress."""
 
     status, code, title = 409, "form-in-use", "Still at work"
 
@@ -59,7 +56,7 @@ def token_of(request: HttpRequest, mark: UUID) -> str:
 
 
 def mark_in(request: HttpRequest, token: str) -> UUID | None:
-    """The mark that was given to the person who asks; None of a token that was given to nobody, or to somebody else."""
+    """Return the mark if it was given to this person, else None."""
     try:
         return UUID(_signer(request).unsign(token))
     except BadSignature:
@@ -71,18 +68,18 @@ def new_mark() -> UUID:
 
 
 def run_of(request: HttpRequest, mark: UUID) -> UUID | None:
-    """The run that was started under a mark of this person."""
+    """Return the run that this person started under a mark."""
     answer = kept_answer(_principal(request), str(mark))
     return UUID(json.loads(answer)["id"]) if answer is not None else None
 
 
 def start_once(request: HttpRequest, mark: UUID, asked: Any, start: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """The run that the form asks for (plain data), and whether it is new: the same form sent twice starts one, and both
-    sendings lead to it. Raises FormUsed, FormInUse, and what `start` raises."""
+    """Return the form's run, and whether it is new: a form sent twice starts one.
+    `asked` is plain data. Raises FormUsed, FormInUse, and what `start` raises."""
     try:
         return do_once(request, mark, asked, start)
     except KeyReused:
-        # A browser that goes back to the page that refused sends all of this once more.
+        # A browser that goes back to the refusal sends all of this again.
         further = _further(mark, asked)
         if (run_id := run_of(request, further)) is not None:
             return run_id, False
@@ -90,8 +87,8 @@ def start_once(request: HttpRequest, mark: UUID, asked: Any, start: Callable[[],
 
 
 def do_once(request: HttpRequest, mark: UUID, asked: Any, act: Callable[[], UUID]) -> tuple[UUID, bool]:
-    """What `act` made, by its id, and whether it was made now: of a form that was sent before, it is what that made.
-    Raises KeyReused where it was sent with other values, FormInUse, and what `act` raises."""
+    """Return the id of what `act` made, and whether it was made now or by an earlier sending.
+    Raises KeyReused if the values differ, FormInUse, and what `act` raises."""
     is_new = False
 
     def acting() -> tuple[int, Any]:
@@ -108,7 +105,7 @@ def do_once(request: HttpRequest, mark: UUID, asked: Any, act: Callable[[], UUID
 
 
 def _further(mark: UUID, asked: Any) -> UUID:
-    """The mark for what a used form was sent with: the same for the same, so that a repeat is known as one."""
+    """Return the mark for a used form's new values: the same for the same values."""
     return uuid5(mark, hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest())
 
 

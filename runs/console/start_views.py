@@ -48,8 +48,7 @@ _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?")
 
 
 class WhenForm(forms.Form):
-    """The fields as the API's body calls them. What is typed is handed on for the body's own rules to judge; `mark`
-    puts their words at the fields."""
+    """Fields for business key and times, named as in the API. The body's rules validate; `mark` shows their errors."""
 
     bound_field_class = Bound
 
@@ -69,7 +68,7 @@ class WhenForm(forms.Form):
         return [field for field in self.all if field.errors]
 
     def mark(self, error: DurableAgentsError) -> None:
-        """Put what was wrong at its field; the rest is said elsewhere on the page."""
+        """Show errors at their fields; others are shown elsewhere."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             if problem.get("field") in self.fields:
@@ -85,18 +84,17 @@ def _widget(name: str) -> forms.Widget:
 
 
 def beside() -> dict[str, Beside]:
-    """These fields, for the form that they stand beside."""
+    """Return the labels and ids of these fields."""
     return {name: Beside(label, f"f-{name}") for name, label in _LABELS.items()}
 
 
 def typed(texts: Mapping[str, str]) -> dict[str, str]:
-    """What was typed, as the API takes it; a field that was left empty is left out. Times are UTC, as pages show
-    them."""
+    """Return what was typed as the API takes it, without empty fields; times are UTC."""
     found = {name: text for name in _LABELS if (text := texts.get(name, "").strip())}
     return {name: f"{text}Z" if name in _TIMES and _LOCAL.fullmatch(text) else text for name, text in found.items()}
 
 
-# What the page's form holds besides the input.
+# Fields of the page's form besides the input.
 _BESIDE = {
     "agent": Beside(),
     "token": Beside(),
@@ -114,8 +112,7 @@ def _beside(agent: Agent) -> dict[str, Beside]:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What a form is filled with: the sample of this number, what a run was started with, or nothing. `token` names
-    that run."""
+    """What a form is filled with: a sample, another run's input, or nothing. `token` names that run."""
 
     document: Any
     sample: int | None = None
@@ -124,7 +121,7 @@ class _Filled:
 
 
 class StartPage(Page):
-    """The form, prefilled from a sample; a POST starts the run. One that has started a run says which."""
+    """The form, prefilled from a sample; a POST starts the run. A used form names its run."""
 
     allowed: ClassVar[frozenset[str]] = frozenset({INTEGRATOR, OPERATOR})
     template = "runs/start.html"
@@ -173,7 +170,7 @@ class StartPage(Page):
         return redirect("run", run_id=run_id)
 
     def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
-        """The run, and what is said of it."""
+        """Return the run and the message about it."""
         by, said = (
             self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
             "This form had already started a run; here it is.",
@@ -185,7 +182,7 @@ class StartPage(Page):
             said = "Run started." if begun.is_new else "A run of this key lives; here it is."
             return begun.run.id
 
-        # What isn't given is left out: so it was when there was no such thing, and a form of then is still the same.
+        # Omitted fields stay omitted, so that a form sent before a field existed still matches.
         run_id, _ = marks.start_once(request, mark, body.model_dump(mode="json", exclude_unset=True), start)
         return run_id, said
 
@@ -199,7 +196,7 @@ class StartPage(Page):
         error: DurableAgentsError,
         typed: dict[str, Any],
     ) -> HttpResponse:
-        """The form again, under its own mark where that is still unused; or else with what it has started."""
+        """Render the form again, under its mark if that is unused, else with the run it has started."""
         run_id = marks.run_of(request, mark) if mark is not None else None
         if mark is None or run_id is None:
             return self._show(request, agent, form, mark or marks.new_mark(), filled, error=error, **typed)
@@ -220,13 +217,13 @@ class StartPage(Page):
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 
     def _used(self, request: HttpRequest, mark: UUID, run_id: UUID) -> dict[str, Any]:
-        """What the page tells of a form that has started a run: which, and where there is another like it."""
+        """Return the run that the form has started, and the link to a new form like it."""
         used = gather(run_id)
         another = {"agent": used.run.graph_id, "like": marks.token_of(request, mark)}
         return {"used": used, "another": f"{reverse('start')}?{urlencode(another)}"}
 
     def _filled(self, request: HttpRequest, agent: Agent, sample: str | None, token: str) -> _Filled:
-        """What the form is filled with, by its address or by itself; where nothing is named, with the first sample."""
+        """Return what the form is filled with: as the address says, else the first sample."""
         like = self._like(request, agent, token)
         chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
         n = int(chosen) if re.fullmatch("[0-9]{1,6}", chosen) else None
@@ -235,7 +232,7 @@ class StartPage(Page):
         return _Filled(like.story.input if like is not None and like.is_read else {}, None, like, token)
 
     def _like(self, request: HttpRequest, agent: Agent, token: str) -> Dossier | None:
-        """The run that the new one is to be like: one that a form of the same person has started, for this agent."""
+        """Return the run to copy, if this person's form started it for this agent."""
         mark = marks.mark_in(request, token)
         run_id = marks.run_of(request, mark) if mark is not None else None
         found = gather(run_id) if run_id is not None else None
@@ -243,7 +240,7 @@ class StartPage(Page):
 
 
 def _address(request: HttpRequest, **more: str) -> str:
-    """The page's own address with something more in it."""
+    """Return the page's own address with more parameters."""
     query = request.GET.copy()
     for name, value in more.items():
         query[name] = value
@@ -251,7 +248,7 @@ def _address(request: HttpRequest, **more: str) -> str:
 
 
 def _asked(agent: Agent, document: dict[str, Any], texts: Mapping[str, str]) -> StartBody:
-    """What the form asks for, as the API takes it. Raises InvalidInput."""
+    """Return the requested start as the API takes it. Raises InvalidInput."""
     found = {
         "agent": agent.graph_id,
         "input": document,

@@ -1,4 +1,4 @@
-"""What a message has come to, for people: a word and a tone for each outcome."""
+"""Messages and views on a run's page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.services.messages.sending import Told, told_of
 
 
 class Outcome(NamedTuple):
-    """A chip."""
+    """A chip's tone and words."""
 
     tone: str
     words: str
@@ -35,7 +35,7 @@ OUTCOMES = {
 
 
 def outcome_of(name: str) -> Outcome:
-    """A damaged row may name one that there is not."""
+    """Return an outcome's chip; a damaged row may have an unknown one."""
     return OUTCOMES.get(name, Outcome("bad", name))
 
 
@@ -46,7 +46,7 @@ _BESIDE = {"sent_id": Beside()}
 
 @dataclass(frozen=True)
 class NotSent:
-    """A message that was not taken: what was typed, and why."""
+    """A refused message: what was typed, and why."""
 
     name: str
     data: Mapping[str, Any]
@@ -55,7 +55,7 @@ class NotSent:
 
 @dataclass
 class Asking:
-    """One message as a form. The fields' names begin with the message's own, so that a page may hold several."""
+    """One message as a form. Field names have the message's prefix, so that a page may hold several."""
 
     declared: Declared
     form: SchemaForm
@@ -74,7 +74,7 @@ class Asking:
 
 @dataclass
 class Talk:
-    """The panel; false where there is nothing to show."""
+    """The panel; false if there is nothing to show."""
 
     told: list[Told] = field(default_factory=list)
     more: int = 0
@@ -93,7 +93,7 @@ class Talk:
 def talk_of(
     run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, is_read: bool = True
 ) -> Talk:
-    """What somebody with these roles sees, and may send; what was said, for whoever reads the run's payloads."""
+    """Return what these roles may see and send, with payloads if they may read them."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})
@@ -122,7 +122,7 @@ def _name(declared: Declared) -> str:
 
 
 def _schema(declared: Declared) -> dict[str, Any]:
-    """The request's schema below a name of its own."""
+    """Return the request's schema under its prefixed name."""
     schema = dict(declared.takes.model_json_schema())
     definitions = schema.pop("$defs", {})
     name = _name(declared)
@@ -130,5 +130,5 @@ def _schema(declared: Declared) -> dict[str, Any]:
 
 
 def request_of(declared: Declared, data: Mapping[str, Any]) -> Any:
-    """The request that a form, as it was sent, stands for. Raises InvalidInput."""
+    """Return the request that a sent form contains. Raises InvalidInput."""
     return SchemaForm(_schema(declared), data=data, beside=_BESIDE).document().get(_name(declared), {})

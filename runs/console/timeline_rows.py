@@ -1,5 +1,4 @@
-"""The rows of a run's timeline as HTML: one entry for each kind of row. They come by the hundred, so they are drawn by
-hand."""
+"""Timeline rows as HTML, one entry for each kind; not templates, because there are hundreds."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from runs.story.scale import Placed
 
 
 def timeline_row(p: Placed, d: Dossier) -> SafeString:
-    """A row with its name, its bars, what stands at its end and what stands below."""
+    """Draw a row: name, bars, end, and details below."""
     row, kind = p.row, KINDS[p.row.kind]
     bars = pieces.track(p, has_seam=kind.has_seam, point=kind.point(row))
     return SafeString(
@@ -27,7 +26,7 @@ def timeline_row(p: Placed, d: Dossier) -> SafeString:
     )
 
 
-# --- what a row is called ---------------------------------------------------------------------------------------------
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 def _named(text: Callable[[Row, Dossier], str]) -> Callable[[Row, Dossier], str]:
@@ -67,7 +66,7 @@ def _child(row: Row, d: Dossier) -> str:
     return f'<span class="name"><span class="cut">└ {to_run(row.run, _label(row, d))}</span>{attempt}</span>'
 
 
-# --- what stands at its end -------------------------------------------------------------------------------------------
+# --- ends -------------------------------------------------------------------------------------------------------------
 
 
 def _lasted(row: Row) -> str:
@@ -78,7 +77,7 @@ def _when(row: Row) -> str:
     return str(clock(row.start, "seconds"))
 
 
-# --- what stands below ------------------------------------------------------------------------------------------------
+# --- details ----------------------------------------------------------------------------------------------------------
 
 
 def _nothing(row: Row) -> str:
@@ -132,7 +131,7 @@ def _loss(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a kind of row is drawn. `point` is the tone of the mark where it is a moment, `place` how deep it lies."""
+    """How a kind of row is drawn. `point` is the tone of a moment's mark, `place` the indentation."""
 
     name: Callable[[Row, Dossier], str]
     below: Callable[[Row], str] = _nothing

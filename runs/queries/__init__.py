@@ -1,1 +1,1 @@
-"""Reading many runs: what lists show and how a run looks in one word. Faces come in, and workers never."""
+"""Read models: lists of runs, and a run's status in one word. Used by the console and the API, never by workers."""

@@ -1,4 +1,4 @@
-"""The runs that a filter finds now, for an act on all of them: as its list shows them, to whoever looks."""
+"""The runs a bulk action is for, within the viewer's access scope, and a batch's progress."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from runs.queries.run_list import Filters, ids_of, stretch
 from runs.services.bulk.acts import MOST_RUNS, BatchBody, ChoiceBody, sees_all
 
 _AT_ONCE = 1000
-_MOST_LOOKS = 50  # into what attributes find
+_MOST_LOOKS = 50  # pages of attribute search
 
 
 def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
-    """Which runs somebody means, one more than are taken where there are more; and how they were chosen, for the
-    record. Raises InvalidInput."""
+    """Return the chosen runs, at most one too many, and how they were chosen. Raises InvalidInput."""
     if body.filter is None:
         return list(body.runs or []), {"runs": len(body.runs or [])}
     return found(body.filter), {"filter": {name: value for name, value in body.filter.model_dump().items() if value}}
 
 
 def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
-    """All runs that fit, newest first. Raises InvalidInput for a filter that nobody can read: a list would show all
-    there, and an act would be done to all; and for words that may be of more runs than a search looks at."""
+    """Return all matching runs, newest first.
+    Raises InvalidInput for an unreadable filter, which would match all runs, and for words that may match more runs
+    than a search examines."""
     filters = Filters.of(choice.model_dump())
     misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
     if misread:
@@ -71,8 +71,7 @@ def _by_attributes(filters: Filters, most: int) -> list[UUID]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A batch, and how many of its runs came to what. `left` is what nothing has become of: yet, or ever where it was
-    stopped."""
+    """A batch with counts of outcomes. `left` is pending, or for a stopped batch never done."""
 
     batch: Batch
     done: int
@@ -89,7 +88,7 @@ class Progress:
 
 
 def progress_of(batches: Iterable[Batch]) -> list[Progress]:
-    """How far each has come, in one query."""
+    """Return each batch's progress, in one query."""
     batches = list(batches)
     counted: dict[UUID, dict[str, int]] = {batch.pk: {} for batch in batches}
     rows = BatchItem.objects.filter(batch_id__in=list(counted)).exclude(outcome="")
@@ -110,7 +109,7 @@ def newest(*, person: int | None, held: frozenset[str], limit: int, beyond: Plac
 
 
 def items(batch: Batch, *, outcome: str | None = None, after: int = 0, limit: int) -> list[BatchItem]:
-    """What became of its runs, in their order: of all, or of those with an outcome (empty: of none yet)."""
+    """Return items in order, of all outcomes or one ("" for pending)."""
     rows = batch.items.filter(n__gt=after)
     if outcome is not None:
         rows = rows.filter(outcome=outcome)

@@ -1,4 +1,4 @@
-"""The code of a run, where this process has it: old runs outlive what made them."""
+"""A run's agent code, if this process has it; runs may outlive their code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runs.engine.agents import Agent, registry
 
 
 def agent_here(graph_id: str) -> Agent | None:
-    """The agent of that name and version; None where it isn't installed here."""
+    """Return the agent of that name and version; None if this process lacks it."""
     try:
         return registry.find(graph_id)
     except DurableAgentsError:

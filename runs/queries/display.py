@@ -1,4 +1,4 @@
-"""What a run is doing, in one word: finer than its state, for people."""
+"""A run's status in one word, finer than its state, for people."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runs.models import ENDED, Run, State, Wait
 from runs.queries import progress
 from runs.services.allowed import UNDONE
 
-# The most human thing first: what a page should speak of when a run waits for several.
+# The wait to show when a run has several, most urgent for people first.
 URGENCY = [
     Wait.Kind.RECONCILE,
     Wait.Kind.OPERATOR,
@@ -24,7 +24,7 @@ URGENCY = [
     Wait.Kind.POOL,
     Wait.Kind.TIMER,
 ]
-# What a run waits for that waits for no person and no system, where that isn't time alone.
+# Statuses of waits for neither people, tools nor mere time.
 _EVENTS: dict[str, str] = {
     Wait.Kind.CHILD: "waiting_children",
     Wait.Kind.SIGNAL: "waiting_signal",
@@ -33,9 +33,8 @@ _EVENTS: dict[str, str] = {
 
 
 def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
-    """queued, behind (others of its key), early (its time is to come), running,
-    pausing, cancelling, unknown, stopped, exceeded, waiting_children, waiting_signal, waiting_message, renewed,
-    handed_off, or the state's own name."""
+    """Return the status: queued, behind (others of its key), early, running, pausing, cancelling, unknown,
+    stopped, exceeded, waiting_children, waiting_signal, waiting_message, renewed, handed_off, or the state's name."""
     if run.state not in State.values:
         return str(run.state)
     state = State(run.state)
@@ -64,7 +63,7 @@ def look(run: Run, head: Head | None, waits: Sequence[Wait]) -> str:
 
 
 def stood_at(run: Run) -> str:
-    """The node of its agent that a run stands at. Where it undoes its effects, or did, it stands at none."""
+    """Return the agent's node that a run is at; "" for a run that is undoing or has undone its effects."""
     return "" if run.node == UNDO_NODE else run.node or ""
 
 
@@ -73,7 +72,7 @@ def undone(run: Run) -> str:
 
 
 def main_wait(waits: Sequence[Wait]) -> Wait | None:
-    """The wait to name when there are several."""
+    """Return the most urgent wait."""
     return min(
         waits,
         key=lambda wait: URGENCY.index(Wait.Kind(wait.kind)) if wait.kind in URGENCY else len(URGENCY),
@@ -82,21 +81,18 @@ def main_wait(waits: Sequence[Wait]) -> Wait | None:
 
 
 def detail_text(wait: Wait | None, *names: str) -> str:
-    """What a wait's detail says under the first of these names that it has as text; empty if under none.
-
-    A detail is written by the engine, by agents, and by versions of both that are gone: a page may count on nothing in
-    it.
-    """
+    """Return the detail's first nonempty text under these names, or "".
+    A detail may be written by any version of engine or agent, so pages can't rely on its content."""
     detail = wait.detail if wait is not None and isinstance(wait.detail, dict) else {}
     return next((value for name in names if isinstance(value := detail.get(name), str) and value.strip()), "")
 
 
 def name_of(wait: Wait | None) -> str:
-    """What is waited for, in the best words that there are: its title, its tool, or at least its kind."""
+    """Return a wait's title, tool or name, or at least its kind."""
     return detail_text(wait, "title", "tool", "name") or (str(wait.kind) if wait is not None else "")
 
 
 def case_of(waits: Iterable[Wait]) -> str | None:
-    """The slot of the call whose outcome a person has to settle now."""
+    """Return the slot of the call whose outcome a person has to settle now."""
     wait = main_wait(list(waits))
     return wait.slot if wait is not None and wait.kind == Wait.Kind.RECONCILE else None

@@ -1,4 +1,4 @@
-"""Where a person looks a call up in the other system: as its tool's author says."""
+"""Help with unknown outcomes: the call's link to the other system, and similar cases."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from runs.services.settling.senders import name_of
 
 log = logging.getLogger("runs.queries.doubts")
 MOST_LINKED = 2000
-SECONDS = 0.5  # that the author's function has
+SECONDS = 0.5  # for the author's function
 _NAME = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)*[a-z](?:[a-z0-9-]*[a-z0-9])?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An address in another system. `host` is said beside it: who follows it sees where it leads."""
+    """An address in another system; `host` is shown next to it."""
 
     url: str
     host: str
 
 
 def link_of(run: Run, wait: Wait) -> Link | None:
-    """Where the call is looked up that a wait is about. None where its tool says nothing of that, isn't here, or says
-    what is no address of a web page; none of that keeps anybody from settling it."""
+    """Return the link to a wait's call; None if its tool is missing or gives no valid web address."""
     tool = tool_here(run, name_of(wait))
     if tool is None or tool.link is None:
         return None
@@ -53,13 +52,13 @@ def link_of(run: Run, wait: Wait) -> Link | None:
         args = tool.input.model_validate(payload_of(intent)["arguments"])
         return read(in_time(f"link of {tool.name}", partial(tool.link, args), SECONDS))
     except (JournalBroken, DurableAgentsError, StopIteration, KeyError, ValueError) as error:
-        # Whatever the author's code does, and whatever stands there, the page is shown without it.
+        # Whatever the author's code does, the page is shown without it.
         log.warning("run %s: no link to a call of %s: %s", run.pk, tool.name, brief(error, 200))
     return None
 
 
 def read(given: object) -> Link | None:
-    """An address that leads to a web page, and shows nobody another host than it leads to. None for anything else."""
+    """Return a web address that leads to the host it shows; None for anything else."""
     if not isinstance(given, str) or not 0 < len(given) <= MOST_LINKED:
         return None
     if any(character.isspace() or not character.isprintable() for character in given) or "\\" in given:
@@ -75,7 +74,7 @@ def read(given: object) -> Link | None:
 
 
 def _is_plain(host: str) -> bool:
-    """Whether a browser goes to the host that stands there: a name of plain letters, or an address written in full."""
+    """Return whether the host is plain ASCII or a full IP address, so that browsers don't change it."""
     if _NAME.fullmatch(host):
         return True
     try:
@@ -85,8 +84,8 @@ def _is_plain(host: str) -> bool:
 
 
 MOST_SIMILAR = 20
-LOOKED_AT = 500  # that people settled of the tool's calls, whatever agent's
-# The newest that people settled, of this agent's runs that the reader sees; with the event that tells why.
+LOOKED_AT = 500  # settled calls of the tool that are read, of all agents
+# The newest verdicts by people in this agent's runs that the reader may see, with the event that has the reason.
 _SIMILAR = """
     WITH newest AS MATERIALIZED (
         SELECT run_id, slot, attempt, seq, digest, actor, at, id FROM ledger_ledgerentry
@@ -102,7 +101,7 @@ _SIMILAR = """
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One: what somebody said became of it, who, when and why; `about` is empty where the reader may not know it."""
+    """A person's verdict on an earlier call; `about` is "" if the reader may not know it."""
 
     run_id: UUID
     verdict: str
@@ -114,7 +113,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Similar:
-    """The newest ones, and how many of these came to what."""
+    """The newest cases, and counts of their verdicts."""
 
     tool: str
     cases: tuple[Case, ...]
@@ -122,7 +121,7 @@ class Similar:
 
 
 def similar_to(run: Run, wait: Wait) -> Similar:
-    """Earlier cases of the tool that a wait is about, in this agent's runs."""
+    """Return earlier cases of the wait's tool in this agent's runs."""
     tool = name_of(wait)
     sees, values = seen.is_seen("r", viewer())
     with connection.cursor() as cursor:
@@ -137,7 +136,7 @@ def similar_to(run: Run, wait: Wait) -> Similar:
 
 
 def _why(sealed: Any) -> str:
-    """The reason that a person gave; none where the event can't be read."""
+    """Return the person's reason; "" if the event is unreadable."""
     try:
         told = unpack(sealed)
     except (ValueError, RecursionError):

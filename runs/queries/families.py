@@ -1,5 +1,4 @@
-"""Runs that are steps of others: what became of a run's children, and which of those that it waits for stand still for
-a person."""
+"""A run's relatives: its parent, its children, and which of them need a person."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from runs.queries.display import URGENCY
 from runs.queries.halts import halted
 from runs.services import related_runs
 
-# What a person does about a run that stands still: the kind of its wait, or this.
+# What a stopped run needs: the kind of its wait, or this.
 RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (
         SELECT state, count(*) AS n FROM runs_run WHERE parent = ledger_head.run_id GROUP BY state) AS children)"""
-# The child that a wait is for, as the newest run that it goes on as, and the first run at or below it that stands still
-# for a person: what waits for its own child stands still where that one does. A wait's detail may be anything, so only
-# an id that is a child of this very run is told of; and rows that were damaged may go in a circle, so it ends.
+# The child that a wait is for, as its newest continuation, and the first run at or below it that is stopped for a
+# person, since a run that waits for its child is stopped where that is. A wait's detail may be anything, so only ids of
+# this run's children count; damaged rows may form a cycle, hence the limit.
 _CHILD = """(
     WITH RECURSIVE below AS (
         SELECT id, state, 0 AS level FROM runs_run AS child
@@ -49,8 +48,8 @@ _CHILD = """(
     FROM below AS top WHERE top.level = 0)"""
 
 
-# A run, the one that started it, and some of those that it started: first those that stand still for a person, then
-# those that go on; the newest of each. Those that have ended are looked at no further than they are shown.
+# A run, its parent, and some children, newest first: those stopped for a person, then active ones, then ended ones, of
+# which no more are read than shown.
 _AROUND = """
     SELECT %s::uuid UNION ALL SELECT parent FROM runs_run WHERE id = %s UNION ALL (
         SELECT id FROM (
@@ -66,8 +65,7 @@ _RANK = {State.WAITING_HUMAN: 0, State.PAUSED: 1, **dict.fromkeys(ENDED, 3)}
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """A run with its next of kin. Each has `begun_again_as`: the newest that it was begun again as and that is
-    at work or did something."""
+    """A run with its parent and children, each with `begun_again_as`, the newest active fork of it."""
 
     run: Run
     parent: Run | None
@@ -79,8 +77,8 @@ class Around:
 
 
 def around(run_id: UUID, *, most: int) -> Around | None:
-    """A run, its parent and some of its children, in one query; None where there is no such run. Each with `row_seq`,
-    the event as of which its row is (None without a head)."""
+    """Return a run, its parent and some children, in one query; None if the run is unknown.
+    Each has `row_seq`, the event as of which its row is (None without a head)."""
     found = {
         run.id: run
         for run in Run.objects.annotate(begun_again_as=related_runs.begun_again_as(), row_seq=_row_seq()).filter(
@@ -103,8 +101,8 @@ def _row_seq() -> RawSQL:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """The child that a run waits for, as it is now. `need`: what a person has to do, at the run `at`, which is the
-    child itself or one below it: the kind of a wait, or `resume`; empty: nothing."""
+    """The child that a run waits for. `need` is what a person has to do at run `at`, the child or one below it:
+    the kind of a wait, or `resume`, or ""."""
 
     id: str
     state: str
@@ -126,10 +124,8 @@ _LAST_AT = "(SELECT e.at FROM ledger_event e WHERE e.run_id = ledger_head.run_id
 
 
 def heads(run_ids: Collection[UUID]) -> dict[UUID, Head]:
-    """The runs' heads, each with its children counted (see `states`), what it is found by (`attributes/shown.py`), how
-    far it has come (`progress.py`), when its last event was written, on which side of a ramp its start came out
-    (`assigned`), which versions somebody drives (`drivable`), which halt it is under, and whether there are pools at
-    all."""
+    """Return heads annotated with children by state, attributes, progress, time of the last event (`last_at`),
+    ramp side (`assigned`), served versions (`drivable`), halt, and whether there are pools."""
     found = Head.objects.filter(run_id__in=run_ids).annotate(
         children=RawSQL(_STATES, (), output_field=JSONField()),
         told=RawSQL(_TOLD, (), output_field=JSONField()),
@@ -148,7 +144,7 @@ def drivable() -> RawSQL:
 
 
 def states(head: Head | None) -> dict[str, int]:
-    """How many children the run of a head from `heads` has in each state; of another head nothing is known."""
+    """Return how many children are in each state, from a head of `heads`; {} for other heads."""
     counted: dict[str, int] | None = getattr(head, "children", None)
     return dict(counted or {})
 
@@ -158,8 +154,7 @@ def living(head: Head | None) -> int:
 
 
 def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
-    """What each of the runs waits for, the oldest first, as whoever looks may read it; with the children that are
-    waited for: see `child_of`."""
+    """Return each run's open waits, oldest first, as the viewer may read them, with their children (`child_of`)."""
     told = RawSQL(_CHILD, (), output_field=JSONField())
     found: dict[UUID, list[Wait]] = {}
     rows = Wait.objects.filter(run_id__in=list(run_ids), resolved_at__isnull=True)
@@ -174,7 +169,7 @@ def open_waits(run_ids: Iterable[UUID]) -> dict[UUID, list[Wait]]:
 
 
 def child_of(wait: Wait) -> Child | None:
-    """The child that a wait from `open_waits` is for; None where it is for none, or its row doesn't say for which."""
+    """Return the child of a wait from `open_waits`; None if there is none or its row doesn't say."""
     told: dict[str, Any] | None = getattr(wait, "child", None)
     if not told:
         return None
@@ -182,7 +177,7 @@ def child_of(wait: Wait) -> Child | None:
 
 
 def _need(stopped: str | None, kinds: list[str]) -> str:
-    """The most urgent thing that the run waits for; a paused one that doesn't ask for its budget is to be resumed."""
+    """Return the most urgent need; "resume" for a run that is paused for another reason than its budget."""
     if stopped == State.PAUSED:
         return Wait.Kind.BUDGET.value if Wait.Kind.BUDGET in kinds else RESUME
     return next((kind.value for kind in URGENCY if kind in kinds), "") if stopped else ""

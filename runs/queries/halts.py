@@ -1,4 +1,4 @@
-"""How halts stand: requested until every worker has confirmed, and what is still in flight in their scope."""
+"""Halts and their status: requested until every worker has confirmed, with calls still in flight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.models import NEVER, Halt, HaltNow, Held, Run
 from runs.services.budgets.prices import models_of
 from runs.services.halts.acts import named, percent
 
-# Of those that this process doesn't know itself: workers may have other versions, and runs any tag.
+# Names that this process doesn't know: workers may have other versions, and runs any tag.
 _UNKNOWN = """
     SELECT n.scope, n.key FROM unnest(%s::text[], %s::text[]) n(scope, key) WHERE NOT CASE n.scope
         WHEN 'tag' THEN EXISTS (SELECT 1 FROM runs_runtag t WHERE t.tag = n.key)
@@ -38,7 +38,7 @@ _UNKNOWN = """
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """`like`: names of that kind that there are, the most alike first."""
+    """A name in a halt that matches nothing; `like` are similar names, best first."""
 
     scope: str
     key: str
@@ -50,7 +50,7 @@ class Unknown:
 
 
 def unknown(rows: Iterable[Halt]) -> dict[int, list[Unknown]]:
-    """By each row's number the names that it gives and that nothing here has now, or ever had; none for the others."""
+    """Return the names in each halt that nothing here has or ever had, by the row's number."""
     given = {row.pk: _given(row) for row in rows}
     offered = names()
     asked = sorted({name for some in given.values() for name in some if name[1] not in offered.get(name[0], ())})
@@ -67,7 +67,7 @@ def unknown(rows: Iterable[Halt]) -> dict[int, list[Unknown]]:
 
 
 def names() -> dict[str, list[str]]:
-    """What this process knows that can be halted, by scope, in the order of the alphabet; of tags nothing."""
+    """Return what this process knows that can be halted, by scope, sorted; not tags."""
     agents = registry.agents()
     models = {model for agent in agents for assistant in agent.assistants for model in models_of(assistant)}
     models |= {*settings.DURABLEAGENTS.models}
@@ -93,7 +93,7 @@ def _like(key: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 COUNT_TO = 10_000
-# Of each worker that is on record as alive what it has said of these rows of the record.
+# What each living worker has reported of these halts.
 _WORKERS = """
     SELECT h.id, p.id, p.host, p.pid, p.last_heartbeat_at < clock_timestamp() - make_interval(secs => %s),
            s.seen_at, s.confirmed_at, s.running, s.calls
@@ -104,8 +104,8 @@ _WORKERS = """
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What a worker has said of a halt. `says`: confirmed; stopping (it has heard, and its runs come to their next
-    step); unheard; silent (it has not confirmed, and gives no sign of life: nobody knows what it does)."""
+    """A worker's report on a halt. `says`: confirmed; stopping (its runs are reaching their next step);
+    unheard; silent (not confirmed and no heartbeat)."""
 
     worker: UUID
     host: str
@@ -120,7 +120,7 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """A call that had left when its scope was halted: it may come back, and is recorded then."""
+    """A call that was sent before its scope was halted; its result will still be recorded."""
 
     run: UUID
     slot: str
@@ -132,8 +132,7 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A halt, as the last row of its record says, with how it is kept to. `unknown`: names that it gives and nothing
-    here has."""
+    """A halt by the last row of its record, with workers' reports. `unknown`: its names that match nothing."""
 
     row: Halt
     began: Halt
@@ -160,7 +159,7 @@ class Holding:
 
     @property
     def state(self) -> str:
-        """requested, confirmed, or lifted."""
+        """Return requested, confirmed, or lifted."""
         return "lifted" if self.is_lifted else "requested" if self.unconfirmed else "confirmed"
 
     @property
@@ -186,7 +185,7 @@ def halts(*, limit: int, beyond: int | None = None) -> list[Holding]:
 
 
 def holding_and_halts(*, limit: int, beyond: int | None = None) -> tuple[list[Holding], list[Holding]]:
-    """Both, by one look at how they stand."""
+    """Return both with one query of their status."""
     now, newest = _now(), _newest(limit, beyond)
     found = {one.row.halt: one for one in standing(list(dict.fromkeys([*now, *newest])))}
     return [found[halt] for halt in now if halt in found], [found[halt] for halt in newest if halt in found]
@@ -197,7 +196,7 @@ def _now() -> list[UUID]:
 
 
 def _is_told() -> Q:
-    """Of which halts whoever looks is told: of a tag's where they see every run, or the tag is their own."""
+    """Return the condition for halts the viewer may see; a tag's only with that tag, or for those who see all runs."""
     who = viewer()
     return Q() if who.sees_all else ~Q(scope=Halt.Scope.TAG) | Q(key__in=who.tags)
 
@@ -208,7 +207,7 @@ def _newest(limit: int, beyond: int | None) -> list[UUID]:
 
 
 def standing(ids: Sequence[UUID]) -> list[Holding]:
-    """These halts, in this order: those of which whoever looks is told."""
+    """Return those of these halts that the viewer may see, in this order."""
     rows: dict[UUID, list[Halt]] = {}
     for row in Halt.objects.filter(_is_told(), halt__in=ids).order_by("n"):
         rows.setdefault(row.halt, []).append(row)
@@ -227,7 +226,7 @@ def standing(ids: Sequence[UUID]) -> list[Holding]:
 
 
 def banner() -> list[HaltNow]:
-    """What stands on every page: what is halted now."""
+    """Return the halts in force, for the banner on every page."""
     return list(HaltNow.objects.filter(_is_told()).order_by("since", "id")[:20])
 
 
@@ -254,7 +253,7 @@ def _hearings(ids: Sequence[int]) -> dict[int, tuple[list[Hearing], list[InFligh
 
 
 def _in_flight(told: Any, worker: str) -> list[InFlight] | None:
-    """What a worker has said of its calls; None: it can't be read, so it has said nothing."""
+    """Return a worker's reported calls; None if they are unreadable."""
     try:
         read = json.loads(told) if isinstance(told, str) else told
         return [_call(each, worker) for each in read or ()]
@@ -269,7 +268,7 @@ def _call(told: dict[str, Any], worker: str) -> InFlight:
     return InFlight(UUID(told["run"]), str(told["slot"]), str(told["what"]), since, timeout, worker)
 
 
-# The oldest of those that a run is under; at a call, where it was put aside there.
+# The oldest halt of a run, or of the call at which it was deferred.
 _HALTED = """(
     SELECT jsonb_build_object('kind', n.kind, 'scope', n.scope, 'key', n.key, 'by', n.by, 'why', n.why,
                               'since', n.since)
@@ -280,7 +279,7 @@ _HALTED = """(
 
 @dataclass(frozen=True, slots=True)
 class Halted:
-    """A halt that a run is under."""
+    """A halt that covers a run."""
 
     kind: str
     scope: str

@@ -1,5 +1,4 @@
-"""Limits as they stand now: what counts, what is under way, and which runs wait because of them. For the console and
-the API."""
+"""Limits and their status: rules, current use, and waiting runs."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from runs.engine.limits import Rule
 from runs.models import Limit
 from runs.protected import LIMIT
 
-# Of the runs that wait because of a limit so many are named.
+# Waiting runs named per limit.
 NAMED = 5
 _PROOF = LIMIT.proof_sql("l")
 _FIELDS = f"""{_PROOF}::text, l.key,
@@ -41,8 +40,8 @@ _FIELDS = f"""{_PROOF}::text, l.key,
              (SELECT count(*) FROM runs_run r WHERE r.owner IS NOT NULL AND r.lane <> '' AND (
                  'tag:' || r.lane = l.key
                  OR right(l.key, 1) = '*' AND starts_with('tag:' || r.lane, left(l.key, -1)))) END"""
-# A key that has no limit and that nothing has happened to is left out, unless SQL took its limit away. A tag's is told
-# to those whose own it is.
+# Keys without a limit or history are left out, unless the limit was removed outside the application. A tag's limit is
+# shown to viewers with that tag.
 _LIST = f"""SELECT {_FIELDS} FROM runs_limit l WHERE l.key > %s
     AND (%s OR NOT starts_with(l.key, 'tag:') OR l.key = ANY(%s)) AND (
         l.breaker = 'open' OR l.last_error <> '' OR l.held_until > clock_timestamp()
@@ -54,12 +53,9 @@ _ONE = f"SELECT {_FIELDS} FROM runs_limit l WHERE l.key = %s"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One key. Who doesn't see every run is told what counts and whether it is open, and no number or error of what
-    others do: those are None.
-
-    `served` and `failed` are of the last half minute to minute; `tokens` what is in the bucket; `driven`: of an
-    agent or a tag, its runs that are driven now.
-    """
+    """One key. Viewers who don't see all runs get None for numbers and errors of others.
+    `served` and `failed` cover the last half to full minute; `tokens` is the bucket's content; `driven` the agent's or
+    tag's driven runs."""
 
     is_genuine: bool  # false: changed outside the application
     key: str
@@ -91,7 +87,7 @@ class Standing:
 
     @property
     def waiting(self) -> int | None:
-        """How many tries wait for a permit: in place, and by a timer."""
+        """Return how many calls wait for a permit, in place or by a timer."""
         return None if self.in_place is None or self.parked is None else self.in_place + self.parked
 
     @property
@@ -100,14 +96,14 @@ class Standing:
 
     @property
     def source(self) -> str:
-        """Who says so: a person, the installation, or the tool."""
+        """Return who set the rule: a person, the installation, or the tool."""
         if self.given is not None:
             return self.given_by
         return "installation" if self.declared is not None else "tool" if self.of_tool is not None else ""
 
 
 def standing(*, limit: int, beyond: str = "") -> list[Standing]:
-    """The keys that anything is known of, by name, that come after one."""
+    """Return the known keys after one, by name."""
     who = viewer()
     return _read(_LIST, [NAMED, beyond, who.sees_all, [f"tag:{tag}" for tag in sorted(who.tags)], limit])
 
@@ -131,7 +127,7 @@ def _read(statement: str, values: list[Any]) -> list[Standing]:
 
 
 def _own(one: Standing) -> Standing:
-    """Without what tells of others."""
+    """Return it without what would reveal others' runs."""
     return replace(
         one,
         served=None,
@@ -148,5 +144,5 @@ def _own(one: Standing) -> Standing:
 
 
 def _plain(stored: Any) -> Any:
-    """What the database has as JSON, which a bare cursor of Django's gives as text."""
+    """Return JSON that a raw cursor of Django's gives as text."""
     return json.loads(stored) if isinstance(stored, str) else stored

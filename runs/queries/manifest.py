@@ -1,5 +1,4 @@
-"""What of an agent version is on record, what is made anew, what is secret and what is outside: read off what it
-declares."""
+"""What of an agent version is recorded, recomputed, secret or external, from its declarations."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from runs.queries.secret_fields import models_of, secret_paths
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing: what kind it is of, its name, and what is to be known of it."""
+    """One entry: kind, name, and note."""
 
     kind: str
     name: str
@@ -27,8 +26,6 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Of one agent version."""
-
     persisted: tuple[Fact, ...]
     recomputed: tuple[Fact, ...]
     secret: tuple[Fact, ...]

@@ -1,5 +1,4 @@
-"""Whether somebody reads what a run holds, or what it asks: for faces that show rows. The decision itself is
-`Viewer.reads` and `runs/seen.py`; here it is about what is put to people."""
+"""Whether a viewer may read what a run asks people; other payloads are decided by `Viewer.reads` and `runs/seen.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from runs.services.authority import put_to
 from runs.services.migrating.outcomes import Outcome
 
 _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
-# What of some waits tells what they are besides: our own words, and nothing of what the run holds.
+# Status fields of some waits that contain no payload.
 _OF_KIND: dict[str, tuple[str, ...]] = {
     Wait.Kind.INPUT: ("schema",),
     Wait.Kind.APPROVAL: ("on_timeout",),
@@ -25,29 +24,26 @@ _OF_KIND: dict[str, tuple[str, ...]] = {
 
 
 def is_asked(name: str, who: Viewer | None = None) -> bool:
-    """Whether somebody is asked what is put to this queue, or to this role, or stands in for whoever is: then they read
-    it, whatever else they don't."""
+    """Return whether a viewer is asked through this queue or role, or stands in for it; then they may read it."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))
     return who.reads_all or in_stead or wait_hooks.queues.get(name, name) in who.held
 
 
 def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:
-    """Whether somebody reads what a run waits for, beyond that it does. `is_read`: they read the run's payloads."""
+    """Return whether a viewer may read a wait's detail. `is_read`: they read the run's payloads."""
     return is_read or (wait.kind in _ASKING and any(is_asked(each, who) for each in put_to(wait)))
 
 
 def shown(wait: Wait, *, is_read: bool) -> Wait:
-    """A wait as whoever looks is told of it; its row is not to be saved. What it says beyond what it waits for is left
-    out where it is not theirs to read."""
+    """Return the wait without the payload the viewer may not read; it must not be saved."""
     if isinstance(wait.detail, dict) and not reads_wait(wait, is_read=is_read):
         wait.detail = without_payload(wait)
     return wait
 
 
 def moved(found: Outcome) -> Outcome:
-    """What became of a run that was to be moved: why a checkpoint doesn't fit quotes it, so that is left out of what
-    somebody is told who doesn't read the run's payloads."""
+    """Return a migration outcome without its reason, which may quote a checkpoint, for viewers without payloads."""
     return replace(found, why=WORDS) if found.why and not reads(found.run) else found
 
 

@@ -1,4 +1,4 @@
-"""Pools as people see them: where each stands in its period, when it is filled again, and who waits for it."""
+"""Pools and their status: use in the current period, refill, and waiting runs."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from runs import seen
 from runs.models import Pool, PoolNotice, PoolPeriod, Run, Wait
 from runs.services.pools.acts import limit_of
 
-SHOWN = 10  # of those who wait for a pool
-LAST = 3  # periods that are over
+SHOWN = 10  # waiting runs shown
+LAST = 3  # past periods shown
 COUNTED_TO = 1000
-# Where pools stand now: a meter whose period is over and in which nobody has begun anything since counts as turned.
+# Status of pools: a meter whose period is over and unused since counts as turned.
 _STANDING = """
     WITH meters AS (
         SELECT m.*, m.ends_at <= statement_timestamp() AND m.is_on AS is_over
@@ -50,8 +50,8 @@ _OF_RUN = "SELECT unnest(runs_pools_of(%s, NULL)) UNION SELECT pool_id FROM runs
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A pool in the period that is under way now. `waiting` is how many calls wait for it, up to `COUNTED_TO`; `first`
-    those that come first; `too_large` how many of these want more than a whole period gives."""
+    """A pool in its current period. `waiting` calls are counted to `COUNTED_TO`; `first` come first;
+    `too_large` of these want more than a whole period gives."""
 
     pool: Pool
     of: str
@@ -96,13 +96,13 @@ def _wanted(wait: Wait) -> int:
 
 
 def newest(*, limit: int, beyond: int | None = None) -> list[Pool]:
-    """Pools, those that are on first, newest first; that come after a place in that order."""
+    """Return active pools, newest first, after a place."""
     rows = Pool.objects.select_related("meter").filter(_shown(), off_at__isnull=True).order_by("-id")
     return list((rows if beyond is None else rows.filter(pk__lt=beyond))[:limit])
 
 
 def _shown() -> Q:
-    """Who doesn't see every run is shown the pools of their own runs alone: any other tells what others spend."""
+    """Return the condition for pools the viewer may see: others' pools would reveal others' spending."""
     who = viewer()
     if who.sees_all:
         return Q()
@@ -110,7 +110,7 @@ def _shown() -> Q:
 
 
 def find(pool_id: int) -> Pool:
-    """A pool that is shown to who asks. Raises NotFound."""
+    """Return a pool the viewer may see. Raises NotFound."""
     found = Pool.objects.filter(_shown(), pk=pool_id).first()
     if found is None:
         raise NotFound("pool", pool_id)
@@ -118,8 +118,7 @@ def find(pool_id: int) -> Pool:
 
 
 def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
-    """The same with where they stand, in four queries however many they are; without periods that are over and notices
-    in two."""
+    """Return the pools' status in four queries, or two without past periods and notices."""
     if not pools:
         return []
     ids = [pool.pk for pool in pools]
@@ -153,7 +152,7 @@ def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
 def _past(
     ids: Sequence[int], began: Mapping[int, datetime]
 ) -> tuple[dict[int, list[PoolPeriod]], dict[int, list[PoolNotice]]]:
-    """Of each pool the last periods that are over, and what was told in the one that `began` then."""
+    """Return each pool's last periods, and the notices of the one that `began` then."""
     last, notices = defaultdict[int, list[PoolPeriod]](list), defaultdict[int, list[PoolNotice]](list)
     place = Window(RowNumber(), partition_by=F("pool_id"), order_by=F("starts_at").desc())
     periods = PoolPeriod.objects.filter(pool__in=ids).annotate(place=place).filter(place__lte=LAST)
@@ -176,7 +175,7 @@ def _first(ids: Sequence[int]) -> defaultdict[int, list[Wait]]:
 
 
 def gated() -> list[Listed]:
-    """Pools that calls wait for: one entry each, however many they are."""
+    """Return pools with waiting calls, one entry each."""
     waits = Wait.objects.filter(kind=Wait.Kind.POOL, resolved_at__isnull=True)
     if not waits.exists():
         return []
@@ -187,7 +186,7 @@ def gated() -> list[Listed]:
 
 
 def _waited_for() -> list[int]:
-    """The pools that somebody waits for, by walking the index from one to the next."""
+    """Return the pools with waiting calls, by skipping through the index."""
     sql = """
         WITH RECURSIVE each(pool) AS (
             (SELECT detail ->> 'pool' FROM runs_wait WHERE kind = 'pool' AND resolved_at IS NULL ORDER BY 1 LIMIT 1)
@@ -202,6 +201,6 @@ def _waited_for() -> list[int]:
 
 
 def of_run(run: Run, *, has_past: bool = True) -> list[Listed]:
-    """The pools that a run belongs to, or drew on: of providers those whose models it asked."""
+    """Return the pools a run belongs to or drew on; for providers, of the models it used."""
     pools = Pool.objects.filter(_shown(), pk__in=RawSQL(_OF_RUN, [run.pk, run.pk])).order_by("id")
     return listed(list(pools), has_past=has_past)

@@ -1,4 +1,4 @@
-"""How far a run has come by its own word, what is left by that, and what its nodes said."""
+"""A run's reported progress, log lines, journal size, and place in its key's queue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from runs.models import ENDED, NEVER, LogLine, Run, State
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A journal's events and their bytes as they are stored (None: nobody counted them). `is_large`: of a run that has
-    not ended, more than it should go on with."""
+    """A journal's events and stored bytes (None: not counted). `is_large`: an active run should be renewed."""
 
     events: int
     bytes: int | None
@@ -26,7 +25,6 @@ class Size:
 
 
 def size_of(run: Run, head: Head) -> Size:
-    """The size of a run's journal."""
     stored = head.bytes if isinstance(head.bytes, int) else None
     is_much = head.seq >= LARGE_JOURNAL or (stored or 0) >= LARGE_BYTES
     return Size(head.seq, stored, is_much and run.state not in ENDED)
@@ -37,8 +35,8 @@ def is_behind(run: Run) -> bool:
 
 
 def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
-    """Of those that are queued behind others of their key: which run lives now. In one query, and none where none is
-    queued; nobody lives in the moment between an end and the next one's turn."""
+    """Return the active run of the key, for runs queued behind it, in at most one query.
+    Between an end and the next turn none is active."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}
@@ -66,8 +64,8 @@ SHOWN = 30  # lines on a run's page
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """`done` of so many `of` (None: nobody knows), said at a moment. `left_seconds` counts from there, at the pace of
-    the claim under which it was said, which has no waiting in it; None where that can't be told."""
+    """Reported progress: `done` of `of` (None: unknown), at a time.
+    `left_seconds` counts from there, at the pace since its claim, without waiting times; None if unknown."""
 
     done: float
     of: float | None
@@ -81,7 +79,7 @@ class Progress:
 
 
 def progress_of(head: Head | None) -> Progress | None:
-    """What the run of a head from `families.heads` said last; None where it has said nothing."""
+    """Return the last reported progress, from a head of `families.heads`; None if there is none."""
     told = told_of(head)
     if told.get("done") is None or told.get("at") is None:
         return None
@@ -99,25 +97,24 @@ def _left(told: Mapping[str, Any], at: datetime, done: float, of: float | None) 
 
 
 def told_of(head: Head | None) -> dict[str, Any]:
-    """The row of what a run said; empty where it said nothing."""
     told = getattr(head, "told", None)
     return told if isinstance(told, dict) else {}
 
 
 def last_lines(run_id: UUID, most: int, *, before: int | None = None, level: str = "") -> list[LogLine]:
-    """The newest lines of a run, newest first, of a level if one is named."""
+    """Return a run's newest log lines, newest first, optionally of one level."""
     rows = LogLine.objects.filter(run_id=run_id, **({"level": level} if level else {}))
     return list((rows if before is None else rows.filter(id__lt=before)).order_by("-id")[:most])
 
 
 def shown(line: LogLine) -> str:
-    """A line's text without what nobody is shown."""
+    """Return a line's text, masked."""
     return str(masked(line.text))
 
 
 @dataclass
 class TellingBlock:
-    """What a run's page shows of it, as of a head from `families.heads`."""
+    """A run's progress and log on its page, from a head of `families.heads`."""
 
     run_id: UUID
     head: Head
@@ -136,5 +133,4 @@ class TellingBlock:
 
     @cached_property
     def lines(self) -> list[LogLine]:
-        """The newest, newest first."""
         return last_lines(self.run_id, SHOWN) if self.kept else []

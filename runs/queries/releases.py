@@ -1,8 +1,5 @@
-"""When the last run of a version may end: from how long its runs have taken, and what those under way wait for.
-
-How long is estimated from its newest runs, ended or not (Kaplan and Meier): runs that ended early say nothing of those
-that are still at work, so an estimate from the ended ones alone would be too short. What can't be told is said so.
-"""
+"""An agent's versions and ramps, and estimates of when a version's last run ends.
+Kaplan-Meier over the newest runs, ended or not: ended ones alone would make the estimate too short."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from runs.fleet.members import FRESH_SECONDS
 from runs.models import ENDED, Ramp, State, VersionGate
 from runs.services.releases.watching import Figures, figures_of
 
-SAMPLE = 500  # of the newest runs of each state
-FEWEST = 10  # that have ended
+SAMPLE = 500  # newest runs per state
+FEWEST = 10  # ended runs needed
 USUALLY, NEARLY_ALL = 0.5, 0.95
 LIVING = [str(state) for state in State if state not in ENDED]
-# How long each of the newest runs took, or has taken so far; one whose time is to come has taken none.
+# How long each of the newest runs took so far; none for one that may not begin yet.
 _LASTED = """
     SELECT v.version, f.ended, greatest(extract(epoch FROM f.lasted), 0)
     FROM unnest(%(versions)s::text[]) AS v(version) CROSS JOIN unnest(%(states)s::text[]) AS s(state)
@@ -35,8 +32,7 @@ _LASTED = """
         FROM runs_run r WHERE r.state = s.state AND r.agent = %(agent)s AND r.version = v.version
           AND r.fork_how <> 'what_if'
         ORDER BY r.created_at DESC, r.id DESC LIMIT %(most)s) f"""
-# The newest and the oldest under way by their start, and until when at the latest something happens to each: its time
-# is up, or what it waits for.
+# The newest and oldest active run by start, and the latest time at which something happens to each.
 _ALIVE = """
     SELECT v.version, min(f.began), max(f.began), max(f.time_up_at), bool_or(f.time_up_at IS NULL),
            count(*) FILTER (WHERE f.state = 'paused'), count(*) FILTER (WHERE f.state = 'waiting_human'),
@@ -53,9 +49,12 @@ MOST_ALIVE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When the last run under way may end: `earliest` as such runs usually take, `latest` as nearly all do; None: it
-    can't be told, and `why` says why. `people` are the runs that wait for a person or are paused; what these wait for
-    has its last deadline at `people_until`. `time_up_at` is when the time of all of them is up."""
+    """When the last active run may end: `earliest` as runs usually take, `latest` as nearly all do; None for a reason
+    `why`.
+
+    `people`: runs that wait for people or are paused, with their last deadline `people_until`; `time_up_at`: when all
+    time limits are over.
+    """
 
     earliest: datetime | None = None
     latest: datetime | None = None
@@ -66,7 +65,7 @@ class Forecast:
 
 
 def forecasts(agent: str, versions: Sequence[str], *, is_counted: Mapping[str, bool]) -> dict[str, Forecast]:
-    """Of these versions, each with runs under way, in two statements."""
+    """Return the forecasts of versions with active runs, in two statements."""
     if not versions:
         return {}
     asked: dict[str, Any] = {"agent": agent, "versions": list(versions)}
@@ -126,8 +125,8 @@ def _of_people(paused: int, asking: int) -> str:
 
 
 def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
-    """After how many seconds this share of runs has ended, by runs of which some have not (their time so far, False).
-    None: they don't tell."""
+    """Return the seconds after which this share of runs has ended; None if unknown.
+    `lasted` has False for runs that have not ended, with their time so far."""
     left, survive = sorted(lasted, key=lambda one: (one[0], not one[1])), 1.0
     for i, (seconds, ended) in enumerate(left):
         if ended:
@@ -139,8 +138,7 @@ def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
 
 COUNTED_TO = 10_000
 SHOWN = 500
-# Every version that anything is known of, the newest first, with who serves it, what was said of its starts, and its
-# runs: one short look into the index of each version and state, which ends where nobody would count on.
+# Every known version, newest first, with its workers, gate, and runs: one bounded index lookup per version and state.
 _VERSIONS = """
     SELECT v.version, v.is_known, coalesce(s.beginning, 0), coalesce(s.workers, 0),
            g.id, g.is_closed, g.set_by, g.set_at, g.why,
@@ -171,8 +169,7 @@ _VERSIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A version. `counts` are its runs by state, each up to `COUNTED_TO` + 1; `workers` the living ones that drive it,
-    `beginning` those of them that begin runs. `gate` is what people said of its starts last."""
+    """A version. `counts`: its runs by state, each up to `COUNTED_TO` + 1; `beginning`: workers that begin runs of it."""
 
     agent: str
     version: str
@@ -209,8 +206,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ramped:
-    """A ramp with what counts towards its bounds now, where it isn't over, and how many starts went which way. None:
-    who looks doesn't see all the runs that are counted."""
+    """A ramp with its figures, unless it is over, and starts by side; None for viewers who don't see all runs."""
 
     ramp: Ramp
     figures: Figures | None = field(default_factory=Figures)
@@ -219,9 +215,8 @@ class Ramped:
 
 
 def versions_of(agent: str, here: list[str], *, only: str = "") -> list[Standing]:
-    """The versions of an agent, newest first, or that one, in three statements; `here` are those that this process
-    has. Of runs those are counted that whoever looks sees; who doesn't see all is told no forecast, which is made of
-    how long all of them take."""
+    """Return an agent's versions, newest first, or one, in three statements; `here` are this process's versions.
+    Runs are counted in the viewer's access scope; the forecast, which uses all runs, needs full access."""
     who = viewer()
     asked: dict[str, Any] = {
         "agent": agent,
@@ -279,7 +274,7 @@ def ramped(ramp: Ramp) -> Ramped:
 
 
 def ramped_all(ramps: Sequence[Ramp]) -> list[Ramped]:
-    """How ramps stand, in two statements."""
+    """Return the status of ramps, in two statements."""
     if not viewer().sees_all:
         return [Ramped(one, None, None, None) for one in ramps]
     with connection.cursor() as cursor:
@@ -291,7 +286,7 @@ def ramped_all(ramps: Sequence[Ramp]) -> list[Ramped]:
 
 
 def ramps(agent: str = "", *, limit: int, beyond: int | None = None) -> list[Ramp]:
-    """Ramps, newest first: of an agent, or all; that come after a place in that order."""
+    """Return ramps, newest first, after a place."""
     rows = Ramp.objects.order_by("-id")
     rows = rows.filter(agent=agent) if agent else rows
     return list((rows if beyond is None else rows.filter(pk__lt=beyond))[:limit])

@@ -1,5 +1,4 @@
-"""Reading many runs: filters that live in the address, counts per state, pages by cursor. A fixed number of queries
-each."""
+"""Lists of runs: filters from the address, counts per state, pages by cursor, in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ from runs.queries.spending import cost_words
 from runs.services.questions import open_for
 
 PAGE = 50
-# Counting stops here: the exact number of a million waiting runs helps nobody and would be read on every ring.
+# Counts stop here: an exact number in the millions helps nobody and would be read on every notification.
 COUNT_TO = 1000
 GROUPS: dict[str, tuple[str, list[State]]] = {
     "running": ("running", [State.PENDING, State.RUNNING, State.COMPENSATING]),
@@ -53,14 +52,14 @@ FOR_OPERATOR = Order(
     is_newest_first=False,
     only="resolved_at IS NULL AND kind IN ('reconcile', 'operator', 'budget')",
 )
-# What an address may say, and how much of it is read.
+# Parameters of an address, and their maximum lengths.
 _LONGEST = {"state": 200, "agent": 200, "q": 200, "before": 2000, "parent": 200, "where": 500, "sort": 70}
 _LOOKS = {Wait.Kind.RECONCILE: "unknown", Wait.Kind.OPERATOR: "stopped", Wait.Kind.BUDGET: "exceeded"}
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What the address asks for. Unknown states and broken cursors count as not given."""
+    """Filters in the address. Unknown states and broken cursors count as not given."""
 
     state: str = ""
     agent: str = ""
@@ -79,7 +78,7 @@ class Filters:
         return cls(**given)
 
     def link(self, **change: str) -> str:
-        """The query string with some filters changed; the cursor is dropped unless it is the change."""
+        """Return the query string with some filters changed; drops the cursor unless that is changed."""
         now = {name: getattr(self, name) for name in _LONGEST if name != "before"} | change
         return "?" + urlencode({name: value for name, value in now.items() if value})
 
@@ -93,7 +92,7 @@ class Filters:
 
     @property
     def sought(self) -> Sought | None:
-        """What is looked for by attributes, if anything is. Raises BadSearch."""
+        """Return the attribute search; None if there is none. Raises BadSearch."""
         if not self.where and not self.sort:
             return None
         condition = meaning.read(self.where, self.agent) if self.where else None
@@ -114,12 +113,12 @@ class Filters:
 
     @cached_property
     def found(self) -> search.Found:
-        """The agent's runs that the words may mean, newest first; a thousand at most."""
+        """Return the runs that match the words, newest first, at most a thousand."""
         return search.found(self.q, **self.narrowed)
 
     @property
     def of_agent(self) -> dict[str, str]:
-        """The agent's condition: `name`, or `name@version`, which has an index of its own."""
+        """Return the condition on `name` or `name@version`, which has its own index."""
         if not self.agent:
             return {}
         name, at, version = self.agent.partition("@")
@@ -131,15 +130,14 @@ class Filters:
 
     @property
     def arms(self) -> list[dict[str, str]]:
-        """One condition per index that is read: an agent's runs lie in its index by state, a run's children in theirs
-        by time."""
+        """Return one condition per index used: an agent's runs by state, a run's children by time."""
         states = self.states or (list(State) if self.agent and not self.parent else [])
         return [{**self.narrowed, "state": state.value} for state in states] or [self.narrowed]
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Some of a list, and the cursor of what follows; empty: nothing does."""
+    """A part of a list, and the cursor of the next ("" for none)."""
 
     runs: list[Run]
     following: str
@@ -147,7 +145,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One run in a list, with what its row tells. `blocked` says why nobody drives it, though it wants driving."""
+    """One run in a list. `blocked` says why nobody drives it though it is ready."""
 
     run: Run
     head: Head | None
@@ -157,17 +155,16 @@ class Card:
     about: str
     blocked: str = ""
     found_by: Sequence[Told] = ()
-    is_unserved: bool = False  # it is parked, and no living worker has its version
+    is_unserved: bool = False  # parked, and no living worker has its version
     halted: Halted | None = None
 
     @property
     def cost(self) -> str:
-        """What it cost so far; empty for nothing."""
         return cost_words(self.head) if self.head is not None else ""
 
     @property
     def url(self) -> str:
-        """Where the run's page is: made of one look at the addresses, for all rows."""
+        """Return the page's URL, with one reversal for all rows."""
         return f"{_all_runs()}/{self.run.id}"
 
     @property
@@ -182,7 +179,7 @@ def _all_runs() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tab:
-    """One state filter with its count; `is_more` where counting stopped."""
+    """One state filter with its count; `is_more` if counting stopped."""
 
     key: str
     label: str
@@ -193,7 +190,7 @@ class Tab:
 
 
 def _whole_id(text: str) -> str:
-    """An id as it is written; what is none counts as not given."""
+    """Return a normalized id; "" for an invalid one."""
     try:
         return str(UUID(text)) if text else ""
     except ValueError:
@@ -201,7 +198,7 @@ def _whole_id(text: str) -> str:
 
 
 def newest(filters: Filters, *, limit: int, beyond: Place | None = None) -> list[Run]:
-    """Runs that fit, newest first, that come after a place in that order."""
+    """Return matching runs, newest first, after a place."""
     if filters.q:
         fit = [one for one in filters.found.matches if not filters.states or one.state in filters.states]
         shown = [one for one in fit if beyond is None or (one.created_at, one.id) < beyond][:limit]
@@ -219,13 +216,13 @@ def _ids(filters: Filters, *, limit: int, beyond: Place | None) -> RawSQL:
 
 
 def ids_of(filters: Filters, most: int) -> list[UUID]:
-    """Of the runs that fit, without words or attributes, the newest: their ids, newest first."""
+    """Return the ids of the newest matching runs, ignoring words and attributes."""
     rows = Run.objects.filter(id__in=_ids(filters, limit=most, beyond=None)).values_list("created_at", "id")
     return [run_id for _, run_id in sorted(rows, reverse=True)[:most]]
 
 
 def stretch(filters: Filters, sought: Sought, *, limit: int, cursor: str = "") -> Stretch | None:
-    """Runs by their attributes, that come after a place; None for a cursor that is none of this list."""
+    """Return runs by attributes, after a place; None for a cursor of another list."""
     beyond = places.opened(cursor, sought.by) if cursor else None
     if cursor and beyond is None:
         return None
@@ -240,7 +237,7 @@ def _place(run: Run) -> Place:
 
 
 def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
-    """One page of runs and the query string of the next one, empty on the last."""
+    """Return one page of runs and the query string of the next, "" on the last."""
     sought = filters.sought
     if sought is not None:
         some = stretch(filters, sought, limit=size, cursor=filters.before) or stretch(filters, sought, limit=size)
@@ -254,7 +251,7 @@ def page(filters: Filters, *, size: int = PAGE) -> tuple[list[Card], str]:
 
 
 def cards(runs: Sequence[Run]) -> list[Card]:
-    """Runs with their heads, open waits and why they stand still, in three further queries."""
+    """Return runs with heads, open waits and why they are stopped, in three more queries."""
     without_hidden_kin(runs)
     ids = [run.id for run in runs]
     heads = Head.objects.annotate(drivable=families.drivable(), halted=halted()).in_bulk(ids)
@@ -262,8 +259,7 @@ def cards(runs: Sequence[Run]) -> list[Card]:
 
 
 def without_hidden_kin(runs: Iterable[Run]) -> None:
-    """Take from these runs, as they are shown, the names of others that whoever looks doesn't see. What goes on as
-    another is seen with it; what was started or begun again by somebody else may not be."""
+    """Remove ids of related runs that the viewer may not see. Continuations are visible with their run."""
     runs = list(runs)
     if not viewer().sees_all:
         known = seen.among(getattr(run, name, None) for run in runs for name in _KIN)
@@ -277,7 +273,7 @@ _KIN = ("parent", "forked_from", "begun_again_as")
 
 
 def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID, list[Wait]]) -> list[Card]:
-    """The same of what was read already; why they stand still is asked where one is ready."""
+    """Return cards from rows already read."""
     runs = list(runs)
     known = [head.drivable for head in heads.values() if hasattr(head, "drivable")]
     wants = any(run.wants_driving for run in runs)
@@ -298,14 +294,14 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many runs are in each state. `is_cut`: of those that were looked at, and there are more, of any state."""
+    """How many runs are in each state. `is_cut`: only of those examined, and there are more."""
 
     by_state: Mapping[str, int]
     is_cut: bool = False
 
 
 def counts(tally: Tally, filters: Filters | None = None) -> Numbers:
-    """How many runs of an agent, or of a search, or of all, are in each state, counted up to `COUNT_TO` + 1."""
+    """Return the runs per state of a search, an agent or all, each up to `COUNT_TO` + 1."""
     filters = filters or Filters()
     if (sought := filters.sought) is not None:
         return _found_states(sought, filters.found.is_cut)
@@ -324,7 +320,7 @@ def _found_states(sought: Sought, is_cut: bool) -> Numbers:
 
 
 def to_count(filters: Filters = Filters()) -> dict[str, Counted]:
-    """What the states' numbers count, for whoever counts more at the same time."""
+    """Return the counters per state, to be combined with others."""
     return {state.value: _in_state(state, filters.narrowed) for state in State}
 
 
@@ -345,7 +341,7 @@ def _in_state(state: State, fit: dict[str, str]) -> Counted:
 
 
 def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
-    """The state filters with their counts, those without runs included, so that the strip doesn't jump."""
+    """Return the state filters with counts, including empty ones so that the strip doesn't jump."""
     groups = [("", ("all", list(State))), *GROUPS.items()]
     strip = []
     for key, (label, states) in groups:
@@ -356,7 +352,7 @@ def tabs(filters: Filters, counted: Numbers) -> list[Tab]:
 
 
 def orders(filters: Filters) -> list[tuple[str, str]]:
-    """What the list can be sorted by, as the address says it and in words: attributes with one value and one type."""
+    """Return the sort orders and their labels: attributes with one value and one type."""
     found = [("", "newest first")]
     for name, kinds in sorted(meaning.declared(filters.agent).items()):
         (first, *others) = kinds.values()
@@ -368,7 +364,7 @@ def orders(filters: Filters) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class OpenQuestion:
-    """One open question, with what its run is about."""
+    """An open question, with its run's subject."""
 
     wait: Wait
     about: str
@@ -377,7 +373,7 @@ class OpenQuestion:
 def questions(
     held: frozenset[str], *, limit: int = PAGE, beyond: Place | None = None
 ) -> tuple[list[OpenQuestion], str]:
-    """The open questions for a reader with these roles, by deadline, and where the next page begins."""
+    """Return the open questions for these roles, by deadline, and the next page's cursor."""
     waits = _questions(held, beyond)
     return _question_page(list(waits.select_related("run")[: limit + 1]), limit)
 
@@ -387,7 +383,7 @@ def _questions(held: frozenset[str], beyond: Place | None = None) -> QuerySet[Wa
     if beyond is None:
         return waits
     at, id_ = beyond
-    # The first condition is implied by the second; it is what lets the index find the place.
+    # Implied by the second condition, but needed to use the index.
     return waits.filter(deadline__gte=at).exclude(deadline=at, id__lte=id_)
 
 
@@ -397,8 +393,7 @@ def _question_page(waits: Sequence[Wait], limit: int) -> tuple[list[OpenQuestion
 
 
 def needing_operator(*, limit: int = PAGE, beyond: Place | None = None) -> tuple[list[Card], str]:
-    """What only an operator can settle, and budgets that are used up; the longest waiting first, one card for each
-    thing; and where the next page begins."""
+    """Return cases for operators and used-up budgets, longest waiting first, and the next page's cursor."""
     ids = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1, beyond=beyond)
     waits = Wait.objects.select_related("run").filter(id__in=ids)
     return _stuck(sorted(waits, key=lambda wait: (wait.opened_at, wait.id)), limit)
@@ -413,7 +408,7 @@ def _stuck(waits: Sequence[Wait], limit: int) -> tuple[list[Card], str]:
 
 
 def needing_somebody(held: frozenset[str], *, limit: int) -> tuple[list[OpenQuestion], list[Card], bool]:
-    """The first of both in one query: the questions, what needs an operator, and whether there is more of either."""
+    """Return the first questions and operator cases in one query, and whether there are more."""
     questions_sql, values = _questions(held).values_list("id")[: limit + 1].query.sql_with_params()
     stuck = FOR_OPERATOR.ids([seen.arm(viewer())], limit=limit + 1)
     both = RawSQL(f"SELECT id FROM ({questions_sql}) AS questions UNION ALL ({stuck.sql})", [*values, *stuck.params])
@@ -434,7 +429,7 @@ def _for(wait: Wait) -> Card:
 
 @badge("steering")
 def for_operator(held: frozenset[str]) -> Counted | None:
-    """Count what waits for an operator; nobody else is shown a number for it."""
+    """Count the operator's cases; None for other roles."""
     if OPERATOR not in held:
         return None
     return FOR_OPERATOR.counted([seen.arm(viewer())], to=BADGE_TO)

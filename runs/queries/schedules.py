@@ -1,4 +1,4 @@
-"""Schedules with the times that they are to start at, and what became of those before. In two queries."""
+"""Schedules with their next planned times and last outcomes, in two queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ledger.web.cursors import Place
 from runs.models import Firing, Schedule
 from runs.services.schedules import acts, cron
 
-SHOWN = 3  # planned times to come
-LAST = 5  # that are over
+SHOWN = 3  # future planned times
+LAST = 5  # past planned times
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A schedule with its next planned times, and what became of its last ones, newest first."""
+    """A schedule with its next planned times, and its last outcomes, newest first."""
 
     schedule: Schedule
     next: list[datetime]
@@ -30,7 +30,7 @@ class Listed:
 
 
 def newest(*, limit: int, beyond: Place | None = None) -> list[Schedule]:
-    """Schedules that were not taken away, newest first, that come after a place in that order."""
+    """Return schedules that were not deleted, newest first, after a place."""
     rows = Schedule.objects.filter(acts.shown(), deleted_at__isnull=True).order_by("-created_at", "-id")
     if beyond is not None:
         at, id_ = beyond
@@ -44,12 +44,12 @@ def listed(schedules: Sequence[Schedule]) -> list[Listed]:
 
 
 def upcoming(schedule: Schedule) -> list[datetime]:
-    """The planned time that is to come, or is due, and the ones after it; none where it rests, or can't be read."""
+    """Return the due or next planned time and those after it; none for an inactive schedule."""
     if schedule.next_at is None:
         return []
     try:
         following = cron.read(schedule.cron).after(schedule.next_at, cron.zone_of(schedule.zone))
-    except (cron.InvalidCron, cron.UnknownZone):  # a row that was damaged hides no other
+    except (cron.InvalidCron, cron.UnknownZone):  # a damaged row hides no other
         return [schedule.next_at]
     return list(islice(chain([schedule.next_at], following), SHOWN))
 

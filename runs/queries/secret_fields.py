@@ -1,8 +1,4 @@
-"""Which fields of a model nobody may see, by their types: for the manifest that tells of them, and for what leaves an
-installation without them.
-
-Read off the annotations as well as off the schemas: a model that has none hides as much as any other.
-"""
+"""Secret fields of models, from annotations as well as schemas, because a model may have no schema."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ _SECRETS = (SecretStr, SecretBytes, Secret)
 
 
 def secret_paths(model: type[BaseModel] | None) -> list[str]:
-    """`login.pin`, `passwords[].value` for what lists and mappings hold, `accounts (its keys)`."""
+    """Return paths such as `login.pin`, `passwords[].value` (lists and mappings) and `accounts (its keys)`."""
     if model is None:
         return []
     found = [path for mode in ("validation", "serialization") for path in _in_schema(_schema(model, mode))]
@@ -31,7 +27,7 @@ def secret_paths(model: type[BaseModel] | None) -> list[str]:
 
 
 def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
-    """All that an agent says of what goes on record, each with whose it is."""
+    """Return all models of an agent's recorded data, each with its owner."""
     models: list[tuple[str, type[BaseModel] | None]] = [
         ("input", agent.input),
         ("state", agent.state),
@@ -46,8 +42,7 @@ def models_of(agent: Agent) -> list[tuple[str, type[BaseModel] | None]]:
 
 
 def secrets_of(agent: Agent) -> Secrets:
-    """The fields that an agent's models declare as secret, by the last names of their paths: wherever a field of such a
-    name stands on record, it may be one of them."""
+    """Return an agent's secret fields by the last names of their paths: any recorded field of that name may be one."""
     every = [path for _, model in models_of(agent) for path in secret_paths(model)]
     last = [(path.removesuffix(_KEYS).rpartition(".")[2].lower(), path.endswith(_KEYS)) for path in every]
     named = [(name.replace("[]", ""), name.count("[]"), is_key) for name, is_key in last]
@@ -58,7 +53,8 @@ def secrets_of(agent: Agent) -> Secrets:
     )
 
 
-# --- by the schema: what a type or a field says of itself there -------------------------------------------------------
+# --- by the schema
+# -----------------------------------------------------------------------------------------------------
 
 
 def _schema(model: type[BaseModel], mode: Any) -> Mapping[str, Any]:
@@ -128,14 +124,14 @@ def _in_arguments(origin: Any, arguments: Collection[Any], path: str, seen: tupl
 
 
 def _fields(kind: Any) -> list[tuple[list[str], Any]] | None:
-    """The fields of a class that has some, with the names by which they may stand on record; None for another one."""
+    """Return a class's fields with their possible recorded names; None for a class without fields."""
     origin = get_origin(kind) or kind
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return [(_names(name, field), field.annotation) for name, field in kind.model_fields.items()]
     if dataclasses.is_dataclass(origin) or hasattr(origin, "__total__") or hasattr(origin, "_fields"):
         try:
             return [([name], each) for name, each in get_type_hints(origin).items()]
-        except NameError:  # it can't be resolved here; the schema, which Pydantic made, has it
+        except NameError:  # unresolvable here; Pydantic's schema has it
             return None
     return None
 

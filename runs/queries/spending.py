@@ -1,4 +1,4 @@
-"""What a run may use, has used and has left, for people: by the names that a budget has, dollars as text."""
+"""A run's caps, use and remaining budget, for people: budget names, dollars as text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from runs.engine.steps.spending import begun_by
 from runs.models import ENDED, Run, Wait
 from runs.services.budgets.asked import LABELS, known
 
-# A request is over with its debit, which has its number; any other call with what came of it, or with the word of
-# somebody who knows.
+# A model request ends with its debit of the same number; any other call with its result or a verdict.
 _OPEN = """
     SELECT e.run_id, e.slot, e.attempt, e.clear FROM unnest(%s::uuid[]) AS r(id)
     CROSS JOIN LATERAL (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = r.id) AS c
@@ -35,7 +34,7 @@ def reserved(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, Usag
 
 
 def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dict[Call, Usage]]:
-    """The same call by call."""
+    """Return what calls in progress have reserved, by run and call."""
     begun = [run.pk for run in runs if run.state not in ENDED and run.pk in heads and heads[run.pk].epoch]
     found: dict[UUID, dict[Call, Usage]] = {}
     if not begun:
@@ -48,20 +47,20 @@ def under_way(runs: Sequence[Run], heads: Mapping[UUID, Head]) -> dict[UUID, dic
 
 
 def _usage(clear: bytes) -> Usage:
-    """What an intent sets aside. One that nobody can read stops its run, not this list."""
+    """Return what an intent reserves; an unreadable one stops its run, not this list."""
     try:
         return begun_by(e.decode(clear)) or NOTHING_USED
     except (ValueError, TypeError, KeyError):
         return NOTHING_USED
 
 
-# As a budget calls them, where the engine has another name.
+# Budget names of the engine's resources.
 NAMES = {"usd_micro": "usd", "time": "wall_seconds"}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One resource of a run: `cap` None is as much as it likes. Money is in millionths of a dollar."""
+    """One resource of a run; `cap` None is unlimited. Money is in millionths of a dollar."""
 
     name: str
     used: int
@@ -70,7 +69,7 @@ class Share:
 
     @property
     def left(self) -> int | None:
-        """What may still be begun: neither used nor set aside; never less than nothing."""
+        """Return what is neither used nor reserved, at least 0."""
         return None if self.cap is None else max(self.cap - self.used - self.reserved, 0)
 
     @property
@@ -84,7 +83,7 @@ class Share:
 
 
 def shares(head: Head, aside: Usage = NOTHING_USED) -> list[Share]:
-    """All that is counted of a run, which has so much set `aside`."""
+    """Return all resources of a run; `aside` is reserved."""
     return [
         Share(NAMES.get(name, name), getattr(head, name), getattr(head, f"cap_{name}"), getattr(aside, name))
         for name in RESOURCES
@@ -92,12 +91,12 @@ def shares(head: Head, aside: Usage = NOTHING_USED) -> list[Share]:
 
 
 def cost_usd(head: Head) -> str | None:
-    """What a run has cost so far; None where nobody knows, because a model has no price."""
+    """Return the cost so far; None if a model has no price."""
     return None if head.unpriced_calls else usd_of(head.usd_micro)
 
 
 def cost_words(head: Head) -> str:
-    """The same in few words: a dash where nobody knows, and nothing where nothing was asked of a model."""
+    """Return the cost as text: a dash if unknown, "" without model calls."""
     if head.unpriced_calls:
         return "–"
     return f"${usd_of(head.usd_micro)}" if head.usd_micro else ""
@@ -105,9 +104,8 @@ def cost_words(head: Head) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """The cap that a run stands still at, and until when somebody may raise it. `reserved` is what is set aside for
-    calls whose outcome is not on record; `enough` is the least that each cap has to be for it to go on. An amount is
-    None where the row doesn't say."""
+    """The cap a run waits at. `reserved`: for calls without recorded outcome; `enough`: the least each cap needs.
+    Amounts are None if the row doesn't say."""
 
     wait: Wait
     resource: str
@@ -119,7 +117,7 @@ class Exceeded:
 
     @property
     def left(self) -> int | None:
-        """What neither is used nor set aside; never less than nothing."""
+        """Return what is neither used nor reserved, at least 0."""
         if self.at_most is None or self.used is None:
             return None
         return max(self.at_most - self.used - (self.reserved or 0), 0)
@@ -134,12 +132,12 @@ class Exceeded:
 
     @property
     def queue(self) -> str:
-        """Whom it asks, besides the operators; empty: nobody else."""
+        """Return the queue asked besides operators; "" if none."""
         return _text(self.wait, "queue")
 
     @property
     def held_by(self) -> str:
-        """Who has paused it besides, so that a raise doesn't set it going; empty: nobody."""
+        """Return who also paused it, so that a raise won't resume it; "" if nobody."""
         return _text(self.wait, "held_by")
 
     @property
@@ -155,7 +153,7 @@ class Exceeded:
 
 
 def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
-    """What a run asks to have raised; None where it doesn't ask."""
+    """Return the budget request among these waits; None if there is none."""
     wait = next((wait for wait in waits if wait.kind == Wait.Kind.BUDGET), None)
     if wait is None:
         return None
@@ -165,7 +163,7 @@ def exceeded(waits: Iterable[Wait]) -> Exceeded | None:
 
 
 def _enough(wait: Wait, resource: str) -> dict[str, int]:
-    """By the names that a budget has. An older row tells what it wants of its own cap; time goes on meanwhile."""
+    """Return the required caps by budget name. An older row only has its own cap; time passes meanwhile."""
     parts = [_number(wait, name) for name in ("used", "reserved", "wanted")]
     told = known(wait).get("enough")
     if not isinstance(told, dict):
@@ -177,13 +175,12 @@ def _enough(wait: Wait, resource: str) -> dict[str, int]:
 
 
 def _number(wait: Wait, name: str) -> int | None:
-    """What the detail says; a row that was damaged says nothing."""
     found = known(wait).get(name)
     return found if _is_number(found) else None
 
 
 def _passed(began: str) -> int:
-    """Whole seconds since then; none where nobody can read it."""
+    """Return whole seconds since then; 0 if unreadable."""
     try:
         return int((datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds())
     except (ValueError, TypeError):

@@ -1,5 +1,4 @@
-"""Tools as templates may read them: plain facts. (A tool itself is callable, and Django's templates call whatever they
-can.)"""
+"""Tools as plain data for templates, because Django's templates would call a tool."""
 
 from __future__ import annotations
 
@@ -14,8 +13,6 @@ from runs.engine.tools import Tool
 
 @dataclass(frozen=True, slots=True)
 class ToolCard:
-    """What a page tells of a tool."""
-
     name: str
     title: str
     system: str
@@ -34,7 +31,7 @@ class ToolCard:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How a keyed tool stands, and what its newest probe saw."""
+    """A keyed tool's certification, and its newest probe."""
 
     word: str
     tone: str
@@ -47,7 +44,7 @@ _TONES = {"certified": "ok", "ignores_keys": "bad", "refuses_repeats": "bad", "h
 
 
 def certificate_of(agent: Agent, tool: Tool, found: Sequence[Found]) -> Certificate | None:
-    """What people are told of a keyed tool's other side; None for any other tool."""
+    """Return a keyed tool's certification; None for other tools."""
     if tool.is_pure or tool.is_unsafe:
         return None
     stands, newest = standing_of(found, agent.name, tool), about(found, agent.name, tool)
@@ -82,5 +79,5 @@ def card_of(tool: Tool) -> ToolCard:
 
 
 def cards_of(agent: Agent | None) -> dict[str, ToolCard]:
-    """An agent's tools by name; none where the version isn't installed."""
+    """Return an agent's tools by name; {} if the version isn't installed."""
     return {tool.name: card_of(tool) for tool in agent.all_tools()} if agent else {}

@@ -101,9 +101,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
             wait.resolution = wait.resolved_by = wait.resolved_at = None
             if is_asked:
                 questions.append(wait)
-            elif (
-                wait.kind != Wait.Kind.TIMER
-            ):  # its moment was chosen; others get the time they lost
+            elif wait.kind != Wait.Kind.TIMER:  # its moment was chosen; others get the time they lost
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:

@@ -1,1 +1,1 @@
-"""Forms from JSON schemas: the fields (`fields.py`), how a schema is read (`maker.py`), and the form (`form.py`)."""
+"""Forms from JSON schemas: fields (`fields.py`), reading a schema (`maker.py`), and the form (`form.py`)."""

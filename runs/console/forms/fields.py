@@ -1,5 +1,4 @@
-"""The fields of a form from a schema: each stands for one value of the document. What is typed is handed on as it was
-typed, for the model to judge."""
+"""Fields of a form from a schema, one per value of the document, which is passed on as typed."""
 
 from __future__ import annotations
 
@@ -12,18 +11,18 @@ from django import forms
 
 from ledger.web import strict_json
 
-# Beyond 15 digits JSON readers disagree about the number: it is handed on as typed, for the model to judge.
+# Beyond 15 digits JSON readers disagree about the number: it is passed on as text.
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _PLAIN_INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,14})")
-_MOST_HINT = 60  # characters of what a field is by itself
+_MOST_HINT = 60  # characters of a default in a placeholder
 
 
 class Absent:
-    """Of a field that was left empty and may be; of what a document doesn't have."""
+    """Marks an empty optional field, or a value that the document lacks."""
 
 
 def typed(value: Any) -> str:
-    """A text as it was typed: a browser sends each line break as two characters, whichever it was shown."""
+    """Return text as typed: browsers send each line break as two characters."""
     return "" if value is None else str(value).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -32,8 +31,7 @@ def text_in(schema: Mapping[str, Any], name: str) -> str:
 
 
 class Value(forms.Field):
-    """One value of the document. What is typed is its text. `had` is what a document that is being changed has of it,
-    `empty` what it is where nothing is typed."""
+    """One value of the document. `had` is the value in a document being changed, `empty` that of an empty field."""
 
     had: Any = Absent
     empty: Any = Absent
@@ -59,7 +57,7 @@ class Value(forms.Field):
         return "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
     def validate(self, value: Any) -> None:
-        """Nothing: whether it may be empty, or may be this, is the model's business."""
+        """Do nothing: the model validates."""
 
     def to_python(self, value: Any) -> Any:
         text = typed(value)
@@ -68,14 +66,14 @@ class Value(forms.Field):
         return Absent if value is None else self.empty
 
     def is_as_shown(self, value: Any) -> bool:
-        """Whether what came back is what was shown: nobody touched it."""
+        """Return whether the field came back unchanged."""
         return typed(value) == typed(self.initial)
 
     def read(self, text: str) -> Any:
         return text
 
     def give_room(self, text: str) -> None:
-        """Have it show a text as it is: a line takes line breaks away, and one for e-mail what stands around."""
+        """Choose a widget that keeps the text: an input drops line breaks, one for e-mail surrounding spaces."""
         if self.is_flag or not isinstance(self.widget, forms.widgets.Input):
             return
         if "\n" in text or "\r" in text:
@@ -84,7 +82,7 @@ class Value(forms.Field):
             self.widget = forms.TextInput()
 
     def say_default(self, default: Any) -> None:
-        """Tell what it is where it is left empty."""
+        """Show the default as a placeholder."""
         self.widget.attrs["placeholder"] = f"if empty: {self.text_of(default)[:_MOST_HINT]}"
 
 
@@ -93,8 +91,8 @@ class Long(Value):
 
 
 class Integer(Value):
-    """An integer, or a decimal number that no float may come near: digits are a number, all else stays text. Where it
-    may be a text as well, only what is written as numbers are is one."""
+    """An integer, or a decimal that must not become a float: digits are a number, all else stays text.
+    If it may also be text, only what is written like a JSON number is a number."""
 
     may_be_text = False
 
@@ -104,11 +102,11 @@ class Integer(Value):
 
 
 class Json(Value):
-    """What is typed as JSON; what is none is handed on as text."""
+    """A value typed as JSON; anything else is passed on as text."""
 
     def text_of(self, shown: Any) -> Any:
         if isinstance(shown, str) and self.read(shown) != shown:
-            return json.dumps(shown, ensure_ascii=False)  # "5" is another than 5
+            return json.dumps(shown, ensure_ascii=False)  # "5" differs from 5
         return super().text_of(shown)
 
     def read(self, text: str) -> Any:
@@ -124,7 +122,7 @@ class Document(Json):
 
 
 class Choice(Value):
-    """One of a list. The text of a choice stands for the choice itself, which may be a number."""
+    """One of a list. Its text stands for the choice, which may be a number."""
 
     widget: forms.Select
 
@@ -165,14 +163,14 @@ class Flag(Value):
         return bool(value) is self.initial
 
     def say_default(self, default: Any) -> None:
-        """Nothing: a box is never empty."""
+        """Do nothing: a checkbox is never empty."""
 
 
 class Group(Value):
-    """A document in the document: what it holds are fields of their own, `children` by name."""
+    """A nested document whose fields are `children`, by name."""
 
     def to_python(self, value: Any) -> Any:
         return Absent
 
     def say_default(self, default: Any) -> None:
-        """Nothing: its fields say theirs."""
+        """Do nothing: its fields show their own."""

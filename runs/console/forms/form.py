@@ -1,10 +1,5 @@
-"""A Django form from a JSON schema, that of an agent's input or of a question: Django draws it, binds what came back
-and marks what is wrong.
-
-The schema's author is the agent's, and so are the rules: what a person typed is handed on as they typed it (numbers as
-numbers where they are such), the agent's own validation judges it, and `mark` puts its words at the fields. Only what
-is no field at all is refused here.
-"""
+"""A Django form from the JSON schema of an agent's input or a question.
+Values are passed on as typed, the agent's own validation judges them, and `mark` shows its errors at the fields."""
 
 from __future__ import annotations
 
@@ -22,11 +17,11 @@ from runs.console.forms.fields import Absent, Value
 from runs.console.forms.maker import Maker, is_object
 
 _TOKEN = "csrfmiddlewaretoken"
-_OURS = "input"  # how names of the form begin that are others' as well
+_OURS = "input"  # prefix of field names that would clash
 
 
 class Bound(BoundField):
-    """A field of a form that is drawn: one of these for each, as Django has it."""
+    """A bound field of a drawn form."""
 
     field: Value
     form: SchemaForm
@@ -42,7 +37,7 @@ class Bound(BoundField):
 
 @dataclass(frozen=True)
 class Beside:
-    """A field of the page's own beside a form: what it is called there (nothing: nobody fills it in), and its id."""
+    """A field of the page outside the form: its label ("" if nobody fills it in) and id."""
 
     label: str = ""
     id: str = ""
@@ -50,7 +45,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Aside:
-    """What is wrong with such a field."""
+    """The errors of such a field."""
 
     label: str
     id: str
@@ -62,12 +57,11 @@ class Aside:
 
 
 class SchemaForm(forms.Form):
-    """The fields of an object schema, in their author's order. Shows `document`, or what was typed in `data`. With
-    both, `document` is what is being changed: what nobody touched of it stays as it was, to the character. With
-    `keeps`, what it doesn't have stays so too, and what it has may be emptied only where nothing is a value of it.
+    """The fields of an object schema, in their author's order, showing `document` or what was typed in `data`.
 
-    A nested field is called by its way, `order.amount`. `beside` are fields that the page has of its own, by name; what
-    is wrong with those is put into `aside`.
+    With both, `document` is being changed: untouched values stay exactly as they were. With `keeps`, so do missing
+    ones, and a value may be emptied only where nothing is a value of it. A nested field has its path as name,
+    `order.amount`. `beside` are the page's other fields, by name; their errors go into `aside`.
     """
 
     bound_field_class = Bound
@@ -103,12 +97,12 @@ class SchemaForm(forms.Form):
 
     @property
     def wrong(self) -> list[Bound]:
-        """The fields with something wrong in them; a group says itself what is wrong with it."""
+        """Return the fields with errors; a group shows its own."""
         return [field for field in self.bound(self.values) if field.errors and not field.field.children]
 
     def document(self) -> dict[str, Any]:
-        """What was typed as a document. Fields left empty are left out unless the schema requires them. Raises
-        InvalidInput for names that are none of the form's: what was written under them would be lost without a word."""
+        """Return what was typed as a document, without empty optional fields.
+        Raises InvalidInput for unknown names, whose values would be lost silently."""
         known = {self.add_prefix(name) for name in self.fields} | self.beside.keys() | {_TOKEN}
         refuse_stray(set(self.data) - known)
         self.full_clean()
@@ -125,14 +119,14 @@ class SchemaForm(forms.Form):
                 value = self.cleaned_data[name]
             elif field.required or self._is_typed(field) or (is_untouched and self._is_there(field)):
                 value = self._around(field) | self._filled(field.children)
-            else:  # an optional group in which nothing was typed is one that isn't there
+            else:  # an optional group in which nothing was typed is absent
                 value = field.empty
             if value is not Absent:
                 filled[field.key] = value
         return filled
 
     def _is_there(self, field: Value) -> bool:
-        """Whether it is a group that the document has: what stands in its fields is told, one by one."""
+        """Return whether it is a group that the document has: each of its fields then counts."""
         return bool(field.children) and is_object(field.had)
 
     def _is_untouched(self, name: str) -> bool:
@@ -146,12 +140,12 @@ class SchemaForm(forms.Form):
         return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
 
     def _is_typed(self, group: Value) -> bool:
-        """Whether something is said in a group. That a field of it was emptied says something where the group can't be
-        nothing: left out, it would be what it is by itself."""
+        """Return whether anything was typed in a group.
+        Emptying a field counts if the group can't be absent: left out, it would get its default."""
         return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
     def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:
-        """Whether something is typed into a field. Of a box that was ticked it says something that it isn't now."""
+        """Return whether anything was typed in a field; unticking a box counts."""
         field, sent = self.values[name], self[name].data
         if field.children:
             return any(self._is_said(child, is_nothing_said=is_nothing_said) for child in field.children)
@@ -159,8 +153,8 @@ class SchemaForm(forms.Form):
         return is_emptied or bool(sent if field.is_flag else str(sent or "").strip())
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
-        """Put what was wrong where it belongs: at its field, at the nearest group above it, or above the form. What an
-        error calls `within` is `root` here, or the form's whole document."""
+        """Show errors at their field, the nearest group above it, or above the form.
+        The error's `within` is `root` here, or the whole document."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             words = in_words(problem)

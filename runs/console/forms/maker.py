@@ -1,5 +1,4 @@
-"""How a JSON schema is read, to make a form's fields of it. Its author may have written anything: what no field can be
-made of is typed as JSON."""
+"""Make a form's fields from a JSON schema. What no field can express is typed as JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +11,7 @@ from django import forms
 from runs.console.forms.fields import Absent, Choice, Document, Flag, Group, Integer, Json, Long, Value
 
 _MAX_DEPTH = 8
-# A schema that holds itself several times over grows by the power of its depth: the rest of such a one is typed as
-# JSON.
+# A schema that nests itself several times grows exponentially with depth: beyond this, it is typed as JSON.
 MOST_FIELDS = 400
 _LONG_TEXT = 500
 _DECIMAL = {"inputmode": "decimal"}
@@ -23,19 +21,19 @@ _DATES = {"date": "YYYY-MM-DD", "time": "HH:MM:SS", "date-time": "YYYY-MM-DDTHH:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Where a group lies: how deep, and whether it, or one around it, may be null, or isn't there."""
+    """A group's place: its depth, and whether it or a group around it may be null or is absent."""
 
     depth: int = 0
     may_be_null: bool = False
-    is_unset: bool = False  # nothing stands in its fields, also not what would by itself
+    is_unset: bool = False  # its fields show nothing, not even defaults
 
 
 _TOP = _Level()
 
 
 class Maker:
-    """Walks a schema. `fields` are those that it came by, by name. `typed` gives what was typed into one of them. With
-    `keeps`, what the document has may be emptied only where nothing is a value of it."""
+    """Walks a schema and collects `fields` by name. `typed` returns what was typed in a field.
+    With `keeps`, a value of the document may be emptied only where nothing is a value of it."""
 
     def __init__(self, schema: Mapping[str, Any], *, typed: Callable[[str], Any], keeps: bool) -> None:
         found = schema.get("$defs")
@@ -44,13 +42,13 @@ class Maker:
         self.fields: dict[str, Value] = {}
 
     def group(self, path: str, schema: Mapping[str, Any], document: Any, level: _Level = _TOP) -> tuple[str, ...]:
-        """Make the fields of an object, filled from a document; their names."""
+        """Make the fields of an object, filled from a document; return their names."""
         inner = document if is_object(document) else {}
         properties, required = schema.get("properties"), schema.get("required")
         names = []
         for key, raw in (properties if isinstance(properties, dict) else {}).items():
             name = f"{path}.{key}" if path else str(key)
-            while name in self.fields:  # a key may hold a dot itself
+            while name in self.fields:  # a key may contain a dot
                 name += "_"
             names.append(name)
             part = raw if isinstance(raw, dict) else {}
@@ -77,7 +75,7 @@ class Maker:
         whole = self.resolved(part)
         kind = "json" if level.depth > _MAX_DEPTH or len(self.fields) >= MOST_FIELDS else _kind(whole)
         if kind == "flag" and (is_nullable or level.may_be_null):
-            kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which no box says
+            kind, whole = "choice", {**whole, "enum": [True, False]}  # or neither, which a checkbox can't express
         if kind == "group":
             field: Value = Group(whole, **{**own, "shown": None}, widget=forms.HiddenInput())
             self.fields[name] = field
@@ -97,7 +95,7 @@ class Maker:
         return any("null" in _types(self._followed(option)) for option in options)
 
     def resolved(self, schema: Mapping[str, Any]) -> dict[str, Any]:
-        """The schema with references followed and "or null" taken off; what stands beside a reference wins."""
+        """Return the schema with references followed and "or null" removed; keys beside a reference win."""
         whole = self._followed(schema)
         for _ in range(_MAX_DEPTH):
             name = "anyOf" if _options(whole, "anyOf") else "oneOf"
@@ -128,7 +126,7 @@ def is_object(value: Any) -> bool:
 
 
 def _options(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The schemas of which one is to fit; none where that isn't said as it should be."""
+    """Return the alternative schemas; none if they are malformed."""
     found = schema.get(name)
     return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
 
@@ -139,7 +137,6 @@ def _types(schema: Mapping[str, Any]) -> set[str]:
 
 
 def _field(kind: str, schema: Mapping[str, Any], own: dict[str, Any]) -> Value:
-    """One field that is no group."""
     length = schema.get("maxLength")
     most = {"maxlength": length} if isinstance(length, int) else {}
     match kind:

@@ -1,1 +1,1 @@
-"""What is data about a state, a wait, an event or a row of the timeline: one table each, complete by test."""
+"""Tables of texts for states, waits, events and timeline rows; tests check that they are complete."""

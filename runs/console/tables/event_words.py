@@ -1,7 +1,5 @@
-"""What a line of the journal says of its event, beside the kind's name: one entry for each kind of the vocabulary.
-
-Each is handed the event's clear fields, of which one that may be left out is empty text, and its attempt.
-"""
+"""The description of each event kind in the journal.
+Each gets the event's clear fields (missing ones are "") and its attempt."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
     return f"<code>{visible(f['tool'])}</code>{named} · nothing was sent: {why}{at}"
 
 
-# Of a call that nobody answered, and of news that doesn't say.
+# No answer, and news without an outcome.
 _NO_OUTCOME = ("no_answer", "nothing")
 
 
@@ -70,8 +68,7 @@ def witness(e: Effect) -> str:
 
 
 def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
-    """One thing that a stop for late news tells of, whatever its payload holds: the call, what is on record of it and
-    what came."""
+    """Describe one late result of a stopped run: the call, the recorded outcome, and what came."""
     attempt = news.get("attempt")
     which = f", attempt {attempt + 1}" if isinstance(attempt, int) else ""
     told = str(news.get("told") or CALLED_BACK)
@@ -82,7 +79,7 @@ def late_news(news: Mapping[str, Any], tools: dict[str, Any]) -> SafeString:
 
 
 def _on_record(news: Mapping[str, Any]) -> str:
-    """What is on record of the call. Stops of earlier versions have a failure's code where the verdict stands."""
+    """Describe the recorded outcome. Stops of earlier versions hold a failure's code instead of the outcome."""
     found, code = str(news.get("on_record") or "nothing"), news.get("code")
     if code is None and found not in (*findings.ON_RECORD, *_NO_OUTCOME):
         found, code = "refused", found
@@ -112,7 +109,7 @@ Facts = defaultdict[str, Any]
 
 
 def phrase(line: Line) -> str:
-    """An event in a few words; none for a kind that this version doesn't know."""
+    """Describe an event; "" for a kind that this version doesn't know."""
     known = EVENTS.get(line.kind)
     return known(facts(line), line.attempt) if known else ""
 
@@ -132,7 +129,7 @@ def _context(fields: Facts) -> str:
 
 
 def _usd(micro: object) -> str:
-    """Money; a dash where nobody knows, which is not the same as nothing."""
+    """Format money; a dash if it is unknown."""
     return f"${usd_of(micro)}" if isinstance(micro, int) else "–"
 
 
@@ -159,7 +156,7 @@ def _models(event: dict[str, Any]) -> str:
 
 
 def _attributes(f: Facts) -> str:
-    """What is set, each with its values; a dash for what is unset."""
+    """Describe attributes with their values; a dash for a removed one."""
     stated: defaultdict[str, list[str]] = defaultdict(list)
     for name, kind, value in zip(f["names"], f["kinds"], f["values"], strict=False):
         is_money = kind == "money" and str(value).lstrip("-").isdecimal()

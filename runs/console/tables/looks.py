@@ -1,10 +1,5 @@
-"""What a run looks like while it does something: one entry for each word that `display.look` and the run list have for
-it.
-
-An entry holds the chip's label and tone and the words of its row in a list. The sentence at the head of its page, that
-says why nothing moves or what does, goes by the cause that `runs/queries/why` finds, and so do the buttons. What isn't
-ours goes through `visible`, `datum` or `escape`.
-"""
+"""Label, tone and list text for each status of a run; page sentences by the cause that `runs/queries/why` finds.
+Everything from outside goes through `visible`, `datum` or `escape`."""
 
 from __future__ import annotations
 
@@ -31,12 +26,12 @@ from runs.services.allowed import why_not
 
 
 def halt_sentence(d: Dossier) -> str:
-    """Of one that wants driving: this is why nobody does."""
+    """Explain a halt to a run that is ready."""
     return f"{_halted(d.halted)} It goes on within seconds when that is lifted; until then it holds no worker."
 
 
 def beside(d: Dossier) -> str:
-    """Of one that is driven, or waits: what the halt means for it. Empty where there is none."""
+    """Explain a halt to a run that is driven or waits; "" without one."""
     if d.halted is None or d.look == "halted":
         return ""
     if d.run.owner is not None:
@@ -45,12 +40,11 @@ def beside(d: Dossier) -> str:
 
 
 def halt_row(card: Card) -> str:
-    """For its row in a list."""
     return f"<b>{visible(card.halted.what)}</b>" if card.halted else ""
 
 
 def halt_in_list(card: Card) -> str:
-    """Beside what its row says."""
+    """Return the halt's note in a list; "" without one."""
     return f" · <b>halted: {visible(card.halted.what)}</b>" if card.halted and card.look != "halted" else ""
 
 
@@ -65,7 +59,7 @@ def _halted(halted: Halted | None) -> str:
 
 
 def unserved_sentence(d: Dossier) -> str:
-    """For the run's page; empty where one has it, or where nobody could tell."""
+    """Return the page's warning that no worker has the version; "" if one has or it is unknown."""
     drivable = getattr(d.head, "drivable", None)
     if drivable is None or not is_left_alone(d.run, frozenset(drivable)):
         return ""
@@ -76,13 +70,13 @@ def unserved_sentence(d: Dossier) -> str:
 
 
 def unserved_in_list(card: Card) -> str:
-    """For its row in a list."""
+    """Return the same warning for a list."""
     return " · <b>no running worker has its version</b>" if card.is_unserved else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`row` is what a list says of the run."""
+    """How a status is shown; `row` returns the text in a list."""
 
     label: str
     tone: str
@@ -91,8 +85,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What a person may do to a run: the button that asks, what it means (`for_children`: to those of its children that
-    have not ended), and the button that does it. `view` takes the POST."""
+    """An action on a run: its opening button, meaning, effect on active children, and button; `view` takes the POST."""
 
     label: str
     view: str
@@ -103,7 +96,7 @@ class Verb:
 
 
 def label_of(look: str) -> str:
-    """The word for what a run does. Of a state that there is not (a damaged row) the state itself."""
+    """Return a status's label; an unknown one (a damaged row) as it is."""
     known = LOOKS.get(look)
     return known.label if known else look
 
@@ -119,7 +112,7 @@ def row(card: Card) -> SafeString:
 
 
 def why(dossier: Dossier) -> SafeString:
-    """Why nothing moves, or what does."""
+    """Explain why nothing moves, or what does."""
     if dossier.look == "halted":
         return SafeString(halt_sentence(dossier) + unserved_sentence(dossier))
     if (found := judged(dossier.seen)) is not None:
@@ -192,7 +185,7 @@ def _tool_row(card: Card) -> str:
     return f"{visible(name_of(card.wait))}, {since(card.wait.opened_at)}" if card.wait else ""
 
 
-# --- the sentence of a run's page -------------------------------------------------------------------------------------
+# --- sentences of a run's page ----------------------------------------------------------------------------------------
 
 
 def _is_so(d: Dossier) -> str:
@@ -268,7 +261,7 @@ def _cancelling(d: Dossier) -> str:
 
 def _paused(d: Dossier) -> str:
     at = f", at {_here(d)}" if d.node_title else ""
-    # With `is_woken` a worker has more to do than wait, whether something came or it was paused in the middle.
+    # With `is_woken` a worker has something to do, whether news came or the run was paused in between.
     is_due = d.run.is_woken and d.waits and all(wait.kind != "operator" for wait in d.waits)
     goes_on = " Once it is resumed, a worker takes it at once." if is_due else ""
     return (
@@ -388,7 +381,7 @@ LOOKS: dict[str, Look] = {
     "cancelled": Look("cancelled", "", _cancelled_row),
 }
 
-# By the cause that `why` finds: what the page says of it, with links.
+# The page's sentence with links, by the cause that `why` finds.
 _OF_WAITS = _waits("Waits.")
 SENTENCES: dict[str, Callable[[Dossier], str]] = {
     "completed": _completed,

@@ -1,5 +1,4 @@
-"""What a run says of a wait, for each kind of it: one table. Everything that isn't ours goes through `visible` or
-`datum`."""
+"""The sentence for each kind of wait. Everything from outside goes through `visible` or `datum`."""
 
 from __future__ import annotations
 
@@ -42,12 +41,12 @@ Sentence = Callable[[Wait, Mapping[str, ToolCard]], str]
 
 
 def sentence(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    """What is waited for, since when and until when. A damaged row may name a kind that there is not."""
+    """Describe a wait with its times. A damaged row may have an unknown kind."""
     return WAITS.get(str(wait.kind), _other)(wait, tools)
 
 
 def began(at: datetime | None) -> str:
-    """Since when, and how long that is."""
+    """Return the start time and how long ago it was."""
     return f"{clock(at)} ({since(at)})"
 
 
@@ -68,7 +67,7 @@ def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 
 _DENIED = "denied by itself if nobody has by"
-# Of queues and gates that say something else of what nobody answers.
+# For queues and gates with another rule for timeouts.
 _IN_TIME = {
     "escalate": "put to further people, or denied after the last of them, if nobody has by",
     "remind": "without a deadline: people are reminded next at",
@@ -111,7 +110,7 @@ def spent(asked: Exceeded) -> str:
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:
-    """Amounts of a resource as people compare them, a dash where the row says nothing: dollars to the same place."""
+    """Format amounts with equal decimal places, a dash for missing ones."""
     if resource != "usd":
         return [amount_of(resource, number) for number in numbers]
     texts = [None if number is None else usd_of(number) for number in numbers]
@@ -120,7 +119,7 @@ def amounts_of(resource: str, *numbers: int | None) -> list[str]:
 
 
 def amount_of(resource: str, number: int | None) -> str:
-    """An amount of a resource as people say it; a dash where the row doesn't."""
+    """Format an amount; a dash if it is missing."""
     if number is None:
         return "–"
     if resource == "usd":
@@ -133,7 +132,7 @@ def _reconcile(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 
 
 def suspicion(wait: Wait | None) -> str:
-    """What a call is suspected of whose key the other side rejected; nothing of any other."""
+    """Describe the suspected duplicate of a call whose key the upstream rejected; "" for others."""
     if detail_text(wait, "suspicion") != "duplicate":
         return ""
     said = detail_text(wait, "said")
@@ -151,7 +150,7 @@ def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits to be asked: <b>{name}</b>,\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
-# Why a try has no permit, behind what it is of.
+# Why a call has no permit, following its name.
 _HELD = {
     "rate": "is called as often as it may be",
     "at_once": "has as many calls under way as it may have",
@@ -194,7 +193,7 @@ def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
-# What a person has to do about a child that stands still, as its parent's page says it.
+# What a stopped child needs from a person, on its parent's page.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",
@@ -226,7 +225,7 @@ def stopped(waits: Iterable[Wait]) -> list[Child]:
 
 
 def sentences(waits: Sequence[Wait], tools: Mapping[str, ToolCard]) -> str:
-    """What is waited for; of many children how many they are, and which of them a person has to look after."""
+    """Describe all waits; many children are counted, with those that need a person."""
     of_children = [wait for wait in waits if wait.kind == Wait.Kind.CHILD]
     if len(of_children) <= _CHILDREN_TOLD:
         return " ".join(sentence(wait, tools) for wait in waits)

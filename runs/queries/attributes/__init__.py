@@ -1,2 +1,1 @@
-"""Finding runs by their attributes: the language, what its names mean, and how it is answered by index. Console, API
-and commands come in by `search`."""
+"""Search of runs by attributes; console, API and commands use `search`."""

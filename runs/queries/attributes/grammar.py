@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LONGEST = 500  # characters of an expression: as many as a query parameter may have
+LONGEST = 500  # characters of an expression, as in a query parameter
 MOST_LOOKS, MOST_VALUES, DEEPEST = 20, 50, 10
 COMPARED = ("=", "!=", "<", "<=", ">", ">=")
 _WORDS = frozenset({"and", "or", "not", "in", "has", "is", "set"})
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 
 
 class Misread(ValueError):
-    """It is no expression. `at` counts characters from 1; `fix` says what would be right."""
+    """Not a valid expression. `at` counts characters from 1; `fix` says what would be right."""
 
     def __init__(self, at: int, problem: str, fix: str) -> None:
         super().__init__(problem)
@@ -32,7 +32,7 @@ class Misread(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What somebody compares with, and where it stands."""
+    """A value to compare with, and its position."""
 
     words: str
     at: int
@@ -40,7 +40,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One look at one attribute. `sign` is one of COMPARED, `in`, `has`, or `set`, which has no values."""
+    """A condition on one attribute. `sign` is one of COMPARED, `in`, `has`, or `set`, which has no values."""
 
     name: str
     sign: str
@@ -83,7 +83,7 @@ class _Token:
 
 
 def read(text: str) -> Expression:
-    """The tree of an expression. Raises Misread."""
+    """Parse an expression. Raises Misread."""
     if len(text) > LONGEST:
         raise Misread(LONGEST + 1, f"is {len(text)} characters long", f"say it in at most {LONGEST}")
     return _Reader(list(_tokens(text))).whole()
@@ -128,7 +128,7 @@ class _Reader:
         return self._tokens[self._place - 1]
 
     def _is(self, text: str) -> bool:
-        """Whether this word or sign comes next; then it is taken."""
+        """Take this word or sign if it comes next; return whether it did."""
         token = self._next
         is_it = token.kind in ("word", "sign") and (token.text.lower() if token.kind == "word" else token.text) == text
         self._place += is_it

@@ -1,5 +1,4 @@
-"""What the names of an expression mean: which agents declare them, of which type; and what each look asks of the
-rows."""
+"""Resolution of an expression's names to the attributes agents declare, and its conditions on rows."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from runs.queries.attributes import grammar
 from runs.queries.attributes.grammar import Both, Either, Expression, Look, Misread, Not, Value
 
 _ORDERED = ("<", "<=", ">", ">=")
-_SHOWN = 12  # names that an error lists
+_SHOWN = 12  # names listed in an error
 
 
 class BadSearch(DurableAgentsError):
-    """What was looked for says nothing, or what it is to be sorted by is nothing to sort by. Nothing was looked for."""
+    """The search or sort expression is invalid. Nothing was searched."""
 
     status, code, title = 400, "bad-search", "The search can't be read"
 
@@ -34,7 +33,7 @@ class BadSearch(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one attribute: those whose value stands so to one of `values`; with the sign `set`, all."""
+    """Rows of one attribute whose value compares so to one of `values`; all rows for the sign `set`."""
 
     name: str
     attribute: Attribute
@@ -50,7 +49,7 @@ class Rows:
         return self.sign == "="
 
     def condition(self, table: str) -> tuple[str, list[Any]]:
-        """What is true of them, in SQL whose every value is a parameter."""
+        """Return the SQL condition; every value is a parameter."""
         own = f"{table}.name = %s AND {table}.kind = %s"
         cast = "numeric" if self.attribute.is_number else "text"
         known: list[Any] = [self.name, self.attribute.kind]
@@ -58,7 +57,7 @@ class Rows:
             return f"{own} AND {table}.{self.column} IS NOT NULL", known
         if len(self.values) > 1:
             return f"{own} AND {table}.{self.column} = ANY (%s::{cast}[])", [*known, list(self.values)]
-        assert self.sign in ("=", *_ORDERED)  # it becomes SQL as it is
+        assert self.sign in ("=", *_ORDERED)  # it is put into the SQL
         return f"{own} AND {table}.{self.column} {self.sign} %s::{cast}", [*known, self.values[0]]
 
     def each(self) -> list[Rows]:
@@ -67,14 +66,14 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Whether a run has such rows."""
+    """The run has such rows."""
 
     rows: Rows
 
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """Whether this isn't so."""
+    """The part is false."""
 
     part: Condition
 
@@ -93,7 +92,7 @@ Condition = Has | Lacks | All | Any_
 
 
 def declared(agent: str = "") -> dict[str, dict[str, Attribute]]:
-    """The attributes that agents here declare, or one of them, `name` or `name@version`: each name's types."""
+    """Return the attributes that all agents here declare, or one `name` or `name@version`: types by name."""
     found: dict[str, dict[str, Attribute]] = {}
     for one in _agents(agent):
         for name, attribute in one.attributes.items():
@@ -106,7 +105,7 @@ def _agents(agent: str) -> Iterable[Agent]:
 
 
 def read(text: str, agent: str = "") -> Condition:
-    """What an expression asks. Raises BadSearch, with the place of what is wrong."""
+    """Parse and resolve an expression. Raises BadSearch with the position of the error."""
     known = declared(agent)
     try:
         return _meant(grammar.read(text), known)
@@ -115,7 +114,7 @@ def read(text: str, agent: str = "") -> Condition:
 
 
 def sorted_by(name: str, agent: str = "") -> Attribute:
-    """The type of an attribute to sort by. Raises BadSearch for an unknown one, and for a list."""
+    """Return the type of an attribute to sort by. Raises BadSearch for an unknown one, and for a list."""
     try:
         attribute = _attribute(name, 1, declared(agent))
         if attribute.is_list:

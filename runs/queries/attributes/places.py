@@ -1,4 +1,4 @@
-"""Where in an order a run stands, and that place in an address."""
+"""A run's place in an order, and its encoding as a cursor."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ledger.web.cursors import at_microseconds
 from runs.engine.attributes import Attribute
 from runs.queries.attributes.meaning import Rows
 
-NEWEST = "-created_at"  # the order of the lists where nothing is said
+NEWEST = "-created_at"  # the lists' default order
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """An order by an attribute's values, of the runs that have one."""
+    """Order by an attribute's values, of the runs that have one."""
 
     name: str
     attribute: Attribute
@@ -43,7 +43,7 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A run's place in an order: its value as text, where it is ordered by one; then its time and id."""
+    """A run's place in an order: its value as text, if sorted by one; then its time and id."""
 
     at: datetime
     id: UUID
@@ -51,7 +51,7 @@ class Spot:
 
 
 def closed(spot: Spot, by: By | None) -> str:
-    """A place as it stands in an address."""
+    """Encode a place as a cursor."""
     if by is None:
         return cursors.closed(spot.at, spot.id)
     said = [by.name, by.is_falling, spot.value, microseconds(spot.at), spot.id.hex]
@@ -59,7 +59,7 @@ def closed(spot: Spot, by: By | None) -> str:
 
 
 def opened(cursor: str, by: By | None) -> Spot | None:
-    """A place's parts; None for one that was cut or made up, or is of another order."""
+    """Decode a cursor; None if it is invalid or of another order."""
     if by is None:
         place = cursors.opened(cursor)
         return None if place is None else Spot(*place)

@@ -1,13 +1,8 @@
-"""Runs by their attributes, a page at a time: by index, and with a bound on what one page looks at, however many there
-are.
+"""Pages of runs by attributes, using indexes, with a bound on the runs one page examines.
 
-Whoever doesn't see everything is shown what they see, and walks along nothing else: the place that a page ends at is
-told, and would name a run of others.
-
-Where few runs can fit (the rarest thing that has to hold says so), all of those are looked at. Else the list is walked
-in its own order, by time or by an attribute's value, and each run on the way is looked at; after `MOST` of them the
-page ends where it has come to, maybe with fewer rows than were asked for, and the next one goes on from there. So no
-page costs more than that, and whoever follows the pages to their end has been shown every run that fits.
+If the rarest required condition matches few runs, all of them are examined. Else the list is walked in its order, and
+after `MOST` runs the page ends, maybe with fewer rows than requested; the next page continues there, so no match is
+missed. Restricted viewers walk only runs they may see, because a page's end is revealed.
 """
 
 from __future__ import annotations
@@ -26,17 +21,17 @@ from runs.queries.attributes.meaning import All, Any_, Condition, Has, Lacks, Ro
 from runs.queries.attributes.places import By, Spot
 from runs.queries.attributes.statements import Sql
 
-FEW = 2000  # runs that are all looked at
-MOST = 20_000  # runs that one page looks at on its way
-MOST_ARMS = 100  # values whose rows are walked side by side
-_FIRST = 200  # of a walk's windows, each four times as long as the one before
+FEW = 2000  # runs that are all examined
+MOST = 20_000  # runs that one page examines on its way
+MOST_ARMS = 100  # values whose rows are walked in parallel
+_FIRST = 200  # size of a walk's first window; each is four times the one before
 Arms = Sequence[Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """What is looked for. `arms` are conditions on the run's own columns, of which one has to hold; `among` are the
-    only runs that are meant, `who` whoever looks. Without an order by an attribute, newest first."""
+    """A search. One of `arms`, conditions on the run's columns, must hold; `among` limits it to these runs.
+    Without an order by an attribute, newest first."""
 
     condition: Condition | None
     arms: Arms
@@ -46,21 +41,21 @@ class Sought:
 
     @property
     def whole(self) -> Condition | None:
-        """The condition, and that the run has what it is ordered by."""
+        """Return the condition, including that the run has the attribute it is sorted by."""
         parts = [*([self.condition] if self.condition else []), *([Has(self.by.rows)] if self.by else [])]
         return All(tuple(parts)) if parts else None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page: places in order, and the place after which the next one begins; None: there is none."""
+    """A page: places in order, and the place after which the next page begins (None: last page)."""
 
     spots: list[Spot]
     following: Spot | None
 
 
 def search(sought: Sought, *, limit: int, beyond: Spot | None = None) -> Found:
-    """Up to `limit` runs that fit, in order, the first that come after a place."""
+    """Return up to `limit` matching runs in order, after a place."""
     count, cover = _rarest(sought)
     few = _few(sought, count, cover)
     if few is not None:
@@ -82,7 +77,7 @@ def search(sought: Sought, *, limit: int, beyond: Spot | None = None) -> Found:
 def _windows(
     sought: Sought, cover: list[Rows] | None, size: int, place: Spot | None
 ) -> Iterator[tuple[list[tuple[Spot, bool]], bool]]:
-    """The runs on the way, some at a time, with whether they fit; and whether there are no more."""
+    """Yield windows of runs with whether they match, and whether the window is the last."""
     left = MOST
     while left > 0:
         size = min(size, left)
@@ -93,7 +88,7 @@ def _windows(
 
 
 def _walk(sought: Sought, cover: list[Rows] | None, place: Spot | None, size: int) -> Sql:
-    """The next runs in the order, and whether each fits."""
+    """Return the statement for the next runs in order, and whether each matches."""
     by, arms = sought.by, [arm for arm in sought.arms if arm]
     if by is not None:
         own = seen.is_of_seen("s.run_id", sought.who)
@@ -109,18 +104,18 @@ def _walk(sought: Sought, cover: list[Rows] | None, place: Spot | None, size: in
 
 
 def _bounds(sought: Sought) -> list[Rows]:
-    """What the condition demands of the attribute that is sorted by: the walk needn't begin before."""
+    """Return the condition's bounds on the sort attribute, within which to walk."""
     parts = sought.condition.parts if isinstance(sought.condition, All) else (sought.condition,)
     assert sought.by is not None
     return [part.rows for part in parts if isinstance(part, Has) and part.rows.name == sought.by.name]
 
 
-# --- the rarest thing that has to hold --------------------------------------------------------------------------------
+# --- the rarest required condition
+# --------------------------------------------------------------------------------------
 
 
 def _rarest(sought: Sought) -> tuple[int, list[Rows] | None]:
-    """Rows of which every run that fits has one, as few as can be told, and how many there are, counted up to
-    FEW + 1."""
+    """Return the smallest known count, up to FEW + 1, and rows of which every matching run has one."""
     if sought.whole is None:
         return FEW + 1, None
     leaves = list(dict.fromkeys(_leaves(sought.whole)))
@@ -156,7 +151,7 @@ def _cover(condition: Condition, counts: Mapping[Rows, int]) -> tuple[int, list[
 
 
 def _few(sought: Sought, count: int, cover: list[Rows] | None) -> list[UUID] | None:
-    """All runs that can fit, where they are few."""
+    """Return all runs that can match, if they are few."""
     if sought.among is not None:
         return list(sought.among)
     if cover is not None and count <= FEW:

@@ -1,4 +1,4 @@
-"""What runs are found by, as pages and the API tell it."""
+"""Attributes of runs as pages and the API show them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runs.models import Attribute
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One attribute of a run, as a page shows it: foreign `texts`, or else `words` of our own making."""
+    """One attribute of a run: foreign `texts`, or `words` of our own."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class Told:
 
 
 def attributes_of(run_ids: Iterable[UUID]) -> dict[UUID, dict[str, Any]]:
-    """Each run's, by name, in one query: texts, lists of texts, numbers, amounts as text, days as text, flags."""
+    """Return each run's attributes by name, in one query, as the API shows them."""
     return {run: {one.name: one.value for one in several} for run, several in told_of(run_ids).items()}
 
 
@@ -53,7 +53,7 @@ def told_of(run_ids: Iterable[UUID]) -> dict[UUID, list[Told]]:
 
 
 def of_head(head: Head | None) -> list[Told]:
-    """The same of one run, whose head is from `families.heads`."""
+    """Return the attributes of a run whose head is from `families.heads`."""
     rows = getattr(head, "found_by", None)
     return _told((str(name), str(kind), str(value)) for name, kind, value in rows or ())
 
@@ -79,7 +79,7 @@ def _texts(rows: Iterable[Attribute]) -> Iterator[tuple[UUID, str, str, str]]:
 
 
 def as_told(kind: str, texts: list[str]) -> Any:
-    """Values as the API gives them. A row that was damaged is told as it stands, and hides no other."""
+    """Return values as the API gives them; a damaged row as it is, so that it hides no other."""
     try:
         return KINDS[kind].shown(texts)
     except (KeyError, ValueError, ArithmeticError):
@@ -87,7 +87,6 @@ def as_told(kind: str, texts: list[str]) -> Any:
 
 
 def in_words(value: Any) -> str:
-    """A value in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

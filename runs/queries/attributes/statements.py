@@ -1,7 +1,5 @@
-"""The statements of a search. Every value is a parameter; names of tables and columns are the code's own.
-
-A look at one run's rows has a limit in it, so the planner can't turn it into a walk over all rows that fit.
-"""
+"""SQL of a search: every value is a parameter. Subqueries on one run's rows have a LIMIT,
+so that the planner can't turn them into a walk over all matching rows."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ def _joined(parts: Sequence[Sql], word: str) -> Sql:
 
 
 def fits(condition: Condition | None, run: str) -> Sql:
-    """Whether a run fits; `run` is where its id stands."""
+    """Return the SQL condition that a run matches; `run` is the expression of its id."""
     match condition:
         case None:
             return _TRUE
@@ -47,7 +45,8 @@ def _of_run(arms: Sequence[Arm], table: str) -> Sql:
     return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
 
 
-# --- how many, and which ----------------------------------------------------------------------------------------------
+# --- counting and selecting
+# ----------------------------------------------------------------------------------------------
 
 
 def counted(rows: Rows, most: int) -> Sql:
@@ -56,13 +55,11 @@ def counted(rows: Rows, most: int) -> Sql:
 
 
 def runs_of(rows: Rows) -> Sql:
-    """The runs that they are of."""
     text, values = rows.condition("a")
     return f"SELECT a.run_id FROM runs_attribute AS a WHERE {text}", values
 
 
 def runs_in(arm: Arm, most: int) -> Sql:
-    """Runs whose own columns are so."""
     text, values = _of_run([arm], "r")
     return f"SELECT r.id FROM runs_run AS r WHERE {text} LIMIT %s", [*values, most]
 
@@ -76,7 +73,7 @@ def looked_up(
     limit: int,
     seen: Sql = _TRUE,
 ) -> Sql:
-    """Of these runs those that fit, and are `seen`, in order, the first after a place."""
+    """Select those of these runs that match and are visible (`seen`), in order, after a place."""
     whole, values = _joined([fits(condition, "r.id"), _of_run(arms, "r"), seen], "AND")
     if by is None:
         place, more = _after("r.created_at, r.id", beyond, by)
@@ -97,7 +94,7 @@ def looked_up(
 
 
 def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condition | None) -> Sql:
-    """The next runs, newest first."""
+    """Select the next runs, newest first."""
     after, more = _after("r.created_at, r.id", place, None)
     parts = []
     for arm in arms:
@@ -108,8 +105,7 @@ def by_time(arms: Sequence[Arm], place: Spot | None, size: int, condition: Condi
 
 
 def by_walks(walks: Callable[[Sql], Sequence[Sql]], place: Spot | None, size: int, condition: Condition | None) -> Sql:
-    """The next runs of walks that somebody else has, newest first: each is told after what, and takes its limit
-    last."""
+    """Select the next runs of several walks, newest first; each is given the place, and takes its limit last."""
     parts = [(text, [*values, size]) for text, values in walks(_after("r.created_at, r.id", place, None))]
     return _window(parts, size, condition, [])
 
@@ -117,7 +113,7 @@ def by_walks(walks: Callable[[Sql], Sequence[Sql]], place: Spot | None, size: in
 def by_equality(
     each: Sequence[Rows], place: Spot | None, size: int, condition: Condition | None, arms: Sequence[Arm]
 ) -> Sql:
-    """The next runs that have one of these values, newest first."""
+    """Select the next runs that have one of these values, newest first."""
     after, more = _after("a.created_at, a.run_id", place, None)
     parts = []
     for rows in each:
@@ -131,7 +127,7 @@ _NEWEST = "ORDER BY created_at DESC, {} DESC LIMIT %s"
 
 
 def _window(parts: Sequence[Sql], size: int, condition: Condition | None, arms: Sequence[Arm]) -> Sql:
-    inner = " UNION ".join(f"({text})" for text, _ in parts)  # each run once, whichever of its values led to it
+    inner = " UNION ".join(f"({text})" for text, _ in parts)  # UNION: each run once, whichever of its values matched
     judged, more = _judged(condition, arms)
     return (
         f"WITH w AS MATERIALIZED (SELECT run_id, created_at FROM ({inner}) AS each ORDER BY created_at DESC, "
@@ -149,7 +145,7 @@ def by_value(
     arms: Sequence[Arm],
     seen: Sql = _TRUE,
 ) -> Sql:
-    """The next runs in the order of an attribute's values, of those within the bounds that are `seen`."""
+    """Select the next visible runs within the bounds, in the order of an attribute's values."""
     own, values = _joined([*(rows.condition("s") for rows in (by.rows, *bounds)), seen], "AND")
     after, more = _after(f"s.{by.column}, s.created_at, s.run_id", place, by)
     judged, judging = _judged(condition, arms)
@@ -176,7 +172,7 @@ def _order(by: By, table: str, then: str) -> str:
 
 
 def _after(columns: str, place: Spot | None, by: By | None) -> Sql:
-    """Whether a row comes after a place. Without an attribute the order is newest first."""
+    """Return the condition that a row comes after a place; newest first without an attribute."""
     if place is None:
         return _TRUE
     if by is None:
@@ -185,18 +181,18 @@ def _after(columns: str, place: Spot | None, by: By | None) -> Sql:
     return f"({columns}) {'<' if by.is_falling else '>'} (%s::{cast}, %s, %s)", [place.value, place.at, place.id]
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- running
+# ------------------------------------------------------------------------------------------------------------
 
 
 def spots(statement: Sql) -> list[Spot]:
-    """The places that a statement gives."""
     with connection.cursor() as cursor:
         cursor.execute(*statement)
         return [Spot(at, run_id, value) for run_id, at, value in cursor.fetchall()]
 
 
 def judged(statement: Sql) -> list[tuple[Spot, bool]]:
-    """A window of a walk: each place, and whether its run fits."""
+    """Run a walk; return each place, and whether its run matches."""
     with connection.cursor() as cursor:
         cursor.execute(*statement)
         return [(Spot(at, run_id, value), bool(fits)) for run_id, at, value, fits in cursor.fetchall()]

@@ -1,1 +1,1 @@
-"""Reading runs for files: which checkpoints stand for all of them, what is on record of each, and the folder."""
+"""Exporting runs to files: selecting checkpoints, reading visits, and writing the folder."""

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder: whole or not at all, and never over what is somebody else's."""
+"""Export of checkpoints to a folder: completely or not at all, never overwriting other files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from runs.models import ENDED, AgentVersion, State
 from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.reading import visit_of
 
-# Of one version the newest runs in each state, of each its newest visits. Of runs under way all count, of those that
-# have ended the ones that were started since. A what-if's answers prove nothing.
+# Per version the newest runs in each state with their newest visits: all active runs, and ended ones started since.
+# What-ifs prove nothing.
 _NEWEST = """
     SELECT c.run_id, c.seq, c.node, c.visit, r.created_at
     FROM unnest(%s::text[]) AS s(state)
@@ -41,7 +41,7 @@ MOST_RUNS, MOST_VISITS = 40, 12
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """A checkpoint by its place."""
+    """The place of a checkpoint."""
 
     run_id: UUID
     seq: int
@@ -51,8 +51,7 @@ class Picked:
 
 
 def picked(limit: int, since: datetime, agent: str = "") -> Iterator[Picked]:
-    """Checkpoints in the order in which they stand for the others, each stratum in its turn. The caller stops when it
-    has `limit` that can be used; no more than that are read of each stratum."""
+    """Yield representative checkpoints, taking version and node strata in turn, at most `limit` of each."""
     strata: dict[tuple[str, str], deque[Picked]] = defaultdict(deque)
     for graph_id in _versions(agent):
         for each in _of_version(graph_id, limit, since):
@@ -91,7 +90,7 @@ class NotWritten(Exception):
 
 @dataclass
 class Exported:
-    """What a folder has, and what was left out of it and why."""
+    """A folder's files, and what was left out and why."""
 
     files: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -102,7 +101,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be exported, and how."""
+    """What to export, and how."""
 
     limit: int
     since: datetime
@@ -113,13 +112,12 @@ class Wish:
 
 
 def export(target: Path, wish: Wish, *, refresh: bool = False) -> Exported:
-    """Write the checkpoints that stand for all into a folder of their own, which takes its name when it is whole.
-    Raises NotWritten."""
+    """Write representative checkpoints to a folder, which gets its name when it is complete. Raises NotWritten."""
     _must_be_free(target, refresh=refresh)
     partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial.mkdir(mode=0o700)  # nobody else on this host is shown what was exported
+        partial.mkdir(mode=0o700)  # private to this user
         done = _fill(partial, wish)
         if not done.files:
             why = f": {done.left_out[0]}" if done.left_out else ""
@@ -135,7 +133,7 @@ def export(target: Path, wish: Wish, *, refresh: bool = False) -> Exported:
 
 
 def _must_be_free(target: Path, *, refresh: bool) -> None:
-    """Raises NotWritten for a folder that holds anything; with `refresh`, for one that no export made."""
+    """Raises NotWritten for a nonempty folder; with `refresh`, for one that no export made."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -156,8 +154,7 @@ def _must_be_free(target: Path, *, refresh: bool) -> None:
 
 
 def _take_its_name(partial: Path, target: Path) -> None:
-    """The new folder in the place of the old one, of which nothing is gone before. Raises NotWritten where somebody
-    else put something there meanwhile: that stays, or goes back."""
+    """Replace the old folder, restoring it on failure. Raises NotWritten if somebody wrote there meanwhile."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
     if target.exists():
         target.rename(old)
@@ -176,7 +173,7 @@ def _take_its_name(partial: Path, target: Path) -> None:
 
 
 def _go_back(old: Path, target: Path) -> None:
-    """Raises NotWritten where the name was taken meanwhile, with where the earlier export is now."""
+    """Restore the old folder. Raises NotWritten with its place if the name was taken meanwhile."""
     try:
         if target.exists():
             raise FileExistsError
@@ -207,7 +204,7 @@ def _name(each: Picked) -> str:
 
 
 def _fit_to_leave(recording: Recording, wish: Wish, redaction: Redaction) -> Recording:
-    """Without what must not leave. Raises BadRecording where that leaves nothing that loads."""
+    """Return the recording without what must not be exported. Raises BadRecording if no loadable state is left."""
     made = without_keys(recording)
     if wish.payloads == REDACTED:
         own = Redaction(wish.paths, redaction.salt, declared_secrets(recording))

@@ -1,8 +1,4 @@
-"""Whose payloads a run's record may hold: by their versions it is told what of it is secret.
-
-A state, an input or an answer comes from other runs, and from earlier versions of the same one: what those declared as
-secret is so wherever it went.
-"""
+"""Secret fields in a run's record, by all versions and related runs its payloads may come from."""
 
 from __future__ import annotations
 
@@ -18,8 +14,8 @@ from runs.engine.recordings.recording import BadRecording, Recording
 from runs.engine.recordings.redaction import Secrets
 from runs.queries.secret_fields import secrets_of
 
-# Where something in a run's record may have come from: the runs that it was forked from, is a step of, went on from or
-# as, the steps of all these; and which of them were moved, from what to what. Not the forks that were made of it.
+# Runs that may have contributed to a run's record: its origins, parents, predecessors, continuations and their
+# children; and their migrations. Not forks made of it.
 _KIN = """
     SELECT * FROM (WITH RECURSIVE kin(id) AS (
         SELECT %s::uuid
@@ -34,14 +30,12 @@ _KIN = """
 
 
 def declared_secrets(recording: Recording) -> Secrets:
-    """What is secret in a recording, by the models of all whose payloads it may hold. Raises BadRecording for one that
-    isn't installed here."""
+    """Return a recording's secrets, by all contributing models. Raises BadRecording for one not installed here."""
     return all_secrets(versions_in(recording))
 
 
 def all_secrets(versions: Iterable[str]) -> Secrets:
-    """What the models of these versions (name@version) declare as secret. Raises BadRecording for one that isn't
-    installed here."""
+    """Return the secrets these versions (name@version) declare. Raises BadRecording for one not installed here."""
     every = [_secrets_of(graph_id) for graph_id in versions]
     return Secrets(
         frozenset().union(*(each.fields for each in every)),
@@ -61,8 +55,7 @@ def _secrets_of(graph_id: str) -> Secrets:
 
 
 def versions_in(recording: Recording) -> list[str]:
-    """All versions (name@version) whose payloads a run's record may hold. Raises BadRecording where a run that some of
-    it may have come from is gone."""
+    """Return the versions whose payloads a run's record may hold. Raises BadRecording if a contributing run is gone."""
     with connection.cursor() as cursor:
         cursor.execute(_KIN, [recording.run_id, recording.run_id])
         rows = cursor.fetchall()
@@ -83,7 +76,6 @@ def versions_in(recording: Recording) -> list[str]:
 
 
 def _named(event: e.Event) -> Iterator[str]:
-    """Versions that an event names."""
     match event:
         case e.RunMigrated():
             yield from (event.of, event.to)

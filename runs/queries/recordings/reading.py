@@ -1,4 +1,4 @@
-"""What is on record of one visit, read as a claimant reads it: every event is checked before it is believed."""
+"""Reading one recorded visit, verifying every event as a claim does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runs.queries.recordings.kin import declared_secrets
 _CUT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT 2"""
-# Without these nothing can be answered from the record.
+# Events whose payloads are needed for answers from the record.
 _HOLDS = (
     e.RunCreated,
     e.ToolInvoked,
@@ -37,11 +37,11 @@ _HOLDS = (
     e.ChildStarted,
     e.AnswerTakenOver,
 )
-MOST_EVENTS = 5_000  # of one visit; a larger one is no file to keep beside code
+MOST_EVENTS = 5_000  # per visit; more is too large to keep beside code
 
 
 def visit_of(run_id: UUID, seq: int) -> Recording:
-    """The visit that begins at this event. Raises BadRecording where it can't be believed, or is no longer whole."""
+    """Return the visit that begins at this event. Raises BadRecording if it can't be trusted or is incomplete."""
     run = Run.objects.get(pk=run_id)
     try:
         with connection.cursor() as cursor:
@@ -81,8 +81,8 @@ def visit_of(run_id: UUID, seq: int) -> Recording:
 def _of_one_version(
     created: e.RunCreated, entered: e.Event, at: Snapshot, tail: list[e.Event]
 ) -> tuple[str, Snapshot, list[e.Event]]:
-    """A visit in the middle of which the run was moved is the newer version's where that went on with it, from the
-    state that it was given; a visit that was left is the older one's, up to there."""
+    """Return version, start and events of a visit in which the run may have been moved.
+    It is the newer version's if that replayed it, from its given state; else the older one's, up to the move."""
     left = next((i for i, x in enumerate(tail) if isinstance(x, e.RunMigrated) and x.how == REENTERED), len(tail))
     tail = tail[:left]
     graph_id, _ = version_of(created, entered, tail)
@@ -90,7 +90,7 @@ def _of_one_version(
 
 
 def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
-    """The first event, and those from one to another."""
+    """Return the first event, and those in a range. Raises BadRecording for too many."""
     until = "" if last is None else " AND seq <= %s"
     statement = EVENTS.replace(" ORDER BY", f"{until} ORDER BY") + " LIMIT %s"
     with connection.cursor() as cursor:
@@ -102,9 +102,8 @@ def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
 
 
 def believed(run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True) -> tuple[e.Event, list[e.Event]]:
-    """Rows of a journal as events, of which none lacks what is answered from it. Raises JournalBroken,
-    BadRecording."""
-    said = (run.graph_id, run.generation) if is_last else None  # before that it may have been of another version
+    """Return a journal's rows as events with their payloads. Raises JournalBroken, BadRecording."""
+    said = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
     created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=said)
     for event in (created, *tail):
         if isinstance(event, _HOLDS) and event.payload is None:
@@ -118,7 +117,7 @@ def _state(run_id: str, row: TupleRow) -> object:
 
 
 def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: str) -> str:
-    """The test's text. Raises NotFound, and BadRecording for a run that no test can be made of, with why."""
+    """Return a test's source. Raises NotFound, and BadRecording for a run that no test can be made of."""
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)

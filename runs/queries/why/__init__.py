@@ -1,2 +1,2 @@
-"""Why a run doesn't move, or what does, who must act, and what whoever asks may do to it: one answer for pages, API and
-terminal. Read `answer.py` first; other rooms and apps add to it by `hooks.py`."""
+"""Why a run doesn't move, or what does, who must act, and the available actions: one answer for console, API and shell.
+Begin with `answer.py`; other packages add to it through the hooks in `acts.py`."""

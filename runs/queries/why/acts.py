@@ -1,5 +1,4 @@
-"""What whoever asks may do to a run that stands so, and why not what they may not: the same rules as the services', and
-the same words."""
+"""Available actions on a run, and refusals, by the services' own rules and texts."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from runs.services.undo import offered
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What keeps a run, as somebody else knows it."""
+    """A cause found by another package."""
 
     cause: Cause
     sentence: str
@@ -49,16 +48,16 @@ class Found:
     evidence: tuple[Evidence, ...] = ()
 
 
-# What comes before all that a run's own rows tell, of one that has not ended. The first that knows something counts.
+# Causes that precede those from an active run's own rows; the first result counts.
 judges: list[Callable[[Seen], Found | None]] = []
-# What may be done besides, about what a run waits for.
+# Further actions about what a run waits for.
 offers: list[Callable[[Seen, Reader], list[Offer]]] = []
-# What else is the matter, in a sentence; empty: nothing.
+# Further remarks, a sentence each; "" for none.
 remarks: list[Callable[[Seen], str]] = []
 
 
 SENDERS = (INTEGRATOR, OPERATOR)
-# What is done to a run, in the order in which it is offered.
+# Actions on a run, in the order in which they are offered.
 STEERING: dict[str, type[BaseModel]] = {
     "pause": SteerRunBody,
     "resume": SteerRunBody,
@@ -71,19 +70,18 @@ STEERING: dict[str, type[BaseModel]] = {
     "requeue": SteerRunBody,
 }
 
-# Of what a run waits for: what may be done about so many waits is said, however many there are.
+# Waits for which actions are offered.
 MOST_OFFERED = 20
 _OUTSIDE = (Wait.Kind.INPUT, Wait.Kind.SIGNAL, Wait.Kind.MESSAGE)
 
-# What lets a run go on, with which an operator may hand it something.
+# Actions that may carry context from an operator.
 GOING_ON = ("resume", "retry")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One act: where it is sent and what with. `role` is the one under which whoever asks may do it. Where they may
-    not, or the run's state doesn't allow it, `code` and `why_not` are those that they would be told. `required` names
-    what the body has to say though its schema has a default."""
+    """An action: where and what to send, and the role to act under. If refused, `code` and `why_not` are the error's.
+    `required` are fields that must be sent though their schema has a default."""
 
     act: str
     path: str
@@ -101,7 +99,7 @@ class Offer:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The body's JSON schema. What has to be said is no empty text."""
+        """Return the body's JSON schema with the required fields, which must not be empty."""
         schema = dict(schema_of(self.body))
         said = {name: _said(schema["properties"][name]) for name in self.required}
         return schema | {
@@ -114,7 +112,6 @@ class Offer:
 
 
 def _said(field: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a field that has to be said, though it has a default."""
     said = {name: value for name, value in field.items() if name != "default"}
     return {"minLength": 1} | said if said.get("type") == "string" else said
 
@@ -125,7 +122,7 @@ def schema_of(body: type[BaseModel]) -> dict[str, Any]:
 
 
 def offers_of(seen: Seen, reader: Reader) -> list[Offer]:
-    """All that is done to a run by a person, be it allowed now or not; and what is done about what it waits for."""
+    """Return all actions on a run, allowed or not, and those about its waits."""
     stands = authority.standing(seen.run)
     return [
         *(_with_effects(_steering(act, seen, stands, reader), seen) for act in STEERING if _is_there(act, seen)),
@@ -138,7 +135,7 @@ def steering(seen: Seen, reader: Reader, stands: Standing) -> dict[str, Offer]:
 
 
 def _is_there(act: str, seen: Seen) -> bool:
-    """An agent that asks no model has none to be moved from; of one that isn't here nobody knows."""
+    """Return whether the action exists: an agent without models has none to move; unknown agents may."""
     if act != authority.MODELS:
         return True
     try:
@@ -159,13 +156,13 @@ def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
 
 
 def _with_effects(offer: Offer, seen: Seen) -> Offer:
-    """Whoever cancels a run with effects that can be undone says what becomes of them."""
+    """Require a choice about effects from whoever cancels a run with any to undo."""
     is_asked = offer.act == "cancel" and offer.is_allowed and (undo := offered(seen.run)) is not None and undo.is_needed
     return replace(offer, body=CancelUndoableBody) if is_asked else offer
 
 
 def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
-    """What the run's state says to it, and for what sets it going whatever else does its work."""
+    """Return the refusal by the run's state, and for resuming also by related runs."""
     run = seen.run
     if seen.head is None:
         return RecordDamaged(run.pk, "its head")
@@ -181,16 +178,16 @@ def _refusal(act: str, seen: Seen) -> DurableAgentsError | None:
     return None
 
 
-# --- about what it waits for ------------------------------------------------------------------------------------------
+# --- about its waits --------------------------------------------------------------------------------------------------
 
 
 def due_first(waits: Iterable[Wait], most: int) -> list[Wait]:
-    """The first so many of them by their deadlines; what has none comes last."""
+    """Return the first waits by deadline, those without one last."""
     return sorted(waits, key=lambda wait: (wait.deadline is None, wait.deadline or wait.opened_at, wait.pk))[:most]
 
 
 def how_many_more(seen: Seen) -> str:
-    """That there is more to answer or to send than its acts say; empty where there isn't."""
+    """Return a note that there are more waits than actions; "" otherwise."""
     more = len(_outside(seen)) - MOST_OFFERED
     if more <= 0:
         return ""
@@ -218,7 +215,7 @@ def _for_waits(seen: Seen, reader: Reader) -> Iterator[Offer]:
 
 
 def _names(run: Run, detail: dict[str, Any]) -> list[str]:
-    """The messages that a wait is for; where it is for any, all that the agent takes, if it is here."""
+    """Return the messages a wait is for; all of the agent's, if any will do and it is here."""
     named = detail.get("names")
     if isinstance(named, list) and named:
         return [name for name in named if isinstance(name, str)]

@@ -1,4 +1,4 @@
-"""The answer itself: one cause, the evidence for it, who must act, and what whoever asks may do."""
+"""The answer: one cause, its evidence, who must act, and the available actions."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ DAMAGED_JOURNAL = "damaged_journal"
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a run doesn't move, or what does. `since` and `until`: from when on, and how long at most, where anybody
-    knows. `also`: what else is the matter."""
+    """Why a run doesn't move, or what does, with start and latest end if known. `also`: other problems."""
 
     cause: Cause
     sentence: str
@@ -44,7 +43,6 @@ class Why:
 
 
 def why(seen: Seen, reader: Reader) -> Why:
-    """The answer for whoever asks."""
     found = _found(seen)
     halt = None if seen.run.state in ENDED or found.cause == "halted" else halt_of(seen.head)
     also = [f"No running worker has {seen.run.graph_id}."] if seen.is_unserved else []
@@ -73,7 +71,7 @@ def _found(seen: Seen) -> hooks.Found:
 
 
 def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
-    """Since when, and until when at most."""
+    """Return the start and latest end of the cause."""
     run, wait = seen.run, seen.wait
     if run.state in ENDED:
         return run.ended_at, None
@@ -87,12 +85,12 @@ def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
 
 
 def judged(seen: Seen) -> hooks.Found | None:
-    """What others know to keep it; None where nobody knows anything."""
+    """Return a cause that a halt or another package gives; None if there is none."""
     if seen.run.state in ENDED:
         return None
     halt = halt_of(seen.head)
     is_ready = seen.run.wants_driving
-    # no worker takes it up, also before one has come by and put it aside
+    # no worker takes it, also before one has deferred it
     if is_put_aside(seen.run) or (halt is not None and is_ready):
         return _halted(halt)
     return next((found for judge in hooks.judges if (found := judge(seen)) is not None), None)
@@ -105,7 +103,8 @@ def _halted(halt: Halted | None) -> hooks.Found:
     return hooks.Found("halted", said, OPERATORS, since=halt.since)
 
 
-# --- the cause --------------------------------------------------------------------------------------------------------
+# --- the cause
+# ------------------------------------------------------------------------------------------------------------
 
 _BY_LOOK: Mapping[str, Cause] = {
     "completed": "completed",
@@ -139,7 +138,7 @@ _BY_WAIT: Mapping[str, Cause] = {
 
 
 def cause_of(seen: Seen) -> Cause:
-    """The one cause of how a run stands, by its own rows."""
+    """Return the one cause of a run's status, by its own rows."""
     run, wait = seen.run, seen.wait
     if run.state not in State.values or (seen.head is None and run.state not in ENDED):
         return "damaged"
@@ -149,7 +148,7 @@ def cause_of(seen: Seen) -> Cause:
     if seen_as in _BY_LOOK:
         return _BY_LOOK[seen_as]
     if wait is None:
-        return "damaged"  # it waits for nothing: the sweeper stops it for an operator
+        return "damaged"  # a run that waits for nothing: the sweeper stops it for an operator
     if wait.kind == Wait.Kind.OPERATOR and detail_text(wait, "reason") == DAMAGED_JOURNAL:
         return "damaged"
     return _timer(wait) if wait.kind == Wait.Kind.TIMER else _BY_WAIT.get(str(wait.kind), "damaged")
@@ -207,7 +206,7 @@ _WHO: Mapping[str, Who] = {
 
 
 def who_must(cause: str, seen: Seen) -> Who:
-    """Who must act before the run moves."""
+    """Return who must act before the run moves."""
     wait = seen.wait
     if cause == "approval" and wait is not None:
         queues = authority.put_to(wait)
@@ -228,7 +227,7 @@ def who_must(cause: str, seen: Seen) -> Who:
 
 # --- the evidence -----------------------------------------------------------------------------------------------------
 
-# The event that brought it about, where no wait does.
+# The event that shows the cause, if no wait does.
 _EVENTS: Mapping[str, tuple[str, ...]] = {
     "driven": (e.RunClaimed.KIND,),
     "undoing": (e.RunClaimed.KIND, "UndoBegun", "UndoAsked"),
@@ -274,7 +273,7 @@ def _wait_words(wait: Wait) -> str:
 
 
 def _opened(seen: Seen) -> dict[tuple[str, int, str, int], int]:
-    """By what they opened: the events of the waits that are open. A damaged one tells of nothing."""
+    """Return the events that opened the waits, by place; damaged ones are left out."""
     slots = [wait.slot for wait in seen.waits[:_MOST_WAITS]]
     if not slots:
         return {}
@@ -283,7 +282,7 @@ def _opened(seen: Seen) -> dict[tuple[str, int, str, int], int]:
     for row in rows.order_by("seq"):
         try:
             event = e.decode(row.clear)
-        except (ValueError, KeyError, TypeError):  # `verify` names it
+        except (ValueError, KeyError, TypeError):  # reported by `verify`
             continue
         kind = str(getattr(event, "wait", Wait.Kind.APPROVAL))
         found[event.slot or "", event.attempt, kind, getattr(event, "n", 0)] = row.seq

@@ -1,4 +1,4 @@
-"""What an answer is made of: a run as it stands, in a few queries or from what a page has read already."""
+"""What an answer is based on: a run's state, from a few queries or a page's data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.services.command import held_by
 from runs.services.settling import agreeing
 from runs.services.settling.agreeing import Proposal, newest
 
-# Why a run doesn't move, or what does: one of these, whatever else is the matter besides.
+# The one cause why a run doesn't move, or what does.
 Cause = Literal[
     "completed",
     "renewed",
@@ -63,9 +63,8 @@ CAUSES: tuple[str, ...] = get_args(Cause)
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who must act before the run moves. `kind`: nobody (it moves, or never will again), system, outside (whoever calls
-    back or sends), people: those with one of `roles`, at the `queue` if it is one's; all `but` the one whose word is on
-    record and takes another one's."""
+    """Who must act. `kind`: nobody (it moves, or is over), system, outside (callers or senders), or people:
+    those with one of `roles`, at the `queue` if any, except `but`, who made the proposal."""
 
     kind: Literal["nobody", "system", "outside", "people"]
     roles: tuple[str, ...] = ()
@@ -76,7 +75,7 @@ class Who:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What shows that it is so: an event, a wait, another run. `at`: since when; `until`: how long at most."""
+    """An event, wait or run that shows the cause; `at`: its start; `until`: its latest end."""
 
     what: str
     seq: int | None = None
@@ -88,7 +87,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Who asks, and the roles that they hold."""
+    """The actor who asks, and the roles they hold."""
 
     by: Actor
     held: frozenset[str]
@@ -96,8 +95,8 @@ class Reader:
 
 @dataclass(frozen=True)
 class Seen:
-    """A run with what it waits for and who could drive it. Without a head nothing can be done to it. `find_ahead` tells
-    which run of its key goes before it, where whoever asks sees that."""
+    """A run with its waits and the versions served. Without a head nothing can be done to it.
+    `find_ahead` returns the run of its key before it, if the viewer may see it."""
 
     run: Run
     head: Head | None
@@ -107,7 +106,7 @@ class Seen:
 
     @cached_property
     def blocked(self) -> str | None:
-        """Why nobody drives it though it wants driving."""
+        """Return why nobody drives it though it is ready."""
         return agent_versions.why_not_driven(self.run, frozenset(self.drivable or ()))
 
     @cached_property
@@ -116,8 +115,7 @@ class Seen:
 
     @cached_property
     def said(self) -> Proposal | None:
-        """What one of two people says became of the call that it waits for word on, while a second may agree: by what
-        counts now, of two people and of the first."""
+        """Return the pending proposal on its unknown outcome, if it still counts and two people are needed."""
         found = None if self.wait is None else newest([self.wait]).get(self.wait.pk)
         stands = found is not None and found.is_open and agreeing.is_for_two() and agreeing.counts(found)
         return found if stands else None
@@ -128,12 +126,12 @@ class Seen:
 
     @cached_property
     def holder(self) -> str | None:
-        """Who has paused it, of a paused run; None where only its budget has."""
+        """Return who paused a paused run; None if only its budget did."""
         return self.pauser if self.run.state == State.PAUSED else None
 
     @cached_property
     def pauser(self) -> str | None:
-        """The same, also of a run that its worker has yet to lay down."""
+        """Return the same, also for a run that is still being paused."""
         is_asked = self.head is not None and self.head.is_pause_requested and self.run.state not in ENDED
         return held_by(self.run) if is_asked or self.run.state == State.PAUSED else None
 
@@ -150,12 +148,12 @@ class Seen:
 
     @property
     def is_unserved(self) -> bool:
-        """It stands still anyway, and no living worker has its version."""
+        """Return whether it is parked and no living worker has its version."""
         return self.drivable is not None and agent_versions.is_left_alone(self.run, frozenset(self.drivable))
 
 
 def look_at(run_id: UUID) -> Seen:
-    """Read what an answer about a run is made of. Raises NotFound."""
+    """Read the data for an answer about a run. Raises NotFound."""
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)
@@ -181,7 +179,7 @@ _HALTED = "The run stands still under a halt: it goes on once that lets it."
 
 
 def stands_still(run_id: UUID) -> str:
-    """That a run does not go on by itself, and what has to be done for it; empty where it does."""
+    """Say what a stopped run needs before it continues; "" if it isn't stopped."""
     head = Head.objects.filter(run_id=run_id).annotate(halted=halted()).first()
     run = Run.objects.get(pk=run_id)
     waits = list(run.waits.filter(resolved_at__isnull=True))

@@ -1,4 +1,4 @@
-"""What an answer says in one sentence, for each cause. Plain text: whoever shows it makes it safe."""
+"""The sentence for each cause, in plain text: callers escape it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _HELD = {
     "asked": "the other side asked to be left alone for a while",
     "changed": "its limit was changed in the database, outside the application, and an administrator has to confirm it",
 }
-# Of queues and gates that say something else of what nobody answers.
+# For queues and gates with another rule for timeouts.
 _NOBODY = {"escalate": "put to further people if nobody does", "remind": "it waits until somebody does"}
 
 
 def at(moment: datetime | None) -> str:
-    """A moment as everybody reads it; a dash where nobody knows."""
+    """Format a moment in UTC; a dash if unknown."""
     return "–" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -67,7 +67,7 @@ def _budget(s: Seen) -> str:
 
 
 def _until(s: Seen, wait: Wait) -> str:
-    if halt_of(s.head) is not None:  # its deadlines stand still
+    if halt_of(s.head) is not None:  # its deadlines are deferred
         return ""
     match detail_text(wait, "on_timeout"):
         case "remind":
@@ -79,7 +79,7 @@ def _until(s: Seen, wait: Wait) -> str:
 
 
 def _wait(said: Callable[[Seen, Wait], str]) -> Words:
-    """What is said of the wait that counts most, and since when and until when."""
+    """Return the sentence on the most urgent wait, with its times."""
 
     def words(s: Seen) -> str:
         if s.wait is None:
