@@ -169,7 +169,7 @@ _VERSIONS = """
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A version. `counts`: its runs by state, each up to `COUNTED_TO` + 1; `beginning`: workers that begin runs of it."""
+    """A version. `counts`: runs by state, each up to `COUNTED_TO` + 1; `beginning`: workers that begin its runs."""
 
     agent: str
     version: str

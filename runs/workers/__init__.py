@@ -1,2 +1,1 @@
-"""The processes that drive runs: loop, process, supervisor, failure detector and failover, timers. Nobody imports
-from here but their commands."""
+"""The processes that drive runs; only their commands import from here."""

@@ -1,5 +1,4 @@
-"""The supervisor's hand in the database: heartbeats, and reports of deaths. A thread, so that the supervisor never
-waits for it."""
+"""The supervisor's thread for the database: heartbeats and death reports, so that the supervisor never waits for it."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from runs.fleet import members, procfs
 from runs.workers.failover import worker_died
 
 BEAT_SECONDS = 5.0
-# The supervisor and the fleet's rows tell of one death within a turn or two: no more deaths than this come between.
+# The supervisor and the fleet's rows report a death almost together: fewer others than this come in between.
 REMEMBERED = 256
 log = logging.getLogger("runs.workers.supervisor")
 
 
 class Clerk:
-    """Reports every death until the database has taken it, and keeps the fleet's rows of this host true."""
+    """Reports every death until the database has taken it, and keeps this host's rows up to date."""
 
     def __init__(self, signs: Callable[[], list[members.Sign]]) -> None:
         self._signs = signs
@@ -41,8 +40,7 @@ class Clerk:
         self._thread.start()
 
     def report(self, incarnation: UUID, proof: str) -> None:
-        """A worker is proven dead: its runs are to go on elsewhere. Returns at once. Told a second time, it says
-        nothing: who is buried stays buried."""
+        """Report a worker as dead, so that its runs continue elsewhere; returns at once, and repeats are ignored."""
         with self._lock:
             if incarnation not in self._taken:
                 self._deaths.setdefault(incarnation, proof)
@@ -52,8 +50,7 @@ class Clerk:
         self._woken.set()
 
     def close(self, patience_seconds: float) -> None:
-        """Report what is left and announce the end, as long as patience lasts; what stays unreported is found by the
-        next one."""
+        """Report what is left and the end, while patience lasts; the next supervisor finds the rest."""
         self._is_closing = True
         self._woken.set()
         self._thread.join(patience_seconds)
@@ -92,14 +89,13 @@ class Clerk:
                 trace = None if isinstance(error, DatabaseError) else error
                 log.warning(log_messages.DEATH_NOT_REPORTED, incarnation, type(error).__name__, exc_info=trace)
             return False
-        # Only now: a row that still says *alive* is what makes the next supervisor report this death, should this one
-        # die too.
+        # Only now: a row that is still alive makes the next supervisor report this death, should this one die too.
         members.bury(incarnation)
         self._patience.reset()
         with self._lock:
             self._taken.append(incarnation)
             self._deaths.pop(incarnation, None)
-        # Recovery says what became of the runs; of the report itself there is news only if it was late.
+        # Recovery logs what became of the runs; the report itself is only news if it was late.
         log.log(
             logging.INFO if incarnation in self._delayed else logging.DEBUG,
             log_messages.DEATH_REPORTED,

@@ -1,4 +1,4 @@
-"""What the shell lends the engine, made from the settings."""
+"""The engine's runtime, made from the settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def callback_url(token: str) -> str:
 
 
 def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Runtime:
-    """The engine's surroundings in a worker process. `pool` is its connections, for what is read while runs go on."""
+    """Return a worker's runtime; `pool` has the connections for reads while runs go on."""
     if settings.DURABLEAGENTS.call_record is not None:
         observing.install(settings.DURABLEAGENTS.call_record)
     return Runtime(

@@ -1,12 +1,9 @@
-"""The watchdog: a worker that is gone loses its runs, and each is driven again or, after dying too often, shown to an
-operator.
+"""Failover: runs of a lost worker are freed to be driven again, or stopped for an operator after too many deaths.
 
-Proof is acted on at once: the supervisor reaped the process, or its pid and start time are gone on this host. Without
-proof there is suspicion, and it takes time (runs/workers/failure_detector.py); the fence makes it safe to be wrong
-about a worker that was merely stopped. A database restart, a lost connection or a machine that slept seizes nothing.
-
-Whoever puts a worker on record as ended first, frees its runs; should that one die too, every watchdog finds runs whose
-owner is on record as ended. Runs that somebody else is just freeing are passed over.
+Proof of death (the supervisor reaped the process, or its pid and start time are gone on this host) counts at once;
+suspicion takes time (runs/workers/failure_detector.py), and the fence makes it safe to be wrong. A database restart, a
+lost connection or a machine that slept frees nothing. Whoever records a worker's end frees its runs; should that
+process die too, every watchdog finds runs of ended workers. Locked runs are skipped.
 """
 
 from __future__ import annotations
@@ -40,21 +37,20 @@ from runs.workers.failure_detector import Watcher
 
 log = logging.getLogger("runs.workers.failover")
 MOST_DEATHS = 10
-# From this many deaths on a run is driven alone in a process, and only what happens to it there counts further.
+# From this many deaths on a run is driven alone in a process, and only deaths there count.
 SOLO_FROM = 3
 ATTENTION = timedelta(days=7)
-# As often as that may one run's trouble look like a passing one.
+# Failures of one run that may still be temporary.
 MOST_FAILURES = 3
 BEYOND_HELP = timedelta(minutes=5)
 Cause = Incident.Cause
 
 
 def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) -> int:
-    """Free every run that a worker held. Safe to call again, and from several places at once. Returns how many it
-    freed."""
+    """Free every run of a lost worker; returns how many. Idempotent, also concurrently."""
     members.bury(incarnation_id, cause=cause, proof=proof)
     if cause != Cause.PROOF:
-        # Stopped rather than dead, it may sit in an open transaction and hold its runs' rows.
+        # A merely stopped worker may hold its runs' rows in an open transaction.
         members.hush(incarnation_id)
     freed, left = _free_all(incarnation_id, proof, cause)
     if left and members.hush(incarnation_id):
@@ -68,8 +64,7 @@ def worker_died(incarnation_id: UUID, proof: str, cause: Cause = Cause.PROOF) ->
 
 
 def _free_all(incarnation_id: UUID, proof: str, cause: Cause) -> tuple[int, int]:
-    """How many runs were freed, and how many not because somebody holds their rows. One run's trouble leaves the others
-    alone."""
+    """Return how many runs were freed, and how many are locked; one run's failure doesn't affect others."""
     freed = left = 0
     for run_id in Run.objects.filter(owner=incarnation_id).values_list("id", flat=True):
         try:
@@ -88,8 +83,7 @@ _unfreed: dict[UUID, int] = {}
 
 
 def _not_freed(run_id: UUID, incarnation_id: UUID, error: Exception) -> None:
-    """A run whose rows are damaged would be tried for ever, in every pass of every watchdog: after a few a person has
-    to look."""
+    """After a few failures, stop a damaged run for an operator instead of retrying it in every pass."""
     count = _unfreed[run_id] = _unfreed.get(run_id, 0) + 1
     log.error("run %s: can't be freed from worker %s", run_id, incarnation_id, exc_info=error)
     if count >= MOST_FAILURES:
@@ -102,19 +96,18 @@ def _watcher() -> Watcher:
     return Watcher(settings.DURABLEAGENTS.host_ttl_seconds, lambda member: is_running(member.pid, member.born_ticks))
 
 
-# Whoever puts a worker on record as ended frees its runs; who died before that is made up for this often by everybody.
-ENDED_SECONDS = 6.0  # a worker asks with its other rare questions, a little more often
+# Whoever records a worker's end frees its runs; if it died before that, everybody catches up this often.
+ENDED_SECONDS = 6.0  # workers check a little more often, with their other rare checks
 _ended_at = 0.0
 
 
 def watch() -> int:
-    """Look for workers that are gone, and for runs of workers known to have ended. Returns how many runs were freed."""
+    """Find lost workers and runs of ended workers. Returns how many runs were freed."""
     return watch_with(members.roll_call(), is_thorough=True)
 
 
 def watch_with(called: members.Roll | None, *, is_thorough: bool = False) -> int:
-    """The same with a roll call that was held already. Runs of those who had ended before are looked for now and then,
-    or at once."""
+    """Do the same for a given roll call; runs of ended workers are looked for now and then, or if `is_thorough`."""
     global _ended_at
     freed, now = 0, time.monotonic()
     for member in [] if called is None else called.members:
@@ -140,7 +133,7 @@ def _free_of_ended() -> int:
 
 
 def _suspect(now: float, called: members.Roll | None) -> int:
-    """Act on silence that has lasted long enough. Of several watchdogs the one that puts it on record first does."""
+    """Act on silence that lasted long enough; of several watchdogs, the first to record it acts."""
     freed = 0
     for verdict in [] if called is None else _watcher().judge(called.members, called.server_age, now):
         if members.bury(verdict.id, cause=verdict.cause, proof=verdict.proof):
@@ -151,11 +144,8 @@ def _suspect(now: float, called: members.Roll | None) -> int:
 
 @transaction.atomic
 def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool | None:
-    """Take one run from a lost worker.
-
-    Returns False for a run of another worker, and None for one whose head is locked. Raises RecordDamaged for one that
-    has no head.
-    """
+    """Take one run from a lost worker. Raises RecordDamaged if it has no head.
+    Returns False for another worker's run, and None for one with a locked head."""
     head = Head.objects.select_for_update(skip_locked=True).filter(run_id=run_id).first()
     if head is None:
         if Head.objects.filter(run_id=run_id).exists():
@@ -210,12 +200,9 @@ def _free(run_id: UUID, incarnation_id: UUID, proof: str, cause: Cause) -> bool 
 
 
 def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) -> bool:
-    """Take the lease from the head and count the death if it is the run's fault. Returns whether it was counted.
-
-    A death counts only if it is proven and the run came no further since its claim: a run that makes progress is not
-    poison, one that gets as far as sending its call again and again is. Neighbours die with a poison run, so from
-    SOLO_FROM on only a death that the run died alone is held against it.
-    """
+    """Take the lease from the head, and count the death if it is the run's fault; returns whether it was counted.
+    Only a proven death without progress since the claim counts: repeatedly sending the same call is no progress.
+    Neighbours die with a poison run, so from SOLO_FROM on only a death while driven alone counts."""
     is_counted = cause == Cause.PROOF and not has_progressed and (head.deaths < SOLO_FROM or run.is_solo)
     head.deaths = (0 if has_progressed else head.deaths) + is_counted
     head.lease = None
@@ -225,7 +212,7 @@ def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) ->
 
 
 def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
-    """Return the fields of an incident that repeat what the event says, and how far the run had come."""
+    """Return an incident's fields from the event, and how far the run had come."""
     return {
         "host": lost.host,
         "pid": lost.pid,
@@ -239,7 +226,7 @@ def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
 
 
 def _history(run_id: UUID) -> list[dict[str, str | int]]:
-    """The deaths before, for whoever has to judge: when, where, how."""
+    """Return earlier deaths for the operator: when, where, how."""
     rows = Incident.objects.filter(run_id=run_id).order_by("-seq")[:MOST_DEATHS]
     return [
         {"at": r.at.isoformat(), "host": r.host, "pid": r.pid, "proof": r.proof, "deaths": r.deaths}
@@ -248,7 +235,7 @@ def _history(run_id: UUID) -> list[dict[str, str | int]]:
 
 
 def _backoff(deaths: int) -> timedelta:
-    """The first recovery at once, then longer and jittered: 0, ~0.5, ~1, ~2 … at most 30 s."""
+    """Return the delay before recovery: 0, ~0.5, ~1, ~2 … at most 30 s, with jitter."""
     return timedelta(seconds=pause_seconds(deaths - 1, first=0.5, longest=30.0, spread=0.5))
 
 
@@ -261,7 +248,7 @@ def _stop_for_operator(
     seq: int,
     history: list[dict[str, str | int]] | None = None,
 ) -> int:
-    """A run that no worker gets anywhere with waits for a person instead of the next worker."""
+    """Stop a run for an operator instead of giving it to the next worker."""
     now = database_now()
     spec = WaitSpec(
         str(run.id),
@@ -282,12 +269,8 @@ def _stop_for_operator(
 
 
 def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """Stop a run that nothing gets anywhere with, for an operator; `owner` is who has it, None for nobody. False if
-    that is no longer so, or if nothing can be done about the run at all.
-
-    Where its own rows are damaged, the journal takes no event about it: then it stands still without one, and the wait
-    says so.
-    """
+    """Stop a run for an operator, if `owner` (None: nobody) still has it. False if not, or if nothing can be done.
+    If its rows are damaged, the journal takes no event: it is then stopped without one, and the wait says so."""
     try:
         return engine_failed(run_id, owner, problem)
     except OperationalError:
@@ -309,7 +292,7 @@ def stop(run_id: UUID, owner: UUID | None, problem: str) -> bool:
 
 @transaction.atomic
 def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """The engine itself failed on a run, again and again: stop it for an operator instead of trying for ever."""
+    """Stop a run for an operator after repeated engine failures."""
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
@@ -325,7 +308,7 @@ def engine_failed(run_id: UUID, owner: UUID | None, problem: str) -> bool:
 
 
 def show(run_id: UUID, problem: str) -> None:
-    """Something about a run can't be done, and trying again doesn't help: an operator is to see it."""
+    """Show an operator a run with something that can't be done and doesn't improve by retrying."""
     try:
         run = Run.objects.filter(pk=run_id).first()
         if run is not None and run.owner is None:
@@ -336,9 +319,9 @@ def show(run_id: UUID, problem: str) -> None:
 
 @transaction.atomic
 def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
-    """The one transition without an event (docs/decisions/0010): the journal of this run takes none. What an operator
-    does about the wait, once the rows are mended, is journaled as ever."""
-    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it is there: the order of locks
+    """Make the one transition without an event (docs/decisions/0010), because the journal takes none.
+    What an operator does about the wait, once the rows are repaired, is journaled as usual."""
+    Head.objects.select_for_update().filter(run_id=run_id).first()  # if it exists: lock order
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.owner != owner or run.state in ENDED:
         return False
@@ -353,7 +336,7 @@ def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
         )
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
-    # A head that is out of range takes no change at all, and mostly needs none.
+    # A head out of range accepts no change, and mostly needs none.
     Head.objects.filter(run_id=run_id, lease__isnull=False).update(lease=None)
     run.owner, run.is_solo, run.ready_at = None, False, None
     save(run, "owner", "is_solo", "ready_at", now=now)

@@ -1,19 +1,14 @@
-"""When silence is enough: what one watcher makes of the fleet's roll call, pass after pass. Pure: no I/O, and time is
-an argument.
+"""When silence counts as death: one watcher's judgement of the fleet's roll calls. Pure: no I/O, time is an argument.
 
-Proof of death needs none of this (runs/workers/failover.py acts on it at once). Here are the two cases without proof:
-
-- a worker's session lock is gone and it has not announced itself for `GRACE_SECONDS`: *suspicion*. Never on the host
-  that can see the process run, and never within one TTL of the server's start or of this watcher's own arrival, for a
-  restarted server, or one that was just promoted, has nobody's locks;
-- a worker has given no sign of life for longer than the TTL by the database's clock: its *host is gone* if nobody on
-  that host has, else it is suspected alone (it may be stopped; the fence makes taking over safe, whatever it does when
-  it comes back). Not within one TTL of the server's start either: while it was away nobody could beat, and who is slow
-  to come back is no less alive.
-
-Both clocks must agree: the database's says how long the silence is, this watcher's monotonic one says that it was awake
-to hear it. After a machine slept, or nobody could reach the database, every heartbeat looks old at once; a watcher that
-has not been looking without interruption believes none of that.
+Proof of death is handled at once by runs/workers/failover.py. The two cases without proof:
+- suspicion: a worker's session lock is gone and it is silent for `GRACE_SECONDS`. Never on the host that sees the
+  process run, and not within one TTL of the server's start or of this watcher's own, because a restarted or promoted
+  server has nobody's locks;
+- silence longer than the TTL by the database's clock: the host is gone if nobody on it was heard, else the worker alone
+  is suspected (it may be stopped; the fence makes failover safe). Not within one TTL of the server's start either,
+  because nobody could beat before.
+Both clocks must agree: the database's measures the silence, this watcher's monotonic one that it was awake to notice.
+After a machine slept, or an outage, every heartbeat looks old; only uninterrupted watching counts.
 """
 
 from __future__ import annotations
@@ -26,15 +21,15 @@ from uuid import UUID
 from runs.fleet.members import Member
 
 GRACE_SECONDS = 1.0
-# How long this watcher must itself have heard nothing before it believes that there was nothing to hear.
+# How long this watcher must itself have heard nothing before it believes in the silence.
 HEARD_NOTHING_SECONDS = 3.0
-# A watcher that didn't look for this long begins anew.
+# A watcher that didn't look for this long starts over.
 GAP_SECONDS = 2.5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A worker whose runs are to go on elsewhere, the cause, and why in words."""
+    """A lost worker, the cause, and the reason in words."""
 
     id: UUID
     cause: str
@@ -52,7 +47,7 @@ class Watcher:
         self._unanchored: dict[UUID, tuple[datetime, float]] = {}
 
     def judge(self, members: Sequence[Member], server_age: float, now: float) -> list[Verdict]:
-        """Take in one roll call at `now` (monotonic seconds); whom it condemns."""
+        """Take in one roll call at `now` (monotonic seconds); return the lost workers."""
         if self._since is None or now - self._last > GAP_SECONDS:
             self._since = now
             self._heard.clear()
@@ -82,8 +77,7 @@ class Watcher:
         return None
 
     def _silent(self, member: Member) -> Verdict:
-        # Its neighbours' last beats came a moment before or after its own: a host that went silent with it is none that
-        # lives.
+        # Its neighbours' last beats came about when its own did: a host that went silent with it is not alive.
         if member.host_silence > self._ttl / 2:
             return Verdict(
                 member.id,
@@ -96,7 +90,7 @@ class Watcher:
 
 
 def _lasts(known: dict[UUID, tuple[datetime, float]], member: Member, now: float) -> float:
-    """For how long this watcher has been seeing the very same heartbeat of a member."""
+    """Return how long this watcher has been seeing the same heartbeat of a member."""
     beat, since = known.get(member.id, (None, now))
     if beat != member.last_heartbeat_at:
         known[member.id] = (member.last_heartbeat_at, now)

@@ -1,11 +1,6 @@
-"""Where clusters are born: a process that has loaded all they need, with no thread and no connection, and forks one
-whenever it is asked.
-
-What is forked shares its memory: a further cluster costs what it changes, not what it loads, and comes in milliseconds.
-A new cluster is at once handed to the supervisor, as if that had forked it: its parent, which it is tied to and which
-reaps it. That takes a kernel that hands orphans on, so elsewhere clusters are started by exec
-(runs/workers/process_group.py).
-"""
+"""The nursery: a preloaded process without threads or connections that forks clusters on request.
+Clusters share its memory and start in milliseconds. They are handed to the supervisor as its children, which needs a
+kernel that reparents orphans; elsewhere they start by exec (runs/workers/process_group.py)."""
 
 from __future__ import annotations
 
@@ -37,11 +32,10 @@ log = logging.getLogger("runs.workers.forkserver")
 
 
 class Nursery:
-    """As the supervisor sees it."""
+    """The nursery as the supervisor sees it."""
 
     def __init__(self, start: Callable[[socket.socket, socket.socket], int]) -> None:
-        """`start` (see `by_exec`, `by_fork`) is given our end of the link to it, and its own. From the main thread.
-        Raises OSError."""
+        """Start it by `start` (`by_exec`, `by_fork`), given both ends of the link. Main thread. Raises OSError."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self.pid = start(self._control, theirs)
@@ -56,7 +50,7 @@ class Nursery:
         self._started_at = monotonic()
 
     def fileno(self) -> int:
-        """Turns readable when it is warm, and when it has died."""
+        """Return the link, which is readable when the nursery is warm or has died."""
         return self._control.fileno()
 
     def listen(self) -> None:
@@ -65,7 +59,7 @@ class Nursery:
                 self.is_warm = self._control.recv(64) == WARM
 
     def trouble(self) -> str | None:
-        """Why there must be another one, or None."""
+        """Return why it must be replaced, or None."""
         self._is_reaped = self._is_reaped or os.waitpid(self.pid, os.WNOHANG)[0] == self.pid
         if self._is_reaped:
             return "died"
@@ -74,9 +68,8 @@ class Nursery:
         return None
 
     def bear(self, number: int, report: int) -> int:
-        """Have cluster `number` forked, which reports through the pipe `report`. The pid of its main process. Raises
-        OSError: then the nursery is good for nothing, and should a cluster have been born all the same, it ends with
-        its pipe."""
+        """Fork cluster `number`, which reports through the pipe `report`; return its main pid. Raises OSError.
+        After an error the nursery is unusable, and a cluster that was forked all the same ends with its pipe."""
         socket.send_fds(self._control, [b"%d" % number], [report])
         pid = int(self._control.recv(64) or 0)
         if not pid:
@@ -84,8 +77,7 @@ class Nursery:
         return pid
 
     def end(self) -> None:
-        """SIGKILL: there is nothing in it that could be lost. Nobody waits for its death: whoever forgets it now is to
-        reap it as an orphan."""
+        """SIGKILL it, which loses nothing; the caller reaps it later as an orphan."""
         if not self._is_reaped:
             os.kill(self.pid, signal.SIGKILL)
         self._control.close()
@@ -94,14 +86,14 @@ class Nursery:
 
 
 def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]:
-    """With the code as it is on disk now. `command` is what to exec, but for the descriptor."""
+    """Return a starter with the code on disk now; `command` lacks only the descriptor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         number = theirs.fileno()
         process = subprocess.Popen(
             [*command, str(number)], stdin=subprocess.DEVNULL, pass_fds=(number,), start_new_session=True
         )
-        process.returncode = 0  # reaped by pid, as one that was forked
+        process.returncode = 0  # reaped by pid, like a forked one
         return process.pid
 
     return start
@@ -110,8 +102,8 @@ def by_exec(command: list[str]) -> Callable[[socket.socket, socket.socket], int]
 def by_fork(
     warm_up: Callable[[], None], become: Callable[[int, int], NoReturn], forget: Callable[[], object]
 ) -> Callable[[socket.socket, socket.socket], int]:
-    """From the supervisor itself, before it has threads or connections: it then shares its memory too. `forget` closes
-    there what is the supervisor's."""
+    """Return a starter that forks the supervisor, before it has threads or connections, to share its memory.
+    `forget` closes what belongs to the supervisor."""
 
     def start(ours: socket.socket, theirs: socket.socket) -> int:
         supervisor = os.getpid()
@@ -135,8 +127,7 @@ def by_fork(
 
 
 def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int], NoReturn]) -> NoReturn:
-    """Be the nursery: `warm_up()`, then `become(number, report)` in a process of its own for each that is asked for,
-    until the supervisor hangs up."""
+    """Run the nursery: `warm_up()`, then `become(number, report)` in a new process per request, until hang-up."""
     supervisor = os.getppid()
     link = socket.socket(fileno=control)
     warm_up()
@@ -161,8 +152,7 @@ def nurse(control: int, warm_up: Callable[[], None], become: Callable[[int, int]
 
 
 def _hand_over(link: socket.socket, supervisor: int, become: Callable[[], NoReturn]) -> NoReturn:
-    """Fork once more and end: the kernel gives the orphan to the nearest ancestor that adopts, which is the
-    supervisor."""
+    """Fork once more and end, so that the kernel gives the orphan to the supervisor, the nearest subreaper."""
     between = os.getpid()
     try:
         if pid := os.fork():

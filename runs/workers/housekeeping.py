@@ -1,10 +1,5 @@
-"""What a worker process does beside driving runs: watch for dead workers, sweep what is due, hand in late answers, stop
-what can't go on.
-
-All of it with Django's models, in one thread with a connection of its own. Sweeping is shared among the fleet: whoever
-finds that nobody has swept for a second does, so that more workers don't mean more of it. Watching isn't: each keeps
-its own memory of who was silent.
-"""
+"""A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results.
+Sweeping is shared by the fleet (whoever finds that nobody swept for a second); each worker watches for itself."""
 
 from __future__ import annotations
 
@@ -41,15 +36,15 @@ T = TypeVar("T")
 log = logging.getLogger("runs.workers.housekeeping")
 
 RETIRE_SECONDS = 3600.0
-JITTER = 0.2  # who looks in step with another does the same as the other
+JITTER = 0.2  # keeps workers from checking in step
 WATCH_SECONDS = 5.0
-# However much is due, the dead are looked for this often.
+# Dead workers are looked for this often, however much is due.
 PASS_SECONDS = 0.25
-# Somebody swept so lately that there is no need to.
+# Within this time after a sweep none is needed.
 SWEPT_SECONDS = 0.9
-# Between two tellings of children's ends: so much of the time that the last one took, and no longer than this.
+# Pauses between reports of children's ends: a multiple of the last one's duration, up to this limit.
 TELL_SHARE, TELL_SECONDS = 5, 0.25
-# Where nothing is due, a sweep only says that somebody would: /readyz and the fleet's page show its age.
+# When nothing is due, an occasional sweep keeps its age on /readyz and the fleet page fresh.
 SHOWN_SECONDS = 4.0
 # Check every few seconds which periodic jobs have something to do: runs whose time is up; children at work, children
 # whose end their parent has not heard of, and children that a parent waits to have undone; keys to pass on, late starts
@@ -77,15 +72,15 @@ class House:
         self._versions = Watch()
         self._outage = log_messages.Outage(log, "housekeeping")
         self._versions_at = self._watched_at = 0.0
-        self._has_batch = False  # somebody acts on many runs
-        self._sweeps = False  # it knows of something that is due within a second
+        self._has_batch = False  # a bulk action is in progress
+        self._sweeps = False  # something is due within a second
         self._retire_at = time.monotonic() + RETIRE_SECONDS
         self.late: set[asyncio.Task[None]] = set()
         self._ended: list[UUID] = []
         self._telling: asyncio.Task[None] | None = None
 
     async def aside(self, act: Callable[[], T]) -> T:
-        """Do something rare in the housekeeping thread; its connection is closed afterwards."""
+        """Do something rare in the housekeeping thread, and close its connection afterwards."""
 
         def acting() -> T:
             try:
@@ -104,8 +99,7 @@ class House:
     # --- sweeping and watching ---
 
     def keep(self) -> float:
-        """One pass; returns in how many seconds the next is due. An outage is waited out, anything else is logged and
-        tried again."""
+        """Do one pass; return the seconds until the next. Outages are waited out, other errors logged and retried."""
         try:
             close_old_connections()
             seconds = self._pass()
@@ -121,7 +115,7 @@ class House:
 
     def _pass(self) -> float:
         now = time.monotonic()
-        # What is rare happens in one pass: it takes a connection, which costs more than what is asked on it.
+        # Rare checks share a pass: its connection costs more than they do.
         is_thorough, is_needless, called = now >= self._versions_at, False, None
         if now - self._watched_at >= PASS_SECONDS:
             self._watched_at = now
@@ -138,7 +132,7 @@ class House:
             watching.sweep()
             told, self._has_batch = _look_around()
             if told >= ends.BATCH:
-                self._versions_at = now  # there is more of it
+                self._versions_at = now  # there is more
         if self._has_batch:
             self._has_batch = _work_off()
         if called is not None and called.is_pool_waiting:
@@ -154,7 +148,7 @@ class House:
         return seconds if self._sweeps else _about(seconds)
 
     def _is_needless(self, called: members.Roll, is_thorough: bool) -> bool:
-        """Whether there is nothing to sweep before the next look: somebody else is at it, or nothing will be due."""
+        """Return whether the sweep can be skipped: another process does it, or nothing will be due."""
         if self._sweeps or called.sweep_age is None:
             return False
         is_quiet = called.due_in is None or called.due_in > timers.IDLE_SECONDS * (1 + JITTER)
@@ -165,15 +159,14 @@ class House:
     # --- families ---
 
     def note_end(self, run_id: UUID) -> None:
-        """A run for whose end others wait has ended here: its parent is told, together with what ends meanwhile, and
-        whoever is queued behind it is let in."""
+        """Note a run that ended here, to report it to its parent and let in the next run of its key."""
         self._ended.append(run_id)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell(), name="telling parents")
 
     async def _tell(self) -> None:
-        """What goes wrong with it is logged: the sweeper tells of what is left. The first end is told at once; where
-        many come one after the other, telling takes but its share of the time, and so tells of several together."""
+        """Report ended runs; errors are logged, and left to the sweeper.
+        The first is reported at once; many in a row are batched, so that reporting takes only a share of the time."""
         while self._ended:
             began, ended, self._ended = time.monotonic(), self._ended, []
             try:
@@ -185,8 +178,7 @@ class House:
     # --- one run's trouble ---
 
     async def stop(self, run_id: UUID, owner: UUID | None, problem: str) -> bool:
-        """Stop a run for an operator. Whatever goes wrong with that is logged: it is one run's trouble, and nobody
-        else's."""
+        """Stop a run for an operator; errors are logged, because they concern one run only."""
         try:
             await self.aside(partial(failover.stop, run_id, owner, problem))
         except Exception:
@@ -195,7 +187,7 @@ class House:
         return True
 
     def take_late(self, late: LateAnswer) -> None:
-        """An answer whose run somebody else has by now: told to the database as news, as often as it takes."""
+        """Record a late result of a run that another worker has, retrying as often as needed."""
         task = asyncio.create_task(self._keep_handing_in(late), name=f"late answer {late.slot} of {late.run_id}")
         self.late.add(task)
         task.add_done_callback(self.late.discard)
@@ -214,7 +206,7 @@ class House:
                 log.exception("run %s: not even that a late answer came can be recorded", late.run_id)
 
     async def _patiently(self, late: LateAnswer, act: Callable[[], object]) -> None:
-        """Over an outage, however long; anything else is raised."""
+        """Retry through outages of any length; raises other errors."""
         patience, refusals = Patience(), Refusals(f"run {late.run_id}, handing in a late answer")
         while True:
             try:
@@ -231,8 +223,7 @@ class House:
 
 
 def _work_off() -> bool:
-    """Acts on many, for a while. Whether there may be more. What is wrong with them keeps nothing else from being
-    swept: they are looked at again with the next thorough look."""
+    """Work on bulk actions for a while; return whether there may be more. Errors are logged and retried later."""
     try:
         return working.work(PASS_SECONDS)
     except Exception as error:
@@ -244,8 +235,7 @@ def _work_off() -> bool:
 
 
 def _look_around() -> tuple[int, bool]:
-    """Do what is looked for every few seconds. Returns of how many runs there was something to do, of the more frequent
-    kind; and whether somebody acts on many runs."""
+    """Do the periodic jobs. Returns how many runs the frequent ones found, and whether a bulk action is in progress."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_THERE.format(duties=duties.question))
         due, is_time_up, are_children, are_starts, is_batch = cursor.fetchone()
@@ -263,5 +253,5 @@ def _tell_of(ended: list[UUID]) -> None:
 
 
 def _about(seconds: float) -> float:
-    """Later rather than sooner: what is due then must be due by then."""
+    """Return the time with jitter, never shorter, because what is checked must be due by then."""
     return seconds * random.uniform(1, 1 + JITTER)

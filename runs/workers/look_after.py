@@ -1,5 +1,4 @@
-"""A worker's look after what it has: runs that are on record as its own, what was asked of those it drives, and whether
-some run waits to be driven alone. One statement, for it is asked all day long."""
+"""A worker's round, one frequent statement: runs recorded as its own, requests to its runs, and solo runs."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ from uuid import UUID
 
 import psycopg
 
-# Of a run that waits to be driven alone: the worker that has its version and the least to finish before it could take
-# it, and how many others have all that this one has.
+# For a waiting solo run: the worker with its version that has the least to finish, and how many others have all
+# versions of this one.
 _LOOK = """
     WITH solo AS (
         SELECT graph_id FROM runs_run WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
@@ -36,8 +35,7 @@ _LOOK = """
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a worker learns in one round. `chosen` is who is to make room for a run that must be driven alone, `others`
-    how many could do without it."""
+    """Results of a round. `chosen` is the worker to make room for a solo run, `others` how many could replace it."""
 
     owned: list[UUID]
     to_cancel: list[UUID]

@@ -1,4 +1,4 @@
-"""One cluster's process tree as the supervisor sees it: from its birth to the last process reaped."""
+"""One cluster's process tree as the supervisor sees it, from start to the last process reaped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from runs.workers import forkserver
 from runs.workers.forkserver import Nursery
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Tied before anything else is imported: a supervisor that dies in the next second must not leave a process that still
-# loads Django. Not a script of this folder, which would put it on the path, and its queue.py before the standard
-# library's.
+# Tied to its parent before any other import, so that a dying supervisor leaves no process that still loads Django. Not
+# a script of this folder, whose queue.py would hide the standard library's.
 _BOOT = """
 import sys
 sys.path[0] = sys.argv.pop(1)
@@ -30,7 +29,7 @@ tie_to_parent(int(sys.argv.pop(1)))
 from django.core.management import execute_from_command_line
 execute_from_command_line(sys.argv)
 """
-# The pulse comes every second. A loop that is silent for this long drives nothing and would hold its runs for ever.
+# The pulse comes every second. A loop silent for this long drives nothing and would hold its runs forever.
 STALE_SECONDS = 10.0
 # From exec to the first pulse, with all imports, on a machine that starts everything at once.
 READY_SECONDS = 60.0
@@ -39,7 +38,7 @@ HAS_PIDFD = hasattr(os, "pidfd_open")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the tree. `handle` turns readable when the process dies, where the kernel can do that."""
+    """One process of the tree. `handle` is readable when the process has died, if the kernel supports that."""
 
     role: str
     identity: Identity
@@ -60,21 +59,21 @@ def new_nursery() -> Nursery:
 
 
 def _exec(number: int, report: int) -> int:
-    """A cluster that loads all by itself, where there is no nursery; its pid."""
+    """Start a cluster without a nursery; return its pid."""
     command = [sys.executable, "-c", _BOOT, str(CHECKOUT), str(os.getpid()), "cluster", f"--report={report}"]
     main = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=(report,), start_new_session=True)
     assert main.stdin is not None
-    with suppress(BrokenPipeError), main.stdin:  # it has died meanwhile: the next look at the tree says so
+    with suppress(BrokenPipeError), main.stdin:  # it has died meanwhile: the next check finds out
         main.stdin.write(b"%d\n" % number)
-    main.returncode = 0  # reaped here, as one that was handed over
+    main.returncode = 0  # reaped here, like a forked one
     return main.pid
 
 
 class Tree:
-    """A cluster: its main process leads a session of its own and is a child of this process."""
+    """A cluster: its main process is a child of this process and leads its own session."""
 
     def __init__(self, number: int, born_by: Nursery | None) -> None:
-        """Have it born. From the main thread: children die with the thread that started them. Raises OSError."""
+        """Start it, from the main thread, because children die with the thread that started them. Raises OSError."""
         report, theirs = os.pipe()
         try:
             self.main_pid = _exec(number, theirs) if born_by is None else born_by.bear(number, theirs)
@@ -103,20 +102,20 @@ class Tree:
         return next((member for member in self.members if member.role == "worker"), None)
 
     def signs(self) -> list[Sign]:
-        """Signs of life of all but the worker, which gives its own."""
+        """Return signs of life of all but the worker, which gives its own."""
         return [Sign("cluster", member.identity) for member in self.members if member.role != "worker"]
 
     def handles(self) -> list[int]:
-        """File descriptors that turn readable when something happens in the tree."""
+        """Return descriptors that are readable when something happens in the tree."""
         return [self.report, *(member.handle for member in self.members if member.handle is not None)]
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- its reports
+    # ----------------------------------------------------------------------------------------------------
 
     def listen(self) -> list[Member]:
-        """Read what the tree reported since the last time; the processes it newly told of."""
+        """Read the tree's new reports; return the newly reported processes."""
         now = monotonic()
-        # Only time that the supervisor saw pass counts: after it was stopped itself, nobody is to blame for the
-        # silence.
+        # Only time that the supervisor saw counts: after it was stopped itself, the silence proves nothing.
         self._silent_seconds += min(now - self._observed_at, 1.0)
         self._observed_at = now
         *lines, self._unread = (self._unread + self._read()).split(b"\n")
@@ -131,7 +130,7 @@ class Tree:
         return members
 
     def trouble(self) -> str | None:
-        """Why this tree must be replaced, or None."""
+        """Return why this tree must be replaced, or None."""
         if dead := next((member for member in self.members if member.is_dead), None):
             return f"{dead} died"
         if not self.members and self._is_main_dead():
@@ -145,24 +144,21 @@ class Tree:
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def drain(self) -> bool:
-        """Ask the worker to hand over its runs; False if there is none to ask."""
+        """Ask the worker to drain; False if there is none."""
         worker = self.worker
         return worker is not None and procfs.send(worker.identity.pid, worker.identity.born_ticks, signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL everything; `is_over` says when it has had its effect."""
+        """SIGKILL everything; `is_over` tells when it took effect."""
         for member in self.members:
             procfs.send(member.identity.pid, member.identity.born_ticks, signal.SIGKILL)
-        # Not yet reaped, so the pid is still its own.
+        # Not reaped yet, so the pid is still its own.
         os.kill(self.main_pid, signal.SIGKILL)
 
     def is_over(self) -> bool:
-        """Whether the last process of the session is dead and reaped; kills again what was just being born.
-
-        Main is reaped here and last: until then its pid, which is the session's id, can't mean anything else. The
-        others come to this process when their parents die, which reaps all that it adopts (`procfs.reap_orphans`); they
-        are waited for, as long as they are its own.
-        """
+        """Return whether the session's last process is dead and reaped; kills processes that were just being forked.
+        Main is reaped here and last, because until then its pid, the session's id, can't be reused. Adopted processes
+        are reaped by `procfs.reap_orphans` and waited for."""
         is_empty = True
         for entry in procfs.of_session(self.main_pid):
             if entry.pid == self.main_pid:
@@ -185,7 +181,7 @@ class Tree:
     def _reap_main(self) -> bool:
         try:
             return os.waitpid(self.main_pid, os.WNOHANG)[0] == self.main_pid
-        except ChildProcessError:  # dead before it was handed over to us: whose it is will be told in a moment
+        except ChildProcessError:  # dead before it was handed over: the parent shows in a moment
             return procfs.stat(self.main_pid) is None
 
     def _read(self) -> bytes:
@@ -206,5 +202,5 @@ def _member(line: str) -> Member:
         try:
             handle = os.pidfd_open(identity.pid)
         except ProcessLookupError:
-            pass  # dead and reaped already, which the next look finds out by its start time
+            pass  # dead and reaped already, which the next check finds by its start time
     return Member(role, identity, UUID(incarnation), handle)

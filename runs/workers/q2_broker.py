@@ -1,14 +1,9 @@
-"""django-q2's broker over its own table, without its traps: SKIP LOCKED, oldest first, the database's clock, many at a
-time.
+"""django-q2's broker on its own table, with SKIP LOCKED, oldest first, by the database's clock, in batches.
 
-A row holds a bare run id, or a schedule's id behind a word. The signed pickle that django-q2's processes pass among
-themselves is built here in memory, after the row was read, so nothing pickled is ever loaded from the database. A
-message is deleted as it is taken: losing a doorbell costs at most the seconds after which every host looks by itself
-anyway, and no message can come back and run twice.
-
-The ring itself goes from whoever made the run ready to one host (runs/services/wakeups.py). A pusher doesn't listen for
-it: what it would bring is there before it, and each would pay a DELETE for every message of all. It takes what has
-gathered, at its own pace.
+A row holds only an id; the signed pickle is built in memory, so none is ever loaded from the database. A message is
+deleted as it is taken: a lost wake-up costs at most the seconds until every host checks by itself, and none runs twice.
+The notification goes directly to one host (runs/services/wakeups.py), so pushers just collect messages at their own
+pace.
 """
 
 from __future__ import annotations
@@ -30,11 +25,11 @@ from runs.backoff import Patience
 from runs.connections import dsn
 from runs.services.wakeups import DRIVE, ENQUEUE_SQL, FIRE, is_run_id, ring
 
-# Hosts look at the run table each second without any message.
+# Hosts check the run table each second without any message.
 PACE_SECONDS = 5.0
-# One ring answers for all messages of a batch: a host that is rung claims until its slots are full.
+# One wake-up stands for the whole batch: a host claims until its slots are full.
 BATCH = 500
-_OF_SCHEDULE = "fire:"  # what a schedule's id stands behind
+_OF_SCHEDULE = "fire:"  # prefix of a schedule's id
 
 _TAKE = """
     DELETE FROM django_q_ormq WHERE id IN (
@@ -46,7 +41,7 @@ log = logging.getLogger("runs.services.wakeups")
 
 
 class DoorbellBroker(Broker):
-    """Used by whoever enqueues (on Django's connection) and by a cluster's pusher (on one of its own)."""
+    """Used to enqueue (on Django's connection) and by a cluster's pusher (on its own)."""
 
     # Class attributes, because the base class restores instances without __init__.
     _link: psycopg.Connection | None = None
@@ -56,8 +51,7 @@ class DoorbellBroker(Broker):
     _has_looked = False
 
     def enqueue(self, task: str) -> None:
-        """Store the run id of a message that `wakeups.refuse` has let pass, in the caller's transaction; ring after its
-        commit."""
+        """Store the id of an allowed message in the caller's transaction, and notify after its commit."""
         message = SignedPackage.loads(task)  # made by this process a moment ago
         named, is_schedule = message["args"][0], message["func"] == FIRE
         database = connections[Conf.ORM]
@@ -67,14 +61,14 @@ class DoorbellBroker(Broker):
             ring(named)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """The next message, or None after seconds without one. Never raises: django-q2's pusher would stop for ten
+        """Return the next messages, or None after seconds without any. Never raises: the pusher would stop for ten
         seconds."""
         self._exit_if_orphaned()
         try:
             link = self._connected()
             rows = [] if self._has_looked else self._take(link)
             if not rows:
-                for _ in link.notifies(timeout=PACE_SECONDS):  # nobody speaks on it but a server that hangs up
+                for _ in link.notifies(timeout=PACE_SECONDS):  # only a server that hangs up speaks on it
                     pass
                 rows = self._take(link)
             self._has_looked = not rows
@@ -90,7 +84,7 @@ class DoorbellBroker(Broker):
     def _connected(self) -> psycopg.Connection:
         if self._link is None:
             self._link = psycopg.connect(dsn(name="durableagents pusher"), autocommit=True)
-            # A message whose deletion a crash undoes rings twice, which it may: nobody waits for the disk.
+            # A message whose deletion is undone by a crash may wake twice, so nobody waits for the disk.
             self._link.execute("SET synchronous_commit = off")
             self._has_looked = False
             self._outage.over()
@@ -110,15 +104,14 @@ class DoorbellBroker(Broker):
         return sorted((number, payload) for number, payload in rows if is_run_id(payload.removeprefix(_OF_SCHEDULE)))
 
     def _exit_if_orphaned(self) -> None:
-        """A pusher whose sentinel died would go on taking messages and hand them to nobody."""
+        """Exit if the sentinel died: the pusher would take messages and deliver them to nobody."""
         parent = os.getppid()
         if self._parent is None:
             self._parent = parent
         elif self._parent != parent:
             os._exit(1)
 
-    # What django-q2 asks of a broker besides. Messages are deleted as they are taken, so there is nothing to
-    # acknowledge.
+    # django-q2's interface. Messages are deleted as they are taken, so there is nothing to acknowledge.
 
     def acknowledge(self, task_id: int) -> None: ...
 
@@ -147,8 +140,7 @@ class DoorbellBroker(Broker):
         with connections[Conf.ORM].cursor() as cursor:
             cursor.execute("DELETE FROM django_q_ormq WHERE key = %s", [self.list_key])
 
-    # Its statistics are signed pickles in a cache; the fleet's table says more, and the sentinel needs no connection
-    # for it.
+    # django-q2's statistics are signed pickles in a cache; the fleet table says more and needs no connection here.
 
     def set_stat(self, key: str, value: str, timeout: int) -> None: ...
 
@@ -159,8 +151,7 @@ class DoorbellBroker(Broker):
 
     @staticmethod
     def get_connection(list_key: str | None = None) -> None:
-        """None: the stock broker opens a connection here, and a sentinel started while the database is away would die
-        of it."""
+        """Return None: the stock broker connects here, and a sentinel started during an outage would die."""
 
 
 def _packages(rows: list[tuple[int, str]]) -> list[tuple[int, str]]:

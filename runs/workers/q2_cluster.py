@@ -1,13 +1,10 @@
 """One django-q2 cluster with one worker process: main → sentinel → worker, pusher, monitor.
 
-Left alone, django-q2 survives few deaths: a dead main leaves orphans that go on working, a dead sentinel too, and a
-worker killed while idle stops the cluster silently, because it dies with the queue's lock in its hands. So here every
-process is tied to its parent's death, nothing is reincarnated inside a cluster, and the supervisor replaces the whole
-tree when any of it dies.
-
-Every process tells the supervisor who it is through the report pipe: `<role> <pid> <start time> <incarnation>`. The
-worker's event loop beats its pulse through the same pipe. All but the worker ignore SIGTERM, so a signal to the whole
-group (a service manager does that) drains rather than tears.
+django-q2 alone survives few deaths: a dead main or sentinel leaves orphans, and a worker killed while idle stops the
+cluster, because it holds the queue's lock. So every process is tied to its parent's death, nothing is reincarnated, and
+the supervisor replaces the whole tree when any process dies. Each process reports `<role> <pid> <start time>
+<incarnation>` through the report pipe, and the worker's event loop its pulse. All but the worker ignore SIGTERM, so
+that a signal to the whole group drains it.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ log = logging.getLogger("runs.workers.q2_cluster")
 
 
 class Kinship:
-    """Ties each process forked here to its parent, and reports it, before it does anything else."""
+    """Ties each forked process to its parent, and reports it, before it does anything else."""
 
     def __init__(self, report: int, name: str) -> None:
         self._report, self.name = report, name
@@ -47,17 +44,17 @@ class Kinship:
         os.register_at_fork(before=self._before, after_in_child=self._in_child)
 
     def introduce(self, role: str) -> None:
-        """Tell the supervisor who this process is."""
+        """Report this process to the supervisor."""
         identity = identify(os.getpid())
         assert identity is not None
         line = f"{role} {identity.pid} {identity.born_ticks} {incarnation_id(identity)}\n"
-        os.write(self._report, line.encode())  # shorter than PIPE_BUF: never mixed with another's
+        os.write(self._report, line.encode())  # shorter than PIPE_BUF, so it isn't interleaved
 
     def expect(self, role: str) -> None:
         self._next_role = role
 
     def pulse(self, is_serving: bool) -> None:
-        """A full pipe means that the supervisor is busy, and then one sign of life more or less says nothing."""
+        """Write a pulse; if the pipe is full, the supervisor is busy and can do without one."""
         try:
             os.write(self._report, SERVING if is_serving else PULSE)
         except BlockingIOError:
@@ -71,12 +68,12 @@ class Kinship:
             return
         tie_to_parent(self._forker)
         self.introduce(self._next_role)
-        # Only main and sentinel fork for django-q2; what a tool forks in the worker is its own business.
+        # Only main and sentinel fork for django-q2; a tool may fork in the worker as it likes.
         self._is_active = self._next_role == "sentinel"
 
 
 class TiedSentinel(Sentinel):
-    """A sentinel whose children are tied to it, and that never patches a cluster with a hole in it."""
+    """A sentinel with tied children that never repairs a damaged cluster."""
 
     kinship: Kinship
 
@@ -86,11 +83,11 @@ class TiedSentinel(Sentinel):
         super().start()
 
     def spawn_process(self, target: Any, *args: Any) -> multiprocessing.Process:
-        """As the original, with a role, and with a name that a person can read in `ps`."""
+        """Spawn with a role, and a name that is readable in `ps`."""
         role = target.__name__
         self.kinship.expect(role)
         is_worker = target is worker
-        # A daemonic process may have no children, and a tool may want some.
+        # A daemonic process can't have children, which a tool may need.
         process = multiprocessing.Process(target=target, args=args, name=self.kinship.name, daemon=not is_worker)
         if is_worker:
             process.timer = args[2]  # type: ignore[attr-defined]
@@ -99,17 +96,17 @@ class TiedSentinel(Sentinel):
         return process
 
     def reincarnate(self, process: multiprocessing.Process) -> NoReturn:
-        """The dead may hold locks of the shared queues, so a new process among the old ones may wait for ever."""
+        """Exit instead: the dead process may hold locks of the shared queues, so a new one could wait forever."""
         log.warning(log_messages.CHILD_LOST, process.pid)
         logging.shutdown()
         os._exit(1)
 
 
 def become(number: int, report: int) -> NoReturn:
-    """Become the main process of cluster `number` and end with it. `report` is the pipe to the supervisor."""
+    """Become the main process of cluster `number` until it ends. `report` is the pipe to the supervisor."""
     name = f"durableagents-{number}"
     os.set_blocking(report, False)
-    # Everything below is written for fork; newer Pythons and other platforms have another default.
+    # The code below requires fork; newer Pythons and other platforms have another default.
     multiprocessing.set_start_method("fork", force=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -124,7 +121,7 @@ def become(number: int, report: int) -> NoReturn:
     kinship = Kinship(report, name)
     kinship.introduce("main")
     TiedSentinel.kinship = kinship
-    # A bound method of a local would be collected at once: signals hold their receivers weakly.
+    # Signals hold receivers weakly: a bound method of a local would be collected at once.
     post_spawn.connect(_become_worker, dispatch_uid="runs.workers.q2_cluster.become_worker")
     kinship.expect("sentinel")
     started, stopped = multiprocessing.Event(), multiprocessing.Event()
@@ -135,26 +132,26 @@ def become(number: int, report: int) -> NoReturn:
 
 
 def _become_worker(**_: Any) -> None:
-    """django-q2 sends this signal in the worker process only, once, before it takes the first message."""
+    """Handle django-q2's signal, sent once in the worker process before its first message."""
     kinship = TiedSentinel.kinship
     worker_process.start_worker(name=kinship.name, pulse=kinship.pulse)
 
 
 def load() -> None:
-    """Load all that a cluster needs, with no thread and no connection: what is forked from here inherits it."""
+    """Import all that a cluster needs, without threads or connections: forked processes inherit it."""
     __import__("runs.workers.failover")
     __import__("runs.workers.run_loop")
 
 
 def warm_up() -> None:
-    """Be ready to become a cluster, or to fork some."""
+    """Prepare to become a cluster, or to fork some."""
     setproctitle.setproctitle("durableagents nursery")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
 
 
 def wait_for_number() -> int:
-    """Block until the supervisor says which cluster this is to be. Ends the process if the supervisor hangs up."""
+    """Block until the supervisor sends the cluster's number; exit if it hangs up."""
     line = sys.stdin.readline()
     if not line.strip():
         os._exit(0)

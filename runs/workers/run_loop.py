@@ -24,8 +24,8 @@ from uuid import UUID
 
 import psycopg
 
-# Half a second that no event loop should stand still for: loaded with this module, which the nursery imports before any
-# fork. Importing it lazily from several threads at once also trips over its own circular imports.
+# Half a second that would block an event loop: imported with this module, which the nursery loads before any fork. A
+# lazy import from several threads also fails on its circular imports.
 import pydantic_ai.direct
 import pydantic_ai.models.function  # noqa: F401
 from django.conf import settings
@@ -72,17 +72,16 @@ log = logging.getLogger("runs.workers.run_loop")
 TICK_SECONDS = 1.0
 POOL_SIZE = 8  # connections per worker process: more are slower on few cores
 RECONNECTS: Any = {"reconnect_timeout": 1.0, "reconnect_failed": ask_again}
-WARM = 4  # of them are open before there is anything to do
+WARM = 4  # of them are opened before there is work
 HAND_OVER_SECONDS = 1.0
 AFTER_DEADLINE_TICK_SECONDS = 0.05
 ENDS = frozenset({"completed", "failed", "cancelled"})
 MOST_FAILURES = 3
 MOST_CLAIMED = 32  # at a time
-# Where no other worker has all that this one has, whatever else is ready waits while it makes room: so not for long at
-# a time.
+# If no other worker has all versions of this one, other runs wait while it makes room, so it stops after this.
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
-IDLE_LOOK_SECONDS = 3.0  # without anything to drive, for what only an error brings about
+IDLE_LOOK_SECONDS = 3.0  # without runs to drive, to catch lost claims
 
 
 class Host:
@@ -99,7 +98,7 @@ class Host:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell = asyncio.Event()
         self._is_called = False  # by name: nobody else was
-        self._is_busy = False  # something may be ready that the last look left lying
+        self._is_busy = False  # more may be ready than the last claim took
         self._failures: dict[UUID, int] = {}
         self._damaged: dict[UUID, tuple[UUID | None, str]] = {}
         known = settings.DURABLEAGENTS
@@ -113,26 +112,26 @@ class Host:
 
     @property
     def slots_used(self) -> int:
-        """Runs being driven now."""
+        """Return the number of runs being driven."""
         return len(self._active)
 
     @property
     def busy_tools(self) -> list[BusyTool]:
-        """Blocking tools whose threads are all busy now."""
+        """Return blocking tools whose threads are all busy."""
         return self._threads.all_busy()
 
     @property
     def unsafe_calls(self) -> int:
-        """Calls in flight that must not be cut."""
+        """Return the number of calls in flight that must not be cut."""
         return sum(control.unsafe_calls for _, control in list(self._active.values()))
 
     def ring(self) -> None:
-        """Look at the run table now. From any thread."""
+        """Check the run table now. Thread-safe."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._bell.set)
 
     def drain(self, deadline_seconds: float) -> None:
-        """Claim nothing more, hand over at the next step boundary, give up after the deadline. From any thread."""
+        """Stop claiming, release runs at their next step boundary, and give up after the deadline. Thread-safe."""
         self._drain_at = time.monotonic() + deadline_seconds
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._ask_to_hand_over)
@@ -192,9 +191,8 @@ class Host:
         self._house.close()
 
     async def _listen(self, pool: Pool) -> None:
-        """Hear the rings oneself: by way of django-q2's processes a ring takes longer than the claim that it is for.
-        One that calls another worker by name is that one's business; should it be lost with it, everybody looks each
-        second."""
+        """Listen for wake-ups directly: going through django-q2 takes longer than the claim itself.
+        A call to another worker by name is left to it; if it is lost, everybody checks each second."""
         async for called in heard(CHANNEL, name="host"):
             self._permits.hear(called)
             self._next_round_at = 0.0 if called == RING else self._next_round_at
@@ -206,7 +204,7 @@ class Host:
                 self._bell.set()
 
     async def _call_all(self, pool: Pool) -> None:
-        """Hand a call by name on: this worker can't take what it is for. It may be lost: all look each second."""
+        """Pass a call by name on to all, because this worker is full. It may be lost: all check each second."""
         self._is_called = False
         try:
             async with pool.connection() as link:
@@ -217,7 +215,7 @@ class Host:
     # --- claiming ---
 
     async def _fill(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Claim whenever there is room and a reason to look. What is wrong with one run never ends this."""
+        """Claim whenever there is room and a reason to check. One run's errors never end this."""
         patience, away = Patience(), log_messages.Outage(log, "claiming")
         while self._drain_at is None:
             self._bell.clear()
@@ -230,13 +228,13 @@ class Host:
                 is_more = await self._claim(pool, lent, bell)
                 if self._is_called and self._is_busy:
                     await self._call_all(pool)
-                self._is_called = self._is_called and self._bell.is_set()  # called anew, while it looked
+                self._is_called = self._is_called and self._bell.is_set()  # called again during the check
                 patience.reset()
                 away.over()
             except (psycopg.Error, OSError, PoolTimeout) as error:
                 if isinstance(error, psycopg.Error) and not is_transient(error):
                     raise
-                self._next_round_at = 0.0  # the answer to a claim may have been lost
+                self._next_round_at = 0.0  # the answer to a claim may be lost
                 away.began(error)
                 await self._rest(patience.seconds())
                 continue
@@ -251,7 +249,7 @@ class Host:
             await asyncio.wait_for(self._bell.wait(), seconds)
 
     async def _claim(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> bool:
-        """Take what fits. True if the slots are not full and there may be more."""
+        """Claim what fits. True if the slots are not full and there may be more."""
         room = self.slots - len(self._active)
         is_closed = self._drain_at is not None or room <= 0 or self._is_fenced() or self._alone_with in self._active
         is_closed = is_closed or self._permits.has_untrusted_caps
@@ -265,13 +263,13 @@ class Host:
         claimed = await claim(pool, self.worker, self._loaded.graph_ids(), wanted, on_damaged=self._note_damaged)
         for one in claimed:
             self._start(one, pool, lent, bell)
-        # Fewer than asked for is all there is, but for what others are just taking: many of them, if it got many.
+        # Fewer than requested are all there are, except those that others are just taking.
         is_more = bool(claimed) and len(claimed) * 4 >= wanted
         self._is_busy = is_more and len(self._active) >= self.slots
         return is_more and not self._is_busy
 
     async def _claim_alone(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Take a run that workers keep dying on, once nothing else is here that could die with it."""
+        """Claim a poison run only while this worker is otherwise idle."""
         if self._active:
             return
         self._makes_room = False
@@ -283,7 +281,7 @@ class Host:
             self._start(one, pool, lent, bell)
 
     async def _go_round(self, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
-        """Take back own runs that aren't driven (the answer to a claim was lost), and pass on stop requests."""
+        """Reclaim own runs that aren't driven (the answer to a claim was lost), and pass on stop requests."""
         async with pool.connection() as link:
             await self._loaded.announce(link)
             await prices.table.refresh_with(link)
@@ -302,11 +300,11 @@ class Host:
         try:
             self._start(await reclaim(pool, self.worker, run_id), pool, lent, bell)
         except StaleLease:
-            self._failures.pop(run_id, None)  # somebody else's by now
+            self._failures.pop(run_id, None)  # another worker's by now
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            if is_transient(error):  # somebody has its row: the next look comes in a moment
+            if is_transient(error):  # its row is locked: the next check comes soon
                 log.info("run %s: can't be taken back yet (%s)", run_id, first_line(error))
             else:
                 self._note_damaged(run_id, f"{first_line(error)} ({error.sqlstate})", owner=self.worker.id)
@@ -315,7 +313,7 @@ class Host:
         self._damaged[run_id] = owner, problem
 
     async def _stop_damaged(self) -> None:
-        """Runs that the database refused to give: tried a few times, should it pass, then stopped for an operator."""
+        """Retry runs that the database refused to give, then stop them for an operator."""
         damaged, self._damaged = self._damaged, {}
         for run_id, (owner, problem) in damaged.items():
             count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
@@ -325,9 +323,9 @@ class Host:
                 await self._house.stop(run_id, owner, f"it can't be claimed: {problem}")
 
     def _make_room(self, news: Round) -> None:
-        """Where a run waits to be driven alone, one worker makes room for it: the one that has its version and the
-        least to finish. It claims nothing and hands its runs over at their next step; the others claim on. Where there
-        are no others, it does so for a while at a time, for a call may last long and whatever else is ready waits."""
+        """Make room for a waiting solo run, if this worker was chosen: it claims nothing and hands its runs over.
+        If there are no others, it does so only for a while at a time, because calls may be long and other ready runs
+        wait."""
         now, was = time.monotonic(), self._makes_room
         is_chosen = news.is_solo_waiting and news.chosen == self.worker.id and now >= self._no_room_until
         if is_chosen and not was:
@@ -343,7 +341,7 @@ class Host:
 
     def _start(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell) -> None:
         control = Control()
-        if self._drain_at is not None:  # asked for while the claim was under way
+        if self._drain_at is not None:  # requested during the claim
             control.ask("drain")
         bell.ring(str(claimed.run_id), claimed.seq)
         if claimed.parent is not None:
@@ -352,7 +350,7 @@ class Host:
         self._active[claimed.run_id] = (task, control)
 
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
-        """Drive one claim to wherever it goes. Whatever happens, the slot is free afterwards."""
+        """Drive one claim to its end. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
         try:
@@ -380,16 +378,16 @@ class Host:
             self._failures.pop(claimed.run_id, None)
         finally:
             if claimed.parent is not None:
-                bell.ring(claimed.parent, 0)  # its journal has not grown: who watches it reads again
-            # The run may have been claimed here again already, by a task of its own.
+                bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
+            # It may have been claimed here again already, by another task.
             if self._active.get(claimed.run_id, (None,))[0] is asyncio.current_task():
                 del self._active[claimed.run_id]
             if self._is_busy or not is_done or self._permits.is_capping:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Not the agent's error but ours: tried again a few times (this process still owns the run), then an operator
-        looks. What the database refuses for good has been tried often enough."""
+        """Retry after an engine error (this process still owns the run), then stop it for an operator.
+        Statements that the database refused were retried enough already."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
         if not isinstance(error, StatementRefused) and (count < MOST_FAILURES or is_transient(error)):
@@ -409,8 +407,8 @@ class Host:
                 control.ask("drain")
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
-        """Cut off at the drain's deadline: let go in good order, so that it isn't taken for a death. What was in flight
-        is in doubt."""
+        """Release a run that was cut at the drain's deadline, so that it isn't counted as a death. Its calls are in
+        doubt."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(standing, run_id, claimed_seq=claimed_seq)
@@ -425,7 +423,7 @@ class Host:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _pass_on(self, journal: PgJournal) -> None:
-        """Ring for a run that was let go, so that another worker takes it at once."""
+        """Wake another worker for a released run."""
         try:
             async with journal.pool.connection() as link:
                 await link.execute(ENQUEUE_SQL, [journal.run_id])
@@ -434,8 +432,9 @@ class Host:
             log.info("run %s: handed over without a ring (%s)", journal.run_id, error)
 
     async def _finish(self) -> None:
-        """Cut off at the deadline what didn't hand over: model requests, reads, keyed calls. An unsafe call is left to
-        its own timeout, after which it is *unknown*; the process's end (worker_process.py) waits for that."""
+        """Cut what didn't hand over by the deadline: model requests, reads, keyed calls.
+        An unsafe call is left to its own timeout, after which it is unknown; the process's end (worker_process.py)
+        waits for it."""
         assert self._drain_at is not None
         held: dict[UUID, float] = {}
         while self._active:
@@ -443,7 +442,7 @@ class Host:
             patience = self._drain_at - now
             for run_id, (task, control) in self._active.items() if patience <= 0 else ():
                 if control.unsafe_calls:
-                    held[run_id] = now + HAND_OVER_SECONDS  # after its outcome the run has yet to be parked, or let go
+                    held[run_id] = now + HAND_OVER_SECONDS  # after its outcome the run has yet to be parked or released
                 elif held.get(run_id, 0.0) <= now and not task.cancelling():
                     task.cancel()
             tasks = [task for task, _ in self._active.values()]
@@ -454,7 +453,7 @@ class Host:
     # --- housekeeping ---
 
     async def _housekeeping(self) -> None:
-        """Sweep and watch, until the host ends; each pass says when the next is due."""
+        """Run housekeeping until the host ends; each pass says when the next is due."""
         while True:
             seconds = await self._house.in_thread(self._keep_house)
             await asyncio.sleep(max(0.02, seconds))

@@ -1,11 +1,6 @@
-"""A worker's place in the fleet: its row, and a session lock that the database takes back by itself when the connection
-is gone.
-
-The lock is what others see at once; the row's heartbeat is what they see in time. A worker that has lost either can't
-know what the others believe of it, so it *fences itself*: it claims nothing and sends nothing new until it holds its
-place again. Answers that it holds it commits as always, for the lease in the database decides about those. Only the
-monotonic clock is asked here.
-"""
+"""A worker's membership in the fleet: its row, and a session lock that the database releases with its connection.
+A worker that lost either fences itself: it claims and sends nothing new until it has both. Results it holds are still
+committed, as the lease decides about those."""
 
 from __future__ import annotations
 
@@ -25,10 +20,9 @@ from runs.fleet.procfs import incarnation_id
 
 log = logging.getLogger("runs.workers.session_lock")
 
-# A place that was not confirmed for this long counts as lost: beats come every second.
+# A membership unconfirmed for this long is lost; beats come every second.
 HOLD_SECONDS = 3.0
-# An old connection of this very process may still hold the lock, half open: it is ours to close, and its end to be
-# waited for (ms).
+# An old, half-open connection of this very process may still hold the lock: close it and wait for its end (ms).
 _EVICT = """
     SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = %s AND pid <> pg_backend_pid()"""
@@ -36,7 +30,7 @@ _LOCK = f"SELECT pg_try_advisory_lock({members.LOCK_KEY.format(id='%s::uuid')})"
 
 
 class Presence:
-    """Used by the heartbeat's thread; `is_held` may be asked from any."""
+    """Used by the heartbeat's thread; `is_held` is thread-safe."""
 
     def __init__(self, sign: Callable[[], Sign]) -> None:
         self._sign = sign
@@ -50,13 +44,12 @@ class Presence:
 
     @property
     def is_held(self) -> bool:
-        """Whether this worker may claim and send: its lock and row were confirmed a moment ago, and nobody has declared
-        it dead."""
+        """Return whether this worker may claim and send: lock and row were just confirmed, and it isn't buried."""
         at = self._confirmed_at
         return at is not None and not self.is_buried and time.monotonic() - at < HOLD_SECONDS
 
     def announce(self) -> bool:
-        """Take the lock if it isn't held, and beat. False while that can't be done."""
+        """Take the lock if it isn't held, and beat. False while that isn't possible."""
         with self._guard:
             began = time.monotonic()
             try:
@@ -70,8 +63,7 @@ class Presence:
             return is_held
 
     def rest(self, seconds: float) -> None:
-        """Wait until the next beat is due, or until the connection says something: nobody speaks on it but a server
-        that hangs up."""
+        """Wait until the next beat, or until the connection is readable, which means that the server hangs up."""
         link = self._link
         if link is None or link.closed:
             time.sleep(min(seconds, 0.2))
@@ -81,7 +73,7 @@ class Presence:
             self._confirmed_at = None
 
     def leave(self) -> None:
-        """Give the place up in good order."""
+        """Release the membership."""
         with self._guard:
             self._lose()
 

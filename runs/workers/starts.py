@@ -1,9 +1,5 @@
-"""What time and the ends of others bring about for runs that have not begun, and for those that nobody has started yet:
-whose turn it is, who came too late, which schedule is due. Costs what is due, not what exists.
-
-django-q2's scheduler rings for a schedule at its planned time, and the message that it queues lets a worker process
-look at that schedule. What no message came for is found here.
-"""
+"""Start what is due: queued runs, late starts, schedules; costs what is due, not what exists.
+Schedules normally start by django-q2's message at the planned time; those without one are found here."""
 
 from __future__ import annotations
 
@@ -23,16 +19,16 @@ from runs.workers import timers
 from runs.workers.q2_broker import DoorbellBroker
 
 log = logging.getLogger("runs.workers.starts")
-# A message is on its way for so long; then nobody waits for it any more.
+# A message may take this long; then it isn't waited for.
 RUNG_SECONDS = 15.0
 TROUBLED_SECONDS = 30.0
-# Of one schedule that has much to make up for, before others have their turn.
+# Missed times of one schedule in a row, before others have their turn.
 IN_A_ROW = 20
 _troubled: dict[UUID, float] = {}
 
 
 def sweep() -> int:
-    """Look for all of it. Returns of how many runs there was something to do, of the more frequent kind."""
+    """Check for all of it; return how many runs the more frequent checks found."""
     scheduler(broker=DoorbellBroker())
     fire(firing.waiting(for_seconds=RUNG_SECONDS, besides=_passed_over()))
     return max(
@@ -42,8 +38,8 @@ def sweep() -> int:
 
 
 def fire(schedule_ids: Iterable[UUID]) -> int:
-    """Start what is due of these schedules. One whose start fails stays due, says so, and keeps no other waiting.
-    Returns how many planned times were dealt with."""
+    """Start what is due of these schedules; returns how many planned times were handled.
+    One whose start fails stays due, and doesn't hold up others."""
     return sum(_fire(schedule_id) for schedule_id in schedule_ids)
 
 

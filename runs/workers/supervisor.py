@@ -1,16 +1,10 @@
-"""`manage.py worker`: keeps N clusters running, whatever dies in them.
+"""`manage.py worker`: keeps N clusters running.
 
-The loop waits for one of three things: a signal, a report from a cluster, the death of a process (a pidfd turns
-readable). Any death in a cluster ends all of it, and another, forked by a process that has loaded everything already
-(runs/workers/forkserver.py), takes its place at once. The dead worker is reported with the proof that it is gone; only
-then may its runs go on elsewhere.
-
-SIGUSR1 renews the workers one after the other: a fresh process, with the code as it is on disk now, beside the old one;
-when it serves, the old one drains (see runs/fleet/members.py). One that doesn't come to serve ends the renewal and
-leaves the old ones as they are.
-
-This process forks nothing with threads or connections in it: the first nursery is forked before there are any, later
-ones are started by exec, and the database belongs to a thread that nobody waits for.
+Any death in a cluster ends all of it, and a new one, forked by the nursery (runs/workers/forkserver.py), replaces it.
+The worker is reported with proof that it is gone; only then may its runs continue elsewhere. SIGUSR1 renews workers one
+by one with the code on disk: when the new one serves, the old one drains (runs/fleet/members.py); one that doesn't
+serve ends the renewal. Nothing is forked with threads or connections: the first nursery is forked before there are any,
+later ones start by exec, and the database has its own thread.
 """
 
 from __future__ import annotations
@@ -37,10 +31,9 @@ from runs.workers.process_group import Tree, new_nursery
 from runs.workers.worker_process import drain_limit_seconds, drain_seconds
 
 TICK_SECONDS = 0.25
-# While a killed tree is falling, and only then, the loop looks more often.
+# The loop checks more often only while a killed tree is ending.
 FALLING_TICK_SECONDS = 0.01
-# A cluster that lived shorter than this has died young. Five in a row may, at once; the next ones wait longer and
-# longer.
+# A cluster younger than this died early. Five in a row are replaced at once, the next ones after growing delays.
 YOUNG_SECONDS = 3.0
 YOUNG_DEATHS_FREE = 5
 FIRST_BACKOFF_SECONDS, MOST_BACKOFF_SECONDS = 0.5, 4.0
@@ -76,7 +69,7 @@ class Supervisor:
         self._report = members.Report(report_fd)
 
     def run(self) -> int:
-        """Until told to stop; the exit code: 0, or 1 if a second signal cut the drain short."""
+        """Run until stopped; return the exit code: 0, or 1 if a second signal cut the drain short."""
         adopt_orphans()
         self._fork_nursery()
         self._hear_signals()
@@ -98,7 +91,7 @@ class Supervisor:
         return self._drain_until is None or bool(self._trees or self._leaving or self._falling)
 
     def _check(self) -> None:
-        """One turn: hear what the trees say, replace what is broken, let the dead be buried."""
+        """Do one turn: read reports, replace broken trees, bury the dead."""
         for tree in list(self._trees.values()):
             self._hear(tree)
             if self._drain_until is None:
@@ -126,7 +119,8 @@ class Supervisor:
         coming = [] if self._coming is None else [self._coming]
         return [*self._trees.values(), *coming, *self._leaving]
 
-    # --- clusters come ------------------------------------------------------------------------------------------------
+    # --- starting clusters
+    # -----------------------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
         for number, at in list(self._start_at.items()):
@@ -143,8 +137,7 @@ class Supervisor:
             log.info(log_messages.CLUSTER_STARTED, number, tree.main_pid)
 
     def _fork_nursery(self) -> None:
-        """The first one, as long as this process is one that may be forked. What comes of it shares this one's
-        memory."""
+        """Fork the first nursery, while this process may be forked, to share its memory."""
         if not CAN_BEAR or threading.active_count() > 1:
             return
         q2_cluster.load()
@@ -163,7 +156,7 @@ class Supervisor:
         self._waker.close()
 
     def _keep_nursery(self) -> None:
-        """Have one, with the code of the renewal that was begun last."""
+        """Keep a nursery with the latest renewal's code."""
         if not CAN_BEAR:
             return
         if self._nursery is not None:
@@ -208,7 +201,8 @@ class Supervisor:
         if tree.is_ready and not was_ready and tree.worker is not None:
             log.info(log_messages.CLUSTER_READY, tree.number, tree.age_seconds, tree.worker.identity.pid)
 
-    # --- clusters go --------------------------------------------------------------------------------------------------
+    # --- ending clusters
+    # -------------------------------------------------------------------------------------------------
 
     def _replace(self, tree: Tree, reason: str) -> None:
         is_young = tree.age_seconds < YOUNG_SECONDS
@@ -233,8 +227,7 @@ class Supervisor:
         self._watch_fall(tree)
 
     def _watch_fall(self, tree: Tree) -> None:
-        """Report the worker as soon as it is dead, which it is not by having been sent a signal; forget the tree when
-        all are."""
+        """Report the worker once it is dead, which a signal alone doesn't prove; forget the tree when all are."""
         tree.listen()
         worker = tree.worker
         if worker is not None and worker.is_dead and not tree.is_reported:
@@ -249,23 +242,21 @@ class Supervisor:
             self._falling.remove(tree)
 
     def _reap(self) -> None:
-        """At every turn, for good: what was adopted may still be ending when its tree falls, or end long after it."""
+        """Reap orphans every turn: adopted processes may end long after their tree."""
         known = {tree.main_pid for tree in (*self._everyone(), *self._falling)}
         reap_orphans(known if self._nursery is None else known | {self._nursery.pid})
 
     # --- renewing ---
 
     def _begin_renewal(self) -> None:
-        """Again while one is under way: whoever was renewed already is renewed once more, for the code may have changed
-        since."""
+        """Start a renewal, or restart it, because the code may have changed since."""
         self._to_renew, self._is_renewing = list(range(1, self._count + 1)), True
         log.info(log_messages.RENEWING, self._count)
-        self._end_nursery()  # it has loaded the code of before
+        self._end_nursery()  # it has loaded the old code
         self._nursery_at = 0.0
 
     def _renew(self) -> None:
-        """One turn of a renewal: the next one comes when the one before has gone, so there is never more than one
-        process too many."""
+        """Do one turn of a renewal; one worker at a time, so that there is at most one extra process."""
         if self._coming is not None:
             self._hear(self._coming)
             if self._coming.trouble():
@@ -335,7 +326,7 @@ class Supervisor:
                 self._fell(tree)
 
     def _is_drained(self, tree: Tree, until: float) -> bool:
-        """Whether there is nothing left to wait for. A dead pusher or monitor doesn't matter any more."""
+        """Return whether there is nothing left to wait for; a dead pusher or monitor doesn't matter."""
         if tree.worker is None or tree.worker.is_dead:
             return True
         if monotonic() < until:
@@ -352,4 +343,4 @@ class Supervisor:
 
 
 def _woken(signum: int, frame: FrameType | None) -> None:
-    """The wakeup descriptor tells the loop; this only keeps the signal's default action from being taken."""
+    """Keep the signal's default action from being taken; the wakeup descriptor notifies the loop."""

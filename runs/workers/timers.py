@@ -1,10 +1,6 @@
-"""Everything that time alone brings about: timers, deadlines, orphans. Costs what is due, not what exists.
-
-Waits that need no more than their resolution are settled by the database in batches (`runs_fire_due`), by one process
-at a time; what another app has to do about a deadline is done here, each in a transaction of its own under the run's
-locks. A sweeper that dies half-way leaves nothing half-done, and a run whose rows are damaged, or held by somebody,
-keeps no other waiting.
-"""
+"""The sweeper: timers, deadlines, orphans; costs what is due, not what exists.
+Simple waits are settled in batches in SQL (`runs_fire_due`) by one process at a time, others in transactions of their
+own under the run's locks. Damaged or locked runs don't hold up others."""
 
 from __future__ import annotations
 
@@ -34,20 +30,20 @@ from runs.services.wakeups import NOTIFY_SQL
 from runs.workers import failover
 
 log = logging.getLogger("runs.workers.timers")
-_LOCK = 7_231_001  # any number, the same in every process
+_LOCK = 7_231_001  # arbitrary, the same in every process
 BATCH = 100
 IDLE_SECONDS = 1.0
 TROUBLED_SECONDS = 30.0
-QUIET_SECONDS = 60.0  # after so long without trouble a wait was acted on, or mended
-# One pass of sweeping lasts no longer, however much is due: the same thread looks for dead workers.
+QUIET_SECONDS = 60.0  # without trouble for this long, a wait counts as handled
+# Limit of one pass: the same thread looks for dead workers.
 PASS_SECONDS = 0.25
-# As often as that may a due wait be in trouble before an operator is asked.
+# Failures of a due wait before an operator is asked.
 MOST_TROUBLES = 3
-# What their deadline makes of waits that need nothing else done.
+# Resolutions of waits that need nothing else at their deadline.
 RESOLUTIONS = {"timer": "fired", "signal": "timed_out", "input": "timed_out", "message": "timed_out"}
 _FIRE = "SELECT wait_id, run_id, seq, is_awake, problem FROM runs_fire_due(%s, %s, %s, %s::uuid[], %s)"
-# clock_timestamp() is volatile, so that the planner would compare it row by row and read all that is open; the
-# statement's own time bounds the index scan, and each wait is looked at again under its locks.
+# clock_timestamp() is volatile, so the planner would compare it row by row and read all open waits; the statement's
+# time bounds the index scan, and each wait is checked again under its locks.
 DUE = """
     SELECT id, run_id FROM runs_wait
     WHERE resolved_at IS NULL AND NOT is_overdue AND deadline <= statement_timestamp() AND NOT (id = ANY(%s::uuid[]))
@@ -68,7 +64,7 @@ _troubled: dict[UUID, tuple[float, int]] = {}
 
 
 def sweep() -> float:
-    """Act on what is due now. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
+    """Act on what is due. Returns the seconds until the next deadline, at most IDLE_SECONDS."""
     until = time.monotonic() + PASS_SECONDS
     while (fired := _fire()) == BATCH and time.monotonic() < until:
         pass
@@ -86,7 +82,7 @@ def sweep() -> float:
 
 
 def _fire() -> int | None:
-    """Settle one batch of due waits. Returns how many were found; None if somebody else is at it."""
+    """Settle one batch of due waits; return how many were found, None if another process is doing it."""
     with connection.cursor() as cursor:
         cursor.execute(_FIRE, [_LOCK, list(RESOLUTIONS), list(RESOLUTIONS.values()), _passed_over(), BATCH])
         rows = cursor.fetchall()
@@ -94,7 +90,7 @@ def _fire() -> int | None:
         return None
     rings: dict[str, int] = {}
     for wait_id, run_id, seq, _, problem in rows:
-        if problem is None and seq is not None:  # else it was put off
+        if problem is None and seq is not None:  # otherwise it was deferred
             rings[str(run_id)] = seq
         elif problem is not None:
             _pass_over(wait_id, run_id, _due(wait_id, problem))
@@ -105,7 +101,7 @@ def _fire() -> int | None:
 
 
 def _act_on_due(until: float) -> bool:
-    """What needs more than its resolution, one by one. False if time was up before all were done."""
+    """Handle due waits that need more than a resolution; False if time ran out."""
     with connection.cursor() as cursor:
         cursor.execute(DUE, [_passed_over(), list(RESOLUTIONS), BATCH])
         due = cursor.fetchall()
@@ -127,8 +123,7 @@ def _due(wait_id: UUID, problem: str) -> str:
 
 
 def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
-    """One run's trouble, over a wait or a child, must not keep the others waiting: that is passed over for a while, and
-    if it lasts a person is asked."""
+    """Skip a wait or child in trouble for a while, so that others don't wait; ask an operator if it persists."""
     _, count = _troubled.get(what, (0.0, 0))
     _troubled[what] = time.monotonic() + TROUBLED_SECONDS, count + 1
     log.error("run %s: %s", run_id, problem)
@@ -137,7 +132,7 @@ def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
 
 
 def _passed_over() -> list[UUID]:
-    """Waits that could not be acted on lately."""
+    """Return waits that recently failed."""
     now = time.monotonic()
     for wait_id in [w for w, (until, _) in _troubled.items() if until + QUIET_SECONDS <= now]:
         del _troubled[wait_id]
@@ -145,13 +140,12 @@ def _passed_over() -> list[UUID]:
 
 
 def tell_parents() -> int:
-    """Of children that have ended and that nobody told of; looked for every few seconds, by index. Returns of how
-    many."""
+    """Report unreported ends of children, every few seconds; returns how many."""
     return sum(_tell(parent, children) for parent, children in ends.untold(besides=_passed_over()).items())
 
 
 def _tell(parent: UUID, children: list[UUID]) -> int:
-    """Together; where that can't be, one by one, so that each has its own trouble."""
+    """Report together, or one by one after an error, so that each has its own trouble."""
     try:
         return ends.tell(parent, children)
     except Exception as error:
@@ -165,8 +159,8 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
 
 
 def show_who_waits_for_nothing() -> int:
-    """Runs that wait and have no open wait: none of our doing, and nothing would ever wake them. Looked for once an
-    hour, for it reads all that waits. Returns how many were found."""
+    """Show operators waiting runs without an open wait, which nothing would wake; returns how many.
+    Hourly, because it reads all waiting runs."""
     with connection.cursor() as cursor:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -176,7 +170,7 @@ def show_who_waits_for_nothing() -> int:
 
 
 def ask_for_time() -> int:
-    """Runs that have taken longer than they were given: people are asked. Looked for every few seconds, by index."""
+    """Ask people about runs that exceeded their time limit, every few seconds."""
     with connection.cursor() as cursor:
         cursor.execute(_TIME_UP, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]
@@ -192,8 +186,7 @@ def ask_for_time() -> int:
 
 
 def open_gates() -> None:
-    """Let in who waits for a pool, as far as there is room: after a raise, in a new period, and when what was set aside
-    comes back. The rest of who waits costs nothing."""
+    """Let runs waiting for pools in as far as there is room: after raises, new periods and released reservations."""
     until = time.monotonic() + PASS_SECONDS
     for pool in waiting.due():
         try:
@@ -215,8 +208,7 @@ def _let_in(pool: int) -> int:
 
 
 def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: str) -> int:
-    """Do something about each run that is found; one that it can't be done about is passed over for a while. Returns
-    how many were found."""
+    """Act on each run found, skipping for a while those that fail. Returns how many were found."""
     run_ids = find(besides=_passed_over())
     for run_id in run_ids:
         try:
@@ -230,8 +222,7 @@ def each(find: Callable[..., list[UUID]], act: Callable[[UUID], object], what: s
 
 
 def retire() -> None:
-    """Forget what nothing refers to any more. Costs what there is to forget: the rows are found by time. Idempotency
-    keys are kept."""
+    """Delete what nothing refers to any more, found by time; idempotency keys are kept."""
     show_who_waits_for_nothing()
     retire_processes()
     agent_versions.forget_the_dead()
@@ -239,8 +230,7 @@ def retire() -> None:
 
 
 def retire_processes() -> int:
-    """Forget processes that ended more than a week ago; a run's own events keep who drove it. Not those that may still
-    live."""
+    """Delete processes that ended over a week ago, but not those that may still live; journals keep their drivers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_process WHERE ended_at < clock_timestamp() - make_interval(secs => %s) "
@@ -259,8 +249,7 @@ def _seconds_to_next() -> float:
 
 @transaction.atomic
 def _expire(wait_id: UUID, run_id: UUID) -> None:
-    """One wait's deadline has passed: look again under the locks, then do what its kind says. Somebody who has the run
-    just now is not waited for: another sweeper does the same, and anybody else is soon done."""
+    """Handle one passed deadline under the locks, by its kind. A run locked by somebody is left to the next sweep."""
     if is_busy(run_id):
         return
     head, run = locked(run_id, under=SWEEPER)
@@ -272,8 +261,8 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
 
 
 def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """A callback's time runs from the acceptance of its call: until the other side has taken it, in an outage or under
-    a pause, and while a person is asked what became of it, people are reminded, and nothing is given up."""
+    """Give up on a callback at its deadline, which counts from the call's acceptance.
+    Before that, and while a person is asked about the call, people are only reminded."""
     call = {"slot": wait.slot, "attempt": wait.attempt}
     is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
     is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
@@ -289,7 +278,7 @@ def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Ac
 
 
 def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """What only a person can settle is never settled by time: it is overdue, and shown as such."""
+    """Mark a wait overdue that only a person can settle."""
     wait.is_overdue = True
     wait.save(update_fields=["is_overdue"])
     notify.ring(run.id, head.seq)

@@ -1,12 +1,6 @@
-"""What runs inside a django-q2 worker process: the host that drives runs, its sign of life, and the task that rings it.
-
-The host doesn't live inside a task: it starts with the process and looks at the run table by itself, so runs are driven
-even if no message ever arrives. A message only rings it, which takes microseconds and leaves the process free for the
-next one.
-
-A worker process ends in one of four ways, all of them final: drained after a SIGTERM (exit 0), its host died (exit 70),
-it was declared dead while it lived (exit 71), or killed. The supervisor starts another in every case.
-"""
+"""A django-q2 worker process: the host that drives runs, its heartbeat, and the tasks that wake it.
+The host starts with the process and checks the run table itself; messages only wake it. The process ends drained after
+SIGTERM (exit 0), when its host died (70), when it was declared dead (71), or killed; the supervisor replaces it."""
 
 from __future__ import annotations
 
@@ -44,7 +38,7 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
-# What a host gets beyond its drain deadline to cut what is still in flight, before the process ends as it is.
+# What a host gets beyond its drain deadline to cut what is in flight, before the process exits.
 DRAIN_GRACE_SECONDS = 2.0
 # How long a worker that was declared dead may take to find out what became of its runs.
 BURIED_SECONDS = 10.0
@@ -54,14 +48,13 @@ log = logging.getLogger("runs.worker")
 
 
 def drive(*run_ids: str) -> None:
-    """What a run's message calls, one of two functions that may be queued: somebody made these runs ready. The ids are
-    a hint, the run table decides."""
+    """Wake the host: these runs became ready, but the run table decides. One of two functions that may be queued."""
     if _worker is not None:
         _worker.ring()
 
 
 def fire(*schedule_ids: str) -> None:
-    """The other one: the planned time of these schedules may have come. Their rows decide."""
+    """Start these schedules if their rows say they are due. The other function that may be queued."""
     from runs.workers import starts
 
     try:
@@ -71,20 +64,18 @@ def fire(*schedule_ids: str) -> None:
 
 
 def drain_seconds() -> float:
-    """How long a drain may take; `manage.py up` stops everything within 20 s."""
+    """Return how long a drain may take; `manage.py up` stops everything within 20 s."""
     return float(settings.DURABLEAGENTS.drain_seconds)
 
 
 def drain_limit_seconds() -> float:
-    """The longest that a drain may take: an unsafe call that was sent just before the deadline has its own timeout
-    first, for if it were cut, a person would have to find out what became of it."""
+    """Return a drain's longest duration: unsafe calls keep their own timeout, because cutting one needs a person."""
     unsafe = [tool.timeout for agent in registry.agents() for tool in agent.all_tools() if tool.is_unsafe]
     return drain_seconds() + max(unsafe, default=0.0) + DRAIN_GRACE_SECONDS
 
 
 class Worker:
-    """One worker process: its host on an event loop in a thread of its own, beside django-q2's task loop in the main
-    thread."""
+    """One worker process: its host on an event loop in its own thread, next to django-q2's loop in the main thread."""
 
     def __init__(self, *, name: str, pulse: Callable[[bool], None]) -> None:
         identity = identify(os.getpid())
@@ -97,7 +88,7 @@ class Worker:
         self._presence = Presence(self._sign)
 
     def start(self) -> None:
-        """From the main thread, which alone may set signal handlers."""
+        """Start the threads. Main thread only, because of the signal handlers."""
         sign_connections(incarnation_id(self._identity))
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -143,8 +134,7 @@ class Worker:
         _leave(EXIT_DRAINED)
 
     async def _announce(self) -> None:
-        """A worker that owns a run without being known to the fleet could die unnoticed: so first the row, then the
-        work."""
+        """Write the fleet's row before claiming: the death of an unknown worker with a run could go unnoticed."""
         patience = Patience()
         while not self._is_draining:
             if await asyncio.to_thread(self._presence.announce) and await asyncio.to_thread(self._is_permitted):
@@ -152,8 +142,7 @@ class Worker:
             await asyncio.sleep(patience.seconds())
 
     def _is_permitted(self) -> bool:
-        """Asked once the database answers. Ends the process where its role could rewrite the record; False: ask
-        again."""
+        """Exit if this database role could rewrite the record; False if the database didn't answer."""
         try:
             refusal = pooler.refusal()
         except OperationalError:
@@ -164,12 +153,12 @@ class Worker:
         return True
 
     def _begins(self) -> None:
-        """From now on the first look at the run table is under way: every pulse says so, for one may be lost."""
+        """Note that runs are driven from now on; every pulse says so, because one may be lost."""
         self._is_serving = True
         self._pulse(True)
 
     async def _keep_pulse(self) -> None:
-        """Beaten by the loop that drives the runs: a loop that is stuck or a process that is stopped has none."""
+        """Beat from the loop that drives the runs, so that a stuck loop or stopped process has no pulse."""
         while True:
             self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
@@ -206,9 +195,8 @@ class Worker:
         return members.Sign("worker", self._identity, host.slots_used, self._slots, host.busy_tools)
 
     def _on_buried(self) -> None:
-        """Others believe that this worker is dead and have taken its runs. It claims and sends nothing more, lets its
-        drives find out by their first refused write (answers that they hold are handed in), and ends: its incarnation
-        is used up."""
+        """Stop claiming and sending after being declared dead, and end: the incarnation is used up.
+        Drives find out by their first refused write and hand in the results they hold."""
         self._is_buried = True
         log.warning(log_messages.WORKER_BURIED, os.getpid())
         overdue = threading.Timer(BURIED_SECONDS + DRAIN_GRACE_SECONDS, _leave, [EXIT_BURIED])
@@ -218,7 +206,7 @@ class Worker:
             self._host.drain(BURIED_SECONDS)
 
     def _on_sigterm(self, *_: Any) -> None:
-        """Drain. A further signal changes nothing: the supervisor's second one is SIGKILL."""
+        """Drain. Further signals change nothing: the supervisor's second one is SIGKILL."""
         if self._is_draining:
             return
         self._is_draining = True
@@ -229,7 +217,7 @@ class Worker:
             self._host.drain(seconds)
 
     def _give_up(self) -> None:
-        """End the process as it is when its time is over; while an unsafe call is in flight, when that one's is."""
+        """Exit when the drain's time is over, or that of the last unsafe call in flight."""
         pause, began = threading.Event(), time.monotonic()
         pause.wait(drain_seconds() + DRAIN_GRACE_SECONDS)
         while self._host is not None and self._host.unsafe_calls and time.monotonic() - began < drain_limit_seconds():
@@ -242,19 +230,18 @@ _worker: Worker | None = None
 
 
 def start_worker(*, name: str, pulse: Callable[[bool], None]) -> None:
-    """Make this process a worker. `pulse` is called once a second from inside the event loop, with whether runs are
-    driven yet."""
+    """Make this process a worker. `pulse` is called each second from the event loop, with whether it serves yet."""
     global _worker
     _worker = Worker(name=name, pulse=pulse)
     _worker.start()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed: it is optional, and not for every platform."""
+    """Return uvloop's factory if the optional package is installed."""
     return None if uvloop is None else uvloop.new_event_loop
 
 
 def _leave(code: int) -> None:
-    """End the process from whichever thread: a normal exit would wait for django-q2's loop and for tools' threads."""
+    """Exit from any thread: a normal exit would wait for django-q2's loop and for tools' threads."""
     logging.shutdown()
     os._exit(code)
