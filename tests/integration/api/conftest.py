@@ -1,4 +1,4 @@
-"""The callers of the API: one key per role, and some that may nothing."""
+"""API callers: one key per role, and some without rights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def _address(path: str) -> str:
 
 
 def person(name: str, *roles: str, **fields: Any) -> Any:
-    """A user with these roles."""
     user = get_user_model().objects.create_user(name, password="a long enough one", **fields)
     user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     return user
@@ -51,7 +50,7 @@ def person(name: str, *roles: str, **fields: Any) -> Any:
 
 @pytest.fixture
 def caller(db: None) -> Callable[[str | None], Api]:
-    """The caller with a role, with none (`nobody`), a superuser without roles, or without a key (None)."""
+    """Return the caller with a role, with none (`nobody`), a superuser without roles, or without a key (None)."""
     known: dict[str | None, Api] = {None: Api(None)}
 
     def of(role: str | None) -> Api:
@@ -92,7 +91,7 @@ class Seen(BaseModel):
 
 @pytest.fixture(autouse=True)
 def order_agent() -> Iterator[Agent]:
-    """An agent in two versions that only these tests know."""
+    """Register a test agent in two versions."""
     made = []
     for version in ("1.0.0", "1.1.0"):
         agent = Agent(
@@ -122,7 +121,7 @@ START = {"agent": "order@1.0.0", "input": {"item": "chair", "amount": 2}}
 
 @pytest.fixture
 def start(integrator: Api) -> Callable[..., dict[str, Any]]:
-    """Start a run of the test agent through the API; the answer's body."""
+    """Return a function that starts a run of the test agent through the API and returns the body."""
 
     def go(**changed: Any) -> dict[str, Any]:
         answer = integrator.post("runs", START | changed)
@@ -133,7 +132,7 @@ def start(integrator: Api) -> Callable[..., dict[str, Any]]:
 
 
 def is_problem(answer: Any, status: int, code: str | None = None) -> bool:
-    """Whether an answer is a problem document of this status and says so throughout."""
+    """Assert that an answer is a consistent problem document of this status; return True."""
     assert answer.status_code == status, (answer.status_code, answer.content[:500])
     assert answer["Content-Type"] == "application/problem+json", answer["Content-Type"]
     body = answer.json()

@@ -1,5 +1,4 @@
-"""An installation with runs in every situation and one of each thing that an address names, and all addresses that
-read it."""
+"""An installation with runs in every situation, and all addresses that read it."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ NAMES = {"api-versions": "buyer", "api-run-message": "1"}
 
 
 def live(stage: Stage, tools: Toolbox) -> list[Run]:
-    """Bring a run into each situation, and make one of each thing besides."""
+    """Bring a run into each situation, and make one of every other thing."""
     runs, lives = [], Lives(stage, tools)
     for name in ["at_gate", "at_gate", *ALL, *MORE]:
         runs.append(lives.make(name))
@@ -38,7 +37,7 @@ def live(stage: Stage, tools: Toolbox) -> list[Run]:
 
 
 def addresses(runs: list[Run], is_wanted: Callable[[str], bool] = lambda name: True) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, pattern, address) of all that can be read, each with every sample of each of its parts."""
+    """Yield (name, pattern, address) of everything readable, with every sample of each part."""
     known: dict[str, list[Any]] = {"run_id": [run.pk for run in runs]}
     for name, route in scale.named(get_resolver()):
         if not scale.is_read(route) or name in ELSEWHERE | scale.LINKS or not is_wanted(name):

@@ -37,7 +37,7 @@ def made(name: str, node: Callable[[Notes, Context], Any], output: Any = None) -
 
 @contextmanager
 def family() -> Iterator[None]:
-    """The three of them, for as long as it lasts."""
+    """Register the three agents."""
 
     async def help(state: Notes, ctx: Context) -> End:
         match state.job.letters:
@@ -67,5 +67,5 @@ def family() -> Iterator[None]:
 
 
 def children(run: Run, *states: str) -> list[Run]:
-    """A run's children in one of these states, the oldest first."""
+    """Return a run's children in these states, oldest first."""
     return list(Run.objects.filter(parent=run.pk, state__in=states).order_by("created_at"))

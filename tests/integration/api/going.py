@@ -1,4 +1,4 @@
-"""Runs that go on as others: `keeper` takes a signal and is renewed, three times; the third hands off to `desk`."""
+"""Runs with continuations: `keeper` takes a signal and continues as new, three times; the third hands off to `desk`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Kept(Notes):
 
 @contextmanager
 def going_on() -> Iterator[None]:
-    """The two of them, for as long as it lasts."""
+    """Register both agents."""
     keeper = Agent(
         "keeper", "1.0.0", input=Job, state=Kept, initial=lambda job: Kept(job=job), title="Keeper", signals=["go"]
     )

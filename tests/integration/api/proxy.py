@@ -1,4 +1,4 @@
-"""A wire between a process and the database that a test can cut and mend."""
+"""A proxy between a process and the database that a test can cut and restore."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Wire:
-    """Listens where libpq expects a server (`<folder>/.s.PGSQL.5432`) and passes bytes on to the real socket."""
+    """Listens where libpq expects a server (`<folder>/.s.PGSQL.5432`) and forwards to the real socket."""
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder = folder
@@ -27,15 +27,15 @@ class Wire:
             return len(self._pairs)
 
     def stall(self) -> None:
-        """Pass nothing on, and refuse nothing, as a server does whose machine is frozen."""
+        """Forward nothing and refuse nothing, like a server on a frozen machine."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """Go on where `stall` stopped."""
+        """Undo `stall`."""
         self._flows.set()
 
     def mend(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._path))
         listener.listen(64)
@@ -43,7 +43,7 @@ class Wire:
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def cut(self) -> None:
-        """Drop every connection and refuse new ones, as a killed server does."""
+        """Drop every connection and refuse new ones, like a killed server."""
         self._path.unlink()
         with self._lock:
             ends = [end for pair in self._pairs for end in pair]

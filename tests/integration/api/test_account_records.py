@@ -1,4 +1,4 @@
-"""What is done to accounts, roles, permissions and keys is on record: by whomever, however, and for good."""
+"""Every change to accounts, roles, permissions and keys is recorded permanently."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.django_db
 
 
 def told(*fields: str) -> list[tuple[Any, ...]]:
-    """The records in the order in which they were made."""
+    """Return the records, oldest first."""
     return list(AccountRecord.objects.order_by("id").values_list(*(fields or ("action", "subject", "before", "after"))))
 
 
 @pytest.fixture
 def ada() -> User:
-    """Somebody whose coming is not told here."""
+    """An account whose creation is not in the records."""
     user: User = person("ada", "auditor")
     Group.objects.get_or_create(name="operator")
     with connection.cursor() as cursor:
@@ -49,7 +49,7 @@ def boss(ada: User) -> Client:
 
 
 def test_taking_a_role_and_giving_it_back_stays_visible(ada: User) -> None:
-    """What an administrator would do to approve something themselves."""
+    """An administrator could do this to approve something themselves."""
     role = Group.objects.get(name="operator")
     with acting(Actor("user", "boss", auth="session", address="192.0.2.77", person=77)):
         ada.groups.add(role)

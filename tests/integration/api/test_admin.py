@@ -1,4 +1,4 @@
-"""Set-up pages: for administrators only, and never a way around the record."""
+"""Admin pages: for administrators only, and never a way around the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs found and sorted by their attributes, over HTTP: what is set and refused, the language, and that pages go on."""
+"""Runs found and sorted by attributes over HTTP: validation, the query language, paging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and sessions: how a caller proves who it is."""
+"""Keys and sessions: how a caller authenticates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is precise, nothing is half done, and it is never a 5xx."""
+"""Bad input gets a precise error, changes nothing and is never a 5xx."""
 
 from __future__ import annotations
 
@@ -268,8 +268,7 @@ def errors(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]
 
 
 def somebody(*held: str) -> Client:
-    """Somebody with these roles (an administrator with every role), signed in, whose browser brings the form's token in
-    a header too."""
+    """Return a signed-in browser with these roles (without any: an administrator), which also sends the CSRF header."""
     browser = Client(enforce_csrf_checks=True, raise_request_exception=False)
     is_boss = not held
     browser.force_login(person(" ".join(held) or "boss", *(held or ROLES), is_superuser=is_boss, is_staff=is_boss))

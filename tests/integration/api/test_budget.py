@@ -1,4 +1,4 @@
-"""Budgets over HTTP: given at a start within what the key may give, told with the run, raised by whoever may."""
+"""Budgets over HTTP: given at the start within the key's limit, shown with the run, raised by those with the right."""
 
 from __future__ import annotations
 

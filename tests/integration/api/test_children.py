@@ -1,4 +1,4 @@
-"""What a run tells over HTTP: its children and successors, its models, what nodes say, what hooks kept back."""
+"""A run's children, continuations, models, node output and hook results over HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NONE = {"running": 0, "waiting": 0, "paused": 0, "completed": 0, "failed": 0, "c
 
 @pytest.fixture
 def grown(integrator: Api) -> Iterator[Callable[..., Run]]:
-    """A run of an agent for these letters, once it is in a state, with a worker that drives everything."""
+    """Return a function that starts a run for these letters and waits for a state; a worker drives all runs."""
 
     def grow(letters: str, agent: str = "parent", state: str = "waiting_event") -> Run:
         answer = integrator.post("runs", {"agent": agent, "input": {"letters": letters}})
@@ -105,7 +105,7 @@ def test_a_list_of_families_costs_no_more_statements(grown: Callable[..., Run], 
 
 @pytest.fixture
 def run(integrator: Api) -> Iterator[str]:
-    """A keeper that has been renewed once, under a key."""
+    """A keeper that has continued as new once, under a business key."""
     with going_on(), working():
         told = integrator.post(
             "runs", {"agent": "keeper", "input": {"letters": "", "title": "Shop"}, "business_key": "shop 7"}

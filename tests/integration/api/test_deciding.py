@@ -1,4 +1,4 @@
-"""Claiming, asking, handing over and allowing again over HTTP, as a client of the API sees it."""
+"""Claiming, asking, delegating and standing approvals over HTTP, as an API client sees them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_only_deciders_may_claim_and_misfits_are_refused(story: Story, caller: C
 
 
 def put() -> Approval:
-    """An open question to finance, of a run that a shop started."""
+    """An open approval for finance, of a run that a shop started."""
     run = lifecycle.start("buyer@1.0.0", {"item": "chairs", "amount": 5000}, by=SHOP)
     with working():
         settled(run, "waiting_human")
@@ -101,7 +101,7 @@ def finance(caller: Callable[[Any], Api]) -> Api:
 
 @pytest.fixture
 def ira() -> Api:
-    """An integrator who sees none of it."""
+    """An integrator without access to it."""
     return Api(issue_key(person("ira", "integrator"), "test"))
 
 

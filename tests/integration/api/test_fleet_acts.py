@@ -1,4 +1,4 @@
-"""What operators see and do over HTTP: the fleet, incidents, halts, limits and shared budgets."""
+"""Operators' views and actions over HTTP: the fleet, incidents, halts, limits and shared budgets."""
 
 from __future__ import annotations
 

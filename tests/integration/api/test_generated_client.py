@@ -1,4 +1,4 @@
-"""A client that a generator makes of the served document works against the server."""
+"""A client generated from the served document works against the server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A request is one thread's from beginning to end, leaves nothing behind in it, and keeps its place until it has
-ended."""
+"""One thread handles a request from start to end, leaves no state behind and holds its slot until it ends."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def handler() -> Iterator[Handler]:
 
 @pytest.fixture
 def told() -> Iterator[list[tuple[str, int]]]:
-    """What happens in which thread: requests begin and end, connections are opened."""
+    """Record which thread begins and ends requests and opens connections."""
     found: list[tuple[str, int]] = []
     receivers: list[tuple[Any, Callable[..., None]]] = []
     for name, signal in (("began", request_started), ("connected", connection_created), ("ended", request_finished)):
@@ -94,7 +93,7 @@ def told() -> Iterator[list[tuple[str, int]]]:
 
 
 async def started(**fit: Any) -> int:
-    """How many runs there are, asked in a thread that keeps no connection either."""
+    """Count runs in a thread that keeps no connection."""
 
     def count() -> int:
         try:
@@ -106,8 +105,10 @@ async def started(**fit: Any) -> int:
 
 
 async def is_free_of_connections(handler: Handler) -> bool:
-    """Whether the threads that have answered have given theirs back. As many ask as there may be threads, and each
-    waits for all."""
+    """Return whether all worker threads have returned their connections.
+
+    As many calls run as there are threads, and each waits for all, so every thread answers once.
+    """
     count = len(handler._threads._threads)
     together = threading.Barrier(count)
 
@@ -201,8 +202,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_client_that_left_keeps_its_place_until_the_end(handler: Handler, integrator: Api) -> None:
-    """The thread can't be cut off: were its place given away, more would be worked on than there are connections
-    for."""
+    """The thread can't be interrupted: freeing its slot would admit more requests than there are connections."""
     hall = Admission(handler)
     headers = integrator.headers | {"Content-Type": "application/json"}
     async with await psycopg.AsyncConnection.connect(dsn()) as other:
@@ -254,7 +254,7 @@ async def _send(
     is_whole: bool = True,
     **bounds: Any,
 ) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """What the client gets, and what the application behind the limit got."""
+    """Return the client's answer, and the chunks that reached the application behind the limit."""
     waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     if is_whole:
         waiting.append({"type": "http.request", "body": b"", "more_body": False})
@@ -342,8 +342,7 @@ async def test_programs_are_told_in_a_document(path: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_what_is_too_large_is_refused_before_anybody_asks_whose_it_is() -> None:
-    """The one answer that comes before 401, 403 and 404. It costs no look into the database and tells nobody
-    anything."""
+    """This is the one answer before 401, 403 and 404: it costs no query and reveals nothing."""
     handler = Handler()
     try:
         auditor = f"Bearer {issue_key(person('auditor', 'auditor'), 'test')}"

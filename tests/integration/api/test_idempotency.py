@@ -36,8 +36,7 @@ def test_a_repeat_is_the_same_bytes_and_no_second_run(integrator: Api, operator:
 
 
 def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> None:
-    """Each is a turn in two queues, the server's and this process's own: before the run is durable nobody can claim
-    it."""
+    """Each statement waits for the server and for this process, and the run is not durable until all are done."""
 
     def costs() -> list[str]:
         with CaptureQueriesContext(connection) as found:
@@ -72,7 +71,7 @@ def test_another_body_under_the_same_key_is_refused(integrator: Api) -> None:
 
 
 def test_a_key_is_kept_for_ever(integrator: Api) -> None:
-    """A client that was away for a year repeats what it doesn't know to be heard."""
+    """A client may come back after a year and repeat a request whose outcome it doesn't know."""
     first = keyed(integrator, "k-1")
     IdempotencyRecord.objects.update(created_at=F("created_at") - timedelta(days=366))
     timers.retire()
@@ -101,7 +100,7 @@ def test_without_a_key_every_request_is_a_run(integrator: Api) -> None:
 
 @contextmanager
 def held(key: str, principal: str = "") -> Iterator[None]:
-    """Another request of the principal, or else of the integrator, has this key just now."""
+    """Hold this key in another request of the principal, by default the integrator."""
     principal = principal or f"user:{get_user_model().objects.get(username='integrator').pk}"
     holding, release = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""`manage.py keys create`: a key that opens the API, printed once, and refusals in one line."""
+"""`manage.py keys create`: prints a working API key once; refusals are one line."""
 
 from __future__ import annotations
 

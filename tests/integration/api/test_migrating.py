@@ -1,4 +1,4 @@
-"""Moving runs over HTTP and from a shell: a look first, then each run by itself, and what is refused."""
+"""Migrating runs over HTTP and from a shell: preview, one run at a time, refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The description is whole, gives no name twice, and every answer is what it says."""
+"""The OpenAPI document is complete, its names are unique, and every answer matches it."""
 
 from __future__ import annotations
 

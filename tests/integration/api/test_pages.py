@@ -1,4 +1,4 @@
-"""Lists: every row once, in order, whatever is added meanwhile; and queries that mean what they say."""
+"""Lists: every row once, in order, while rows are added; and exact filters."""
 
 from __future__ import annotations
 

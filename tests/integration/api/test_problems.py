@@ -1,4 +1,4 @@
-"""Every error is a problem document: precise, stable, and without our insides."""
+"""Every error is a problem document: precise, stable, and without internals."""
 
 from __future__ import annotations
 

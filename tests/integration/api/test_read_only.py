@@ -1,5 +1,4 @@
-"""A database that takes no writes, as after a failover or on a full disk: reads work, writes are 503, and a new
-connection is made."""
+"""A read-only database (after a failover or on a full disk): reads work, writes are 503, then it reconnects."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.django_db
 
 @contextmanager
 def read_only_session() -> Iterator[None]:
-    """This thread's connection is one that was kept over a failover."""
+    """Make this thread's connection one kept over a failover."""
     _execute("SET default_transaction_read_only = on")
     try:
         yield
@@ -87,7 +86,7 @@ def test_write_is_a_503_and_the_next_one_has_a_new_connection(stage: Stage, capl
 
 @pytest.mark.parametrize("fault", ["default_transaction_read_only = on", "temp_file_limit = '64kB'"])
 def test_readyz_tells_that_the_database_takes_no_writes(stage: Stage, fault: str) -> None:
-    """A full disk, for which the limit on files stands in, has no room for what the check writes."""
+    """A full disk, simulated by the file size limit, has no room for what the check writes."""
     name, setting = connection.settings_dict["NAME"], fault.partition(" ")[0]
     assert Client().get("/readyz").json()["checks"]["writes"] == {"ok": True, "age_seconds": 0.0}
     _execute(f'ALTER DATABASE "{name}" SET {fault}')

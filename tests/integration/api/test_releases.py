@@ -1,4 +1,4 @@
-"""Releases over HTTP: an agent's versions, closing and opening one, ramps, and what is refused."""
+"""Releases over HTTP: an agent's versions, closing and opening one, ramps, and refusals."""
 
 from __future__ import annotations
 

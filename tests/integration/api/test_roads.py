@@ -1,5 +1,6 @@
-"""The roads to an approval, an administrator or a start in another's name by SQL with the application's database role
-and without the master key. Each is refused, and verification names it."""
+"""Attacks by SQL with the application's role but without the master key: approve, administrate, start as another.
+Each is refused, and verification names it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ PASSWORD = "correct horse battery"
 
 @contextmanager
 def intruder(by: str = "user:admin") -> Iterator[Any]:
-    """A cursor with the application's rights in the database, which names another as the one who acts."""
+    """Return a cursor with the application's database rights that names another actor."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {settings.DURABLEAGENTS_RUNTIME_ROLE or 'durableagents'}")
         cursor.execute("SELECT set_config('durableagents.actor', %s, true)", [json.dumps(ADMIN | {"by": by})])
@@ -61,12 +62,12 @@ def intruder(by: str = "user:admin") -> Iterator[Any]:
 
 
 def named() -> str:
-    """Everything that verification finds wrong with what belongs to no run."""
+    """Return every problem verification finds outside of runs."""
     return "\n".join(problem for listed in verify_registers() for problem in listed.problems)
 
 
 def forge_approver(name: str, token: str) -> int:
-    """Insert an account with a role and a key."""
+    """Insert an account with a role and a key by SQL."""
     with intruder() as cursor:
         cursor.execute(
             "INSERT INTO auth_user (username, password, first_name, last_name, email, is_active, is_staff,"
@@ -100,7 +101,7 @@ def test_forged_approver_with_a_key_approves_no_order(stage: Stage, tools: Toolb
 
 
 def test_forged_role_of_a_genuine_account_gives_no_rights_and_no_mail() -> None:
-    """A role that was inserted takes all rights, until an administrator has looked."""
+    """An inserted role revokes all rights until an administrator has reviewed the account."""
     ada = person("ada", "integrator")
     role = Group.objects.get(name="approver_finance").pk
     with intruder() as cursor:
@@ -113,7 +114,7 @@ def test_forged_role_of_a_genuine_account_gives_no_rights_and_no_mail() -> None:
 
 
 def test_swapped_password_signs_nobody_in() -> None:
-    """The record still says what happened when the old password is back."""
+    """The record still shows the change when the old password is back."""
     finance = person("finance", "approver_finance")
     for password in (make_password("mine, all mine"), finance.password):
         with intruder("user:finance") as cursor:
@@ -141,7 +142,7 @@ def test_forged_invitation_makes_no_administrator() -> None:
 
 
 def test_deleted_factors_open_no_road_to_a_passkey() -> None:
-    """Factors that were deleted don't count as none."""
+    """Deleted factors don't count as none."""
     finance = person("finance", "approver_finance")
     finance.set_password(PASSWORD)
     finance.save()
@@ -156,7 +157,7 @@ def test_deleted_factors_open_no_road_to_a_passkey() -> None:
 
 @each_case("column", ["owner", "next_at"])
 def test_schedule_changed_by_sql_starts_nothing(column: str) -> None:
-    """Neither as another, nor at a time that it was not planned for."""
+    """Neither as another actor, nor at an unplanned time."""
     ada, bob = person("ada", "integrator"), person("bob", "integrator")
     body = ScheduleBody.model_validate({"name": "x", "agent": "order", "input": START["input"], "cron": "* * * * *"})
     own = schedules.create(body, by=Actor("user", "ada", role="integrator", auth="session", person=ada.pk))
@@ -267,7 +268,7 @@ def test_version_that_sql_opens_or_closes_starts_nothing(integrator: Api, versio
 
 
 def test_session_table_opens_no_session() -> None:
-    """Neither the key in it, nor data that is moved to another row, nor a row with data of one's own."""
+    """Neither its key, nor data moved to another row, nor a forged row."""
     ada = person("ada", "operator")
     client = Client()
     client.force_login(ada)
@@ -289,7 +290,7 @@ def test_session_table_opens_no_session() -> None:
 
 
 def test_ended_session_stays_ended() -> None:
-    """Neither a later end in the table opens it again, nor a copy of its row that is put back or moved there."""
+    """Neither a later end in the table nor a copied or moved row reopens it."""
     ada = person("ada", "operator")
     late, out, live = Client(), Client(), Client()
     for client in (late, out, live):

@@ -1,5 +1,4 @@
-"""Who may call what: every route of the URL conf, every role, and whether what it names is theirs. A route that is not
-listed here fails."""
+"""Permissions: every route, every role, own and foreign objects. A route that is not listed here fails."""
 
 from __future__ import annotations
 
@@ -127,7 +126,7 @@ CALLERS = (*ROLES, NOBODY, SUPERUSER, None)
 
 
 def api_routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """(name, path) of every route under /api/."""
+    """Yield (name, path) of every route under /api/."""
     for entry in (resolver or get_resolver()).url_patterns:
         path = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):
@@ -213,8 +212,7 @@ BODIES = (b"{}", b"[", b'{"justification": "Because I say so.", "answer": 1, "pa
 
 
 def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callable[[Any], Api]) -> None:
-    """The same answer to the letter, for each route, each method and each body: neither found, nor forbidden, nor
-    wrong."""
+    """The answer is identical for each route, method and body: never 200, 403 or 422."""
     others = _others(caller)
     nowhere = {part: "404404" if part.startswith("<int") else str(uuid4()) for part in others}
     differing = []

@@ -1,4 +1,4 @@
-"""Starting, reading and steering runs as a program does."""
+"""Starting, reading and steering runs through the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an integrator is told: of their own runs and of those of their own tags everything, of any other nothing."""
+"""Integrators see everything of their own runs and tags, and nothing of any other run."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OF_NO_RUN = (*"api-schema start healthz readyz password login sign_in_code sign_
 
 
 def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
-    """Every page and list that there is, as it is told now, without what differs from one moment to the next."""
+    """Return every page and list without the parts that change from moment to moment."""
     told = {}
     for name, route in named(get_resolver()):
         parts = list(route.pattern.converters)
@@ -82,8 +82,7 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
 
 
 def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: Api, operator: Api) -> None:
-    """Pages, lists, counts, badges: before and after two thousand runs of others in every state, with their gates,
-    questions, unknown outcomes, decisions and incidents."""
+    """Pages, lists, counts and badges, before and after two thousand runs of others in every state."""
     own = integrator.post("runs", START).json()["id"]
     browser = Client()
     browser.force_login(me())

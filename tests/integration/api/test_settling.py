@@ -1,4 +1,4 @@
-"""Settling an unknown outcome by two people over HTTP: who may say it, what the first and the second are answered."""
+"""Two people settle an unknown outcome over HTTP: permissions and the answers to each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAID = {"verdict": "happened", "receipt": SEEN, "justification": WHY}
 
 
 class Signed:
-    """Somebody who is signed in calls the API from a page of theirs."""
+    """A signed-in user who calls the API from a browser."""
 
     def __init__(self, name: str) -> None:
         self.client = Client()

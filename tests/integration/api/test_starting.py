@@ -1,4 +1,4 @@
-"""Starts over HTTP by key, time, signal and schedule, and acts on many runs at once."""
+"""Starts over HTTP by key, time, signal and schedule, and bulk actions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_repeat_of_a_joined_start_is_the_same_answer(integrator: Api) -> None:
 
 
 def _moment(value: Any) -> Any:
-    """`in 2 h` as a time; anything else as it is."""
+    """Return `in 2 h` as a time; anything else unchanged."""
     found = re.fullmatch(r"in (-?[0-9]+) h", value) if isinstance(value, str) else None
     return value if found is None else in_hours(int(found[1]))
 

@@ -1,4 +1,4 @@
-"""Whole runs through the API, driven by a worker: waits, callbacks, decisions, verdicts, endings."""
+"""Whole runs through the API with a worker: waits, callbacks, decisions, verdicts, endings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ YES = {"verdict": "approve", "justification": "within budget"}
 
 
 class Story:
-    """A run of the purchase agent, and everybody who deals with it."""
+    """A run of the purchase agent and everybody who deals with it."""
 
     def __init__(self, caller: Callable[[Any], Api], host: Host) -> None:
         self.caller, self.host = caller, host

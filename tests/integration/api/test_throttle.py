@@ -1,4 +1,4 @@
-"""Guessing is slowed down, whoever does it together; nobody is locked out by somebody else."""
+"""Guessing is slowed down, also when distributed; nobody can lock out somebody else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RIGHT = "the right password"
 
 
 def tries(name: str, address: str, most: int = 100) -> int:
-    """How many attempts are made before one is refused."""
+    """Return how many attempts are made before one is refused."""
     for count in range(most):
         try:
             attempt(name, address)
@@ -33,13 +33,13 @@ def tries(name: str, address: str, most: int = 100) -> int:
 
 
 def age(seconds: float) -> None:
-    """As if the attempts had been made so much earlier."""
+    """Make the attempts this much older."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE durableagents_attempts SET until = until - make_interval(secs => %s)", [seconds])
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """`act` in so many threads that begin together."""
+    """Run `act` in this many threads that begin together."""
     gate = threading.Barrier(count)
 
     def one(n: int) -> Any:
@@ -64,7 +64,7 @@ def sign_in(name: str, password: str, address: str) -> Any:
 
 
 def test_a_burst_at_one_name_can_not_pass_the_count_together() -> None:
-    """Sixty at once: counted before they cost anything, so no more get through than one after the other would."""
+    """Sixty at once: attempts are counted before they cost anything, so no more pass than in sequence."""
 
     def one(n: int) -> bool:
         try:
@@ -142,7 +142,7 @@ def test_what_is_over_is_forgotten() -> None:
 
 @pytest.fixture
 def busy_hashing() -> Iterator[None]:
-    """Others' passwords are being checked."""
+    """Occupy all slots for checking passwords."""
     for _ in range(password_check.HASHES_AT_ONCE):
         assert password_check._hashing.acquire(timeout=5)
     yield

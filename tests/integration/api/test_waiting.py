@@ -1,4 +1,4 @@
-"""Signals, answers, messages and injections over HTTP: who may, what fits, what a repeat is, and what comes of it."""
+"""Signals, answers, messages and injections over HTTP: permissions, validation, repeats, effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Visit(BaseModel):
 
 @pytest.fixture
 def visiting(caller: Callable[[Any], Api]) -> Iterator[Story]:
-    """A run that asks legal when, and waits for the guests, at once; with a worker."""
+    """A run that asks legal and waits for the guests at once, with a worker."""
     agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
 
     @agent.node(start=True)
@@ -144,7 +144,7 @@ class Count(BaseModel):
 
 @pytest.fixture
 def review(caller: Callable[[Any], Api]) -> Iterator[Story]:
-    """A run that takes documents until it is told to go, with a worker."""
+    """A run that takes documents until it gets a signal, with a worker."""
     agent = Agent("review", "1.0.0", input=Review, state=Review, signals=["go"])
 
     @agent.node(start=True)
@@ -229,7 +229,7 @@ def test_the_answer_is_waited_for_or_read_later(review: Story) -> None:
 
 
 def ring_until(story: Story, n: int) -> None:
-    """There is no queue here that would call the worker."""
+    """Wake the worker until message `n` is answered; no task queue runs in these tests."""
     try:
         answers = Message.objects.filter(n=n).exclude(outcome="")
         eventually(lambda: story.host.ring() or answers.exists(), f"an answer to message {n}")

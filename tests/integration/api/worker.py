@@ -1,4 +1,4 @@
-"""An agent that meets every kind of wait, and a worker in a thread to drive it."""
+"""An agent with every kind of wait, and a worker in a thread to drive it."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def _offline(messages: list[Any], info: Any) -> ModelResponse:
 
 @contextmanager
 def purchase_agent() -> Iterator[Agent]:
-    """Thinks, asks for a quote and waits, pays behind a gate, ends in the way the input says."""
+    """Register an agent that thinks, waits for a quote, pays behind a gate, and ends as its input says."""
     from runs.engine.agents import registry
 
     thinker = Assistant(name="thinker", instructions="Guess the price.", output=Quote, offline=_offline)

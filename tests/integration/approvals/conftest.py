@@ -1,4 +1,4 @@
-"""Gates on the real database: the stage of tests/integration/runs."""
+"""Gates on the real database, with the stage of tests/integration/runs."""
 
 import pytest
 
@@ -12,5 +12,4 @@ __all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "postbox", "r
 
 @pytest.fixture
 def fiona() -> Actor:
-    """Who decides for finance."""
     return somebody("fiona", "approver_finance")

@@ -1,4 +1,4 @@
-"""Standing grants, for the stories about what is the same again."""
+"""Helpers for the tests of standing approvals."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tests.world import Item, Notes, Toolbox, agent_of
 
 
 def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
-    """Its queue lets the same again be allowed."""
+    """Let its queue give standing approvals."""
     most = None if sum is None else Decimal(sum)
     acts.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
 
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
-    """An agent that pays what its input says, such as `pen 5000`, once finance says yes to its amount."""
+    """Return an agent that pays what its input says, such as `pen 5000`, once finance approves the amount."""
     assert tools.pay.gate is not None
     said: dict[str, Any] = {"amount": "amount USD", "same": ["name"]} | gate
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **said))
@@ -52,7 +52,7 @@ def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: 
 
 
 def asks(stage: Stage, agent: Agent, text: str = "pen 5000") -> Approval:
-    """A run of it that waits for finance."""
+    """Start a run of the agent and drive it until it waits for finance."""
     run = stage.start(agent, text=text)
     while not Approval.objects.filter(run=run).exists():
         assert stage.drive() in ("parked", "completed")
@@ -60,7 +60,6 @@ def asks(stage: Stage, agent: Agent, text: str = "pen 5000") -> Approval:
 
 
 def paid(tools: Toolbox) -> int:
-    """How often it was paid."""
     return len(tools.outside.executed("pay"))
 
 
@@ -74,7 +73,7 @@ def body(times: int = 2, sum: str | None = "20000", days: float = 3, **more: Any
 
 
 def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:
-    """Approve it, and the same again."""
+    """Approve it with a standing approval."""
     approve_again(
         approval.id, plan_hash=approval.plan_hash, justification="the same every month", by=by, again=body(**more)
     )
@@ -82,8 +81,7 @@ def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:
 
 
 def runs_out(grant: StandingGrant) -> None:
-    """As if it had been given until the last question was asked: its row, the decision that gives it and its event say
-    so."""
+    """Let the grant expire at the last question: its row, its decision and its event say so."""
     until, decision = Approval.objects.latest("opened_at").opened_at, Decision.objects.get(approval=grant.approval_id)
     decision.standing["again"]["until"], grant.until = until.isoformat(), until
     code = row_code(code_key(), "decision", decision.coded())
@@ -97,7 +95,7 @@ def runs_out(grant: StandingGrant) -> None:
 
 
 def swept() -> None:
-    """What the sweeper does, with nothing left aside."""
+    """Run the sweeper with nothing postponed."""
     using._left.clear()
     timers._troubled.clear()
     timers.sweep()
@@ -105,7 +103,7 @@ def swept() -> None:
 
 
 def refused(case: Approval, grant: StandingGrant) -> Exception:
-    """Why it does not answer a question, which it was found for a moment ago."""
+    """Return the reason why the grant does not answer a question it matched a moment ago."""
     with pytest.raises(using.LeftToPeople) as left:
         using._answer(case.pk, case.run_id, grant.pk)
     return left.value

@@ -1,4 +1,4 @@
-"""The other ends of notifications: a mail server and a chat's webhook, real ones, on ports of their own."""
+"""Receivers of notifications: a real mail server and a chat webhook on ports of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.approvals.push_service import Answer, http_server
 
 
 class Postbox:
-    """Keeps each mail that it takes; `answers` are what it says to the next ones instead of taking them."""
+    """Keeps each mail it takes; `answers` are its next replies instead of accepting."""
 
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
@@ -40,7 +40,7 @@ class Postbox:
         return "250 kept"
 
     def text(self, n: int = -1) -> str:
-        """A mail's plain text."""
+        """Return a mail's plain text."""
         body = self.mails[n].get_body(("plain",))
         assert body is not None
         return str(body.get_content()).replace("\r\n", "\n")
@@ -53,7 +53,7 @@ class Postbox:
 
 @pytest.fixture
 def postbox(settings: Any) -> Iterator[Postbox]:
-    """A mail server, and an installation that uses it."""
+    """A mail server and an installation that uses it."""
     box = Postbox()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -69,7 +69,6 @@ def postbox(settings: Any) -> Iterator[Postbox]:
 
 
 def use_mail(settings: Any, port: int) -> None:
-    """Let the installation send its mail there."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"email_url": f"smtp+plain://127.0.0.1:{port}", "email_from": "agents@example.org"}
     )
@@ -81,7 +80,7 @@ def use_mail(settings: Any, port: int) -> None:
 
 @dataclass
 class Room:
-    """A chat's webhook. `answers`: status and headers of the next answers; afterwards 200."""
+    """A chat webhook. `answers`: status and headers of the next answers, then 200."""
 
     url: str = ""
     heard: list[tuple[dict[str, str], Any]] = field(default_factory=list)
@@ -114,5 +113,5 @@ def room(settings: Any) -> Iterator[Room]:
 
 
 def allow(settings: Any, *networks: str) -> None:
-    """Where webhooks may lead besides the public internet."""
+    """Allow webhooks to these networks."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"webhook_addresses": list(networks)})

@@ -1,5 +1,4 @@
-"""A push service and the devices behind it: takes what an installation sends over real TLS, and decrypts it by the RFCs
-as a browser would, with none of the product's code."""
+"""A push service and its devices: takes messages over real TLS and decrypts them by the RFCs, without product code."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def unb64(text: str) -> bytes:
 
 @dataclass
 class Browser:
-    """One subscription, as the device has it."""
+    """One subscription, as the device holds it."""
 
     endpoint: str
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
@@ -48,11 +47,11 @@ class Browser:
 
     @property
     def body(self) -> dict[str, str]:
-        """What `subscribe` gives the page."""
+        """Return what `subscribe` gives the page."""
         return {"endpoint": self.endpoint, "p256dh": b64(self.public), "auth": b64(self.auth)}
 
     def read(self, sealed: bytes) -> bytes:
-        """RFC 8291, § 3.4, and RFC 8188, § 2. Raises what is wrong."""
+        """Decrypt by RFC 8291, § 3.4, and RFC 8188, § 2."""
         salt, size, length = sealed[:16], int.from_bytes(sealed[16:20], "big"), sealed[20]
         theirs, record = sealed[21 : 21 + length], sealed[21 + length :]
         assert len(record) <= size
@@ -73,7 +72,7 @@ def _hkdf(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
 
 @dataclass
 class Service:
-    """What came. `answers` are the next ones' status and headers; afterwards 201."""
+    """The received messages. `answers` are the status and headers of the next answers, then 201."""
 
     url: str = ""
     came: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
@@ -83,13 +82,13 @@ class Service:
         return Browser(f"{self.url}/push/{name or secrets.token_hex(8)}")
 
     def told(self, browser: Browser) -> list[dict[str, Any]]:
-        """What a device has shown, in order."""
+        """Return the messages a device has shown, in order."""
         path = browser.endpoint.removeprefix(self.url)
         return [json.loads(browser.read(body)) for where, _, body in self.came if where == path]
 
 
 def claims_of(header: str) -> tuple[dict[str, Any], str]:
-    """What `Authorization: vapid` says, its signature checked by the key beside it (RFC 8292)."""
+    """Return the claims of `Authorization: vapid` after checking its signature by the key it carries (RFC 8292)."""
     kind, _, rest = header.partition(" ")
     assert kind == "vapid"
     parts = dict(part.strip().split("=", 1) for part in rest.split(","))
@@ -103,7 +102,7 @@ def claims_of(header: str) -> tuple[dict[str, Any], str]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """For localhost, signed by itself: certificate and key."""
+    """Create a self-signed certificate for localhost: certificate and key."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     made = (
@@ -131,7 +130,7 @@ Answer = tuple[int, dict[str, str]]
 def http_server(
     take: Callable[[str, dict[str, str], bytes], Answer], context: ssl.SSLContext | None = None
 ) -> Iterator[int]:
-    """A server on this machine, by its port: it answers each POST with the status and headers that `take` gives."""
+    """Run a server that answers each POST with the status and headers from `take`; yield its port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -159,7 +158,7 @@ def http_server(
 
 @contextmanager
 def push_service(folder: Path) -> Iterator[tuple[Service, Path]]:
-    """One that listens on this machine, and the certificate by which it is trusted."""
+    """Run a push service on this machine; yield it and its certificate."""
     cert, private = certificate(folder)
     service = Service()
 

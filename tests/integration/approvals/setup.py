@@ -1,4 +1,4 @@
-"""People and queues of the stories about who decides."""
+"""People and queues for the tests of deciding."""
 
 from __future__ import annotations
 
@@ -37,26 +37,24 @@ WHY = "as agreed with the board"
 
 
 def somebody(name: str, *roles: str, **more: Any) -> Actor:
-    """An account with these roles, and it as an actor."""
+    """Create an account with these roles; return it as an actor."""
     user = User.objects.create_user(name, **more)
     user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     return Actor("user", name, role=roles[0] if roles else "", auth="session", address="192.0.2.7", person=user.pk)
 
 
 def signed_in(by: Actor) -> Client:
-    """A browser in which they are signed in."""
     client = Client()
     client.force_login(User.objects.get(pk=by.person))
     return client
 
 
 def boss() -> Actor:
-    """A superuser without a role."""
     return somebody("boss", is_superuser=True, is_staff=True)
 
 
 def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Agent:
-    """An agent that pays so much once finance says yes."""
+    """Return an agent that pays this amount once finance approves."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, amount=declared))
 
@@ -67,14 +65,14 @@ def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount US
 
 
 def asked(stage: Stage, tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Approval:
-    """An open question to finance."""
+    """Return an open approval for finance."""
     stage.start(buying(tools, amount, declared))
     assert stage.drive() == "parked"
     return Approval.objects.get(state="open")
 
 
 def say(approval: Approval, by: Actor, verdict: str = "approve") -> Approval:
-    """Decide it, as the queue's role, as both faces do once they have asked."""
+    """Decide it under the queue's role, as page and API do after checking."""
     by = replace(by, role="approver_finance")
     return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification="as quoted", by=by)
 
@@ -85,7 +83,7 @@ def limited(by: Actor, most: str | None, person: str = "", queue: str = "finance
 
 
 def known_as(name: str, role: str, *, at: int = 2**62) -> None:
-    """What a process knows that read it of this queue alone, at that moment: by default nothing is read later."""
+    """Make this process's cache hold only this queue, read at that moment; by default it is never read again."""
     now = timezone.now()
     row = Queue(name=name, title=name, role=role, set_by="user:boss", made_at=now, changed_at=now)
     row.seal()
@@ -95,7 +93,7 @@ def known_as(name: str, role: str, *, at: int = 2**62) -> None:
 
 
 def until_somebody_waits(seconds: float = 30.0) -> None:
-    """Returns when a connection waits for another one's lock, or none has for so long."""
+    """Return when a connection waits for another's lock, or after this many seconds."""
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     ends = time.monotonic() + seconds
     with psycopg.connect(dsn(), autocommit=True) as link:
@@ -104,7 +102,7 @@ def until_somebody_waits(seconds: float = 30.0) -> None:
 
 
 def one_after_the_other(first: Callable[[], object], second: Callable[[], object]) -> Any:
-    """Return what `second` comes to when it begins under the open transaction of `first`, and has to wait for it."""
+    """Return the result of `second`, which begins during the open transaction of `first` and has to wait for it."""
     is_held, may_end = threading.Event(), threading.Event()
 
     def come_first() -> None:
@@ -128,7 +126,7 @@ def one_after_the_other(first: Callable[[], object], second: Callable[[], object
 
 
 def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:
-    """The principal names a deputy from now on."""
+    """Name a deputy for the principal, from now on."""
     body = DeputyBody(
         deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
     )
@@ -136,7 +134,7 @@ def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: An
 
 
 def sound(*runs: Run) -> None:
-    """Rows and journal of each say the same, and verification finds nothing."""
+    """Assert that each run's rows and journal agree and verification finds nothing."""
     for run in runs:
         check_against_journal(run)
         assert list(verify(run.pk).problems) == []

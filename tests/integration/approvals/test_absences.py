@@ -1,4 +1,4 @@
-"""Who is back is back: what was said of the time in which they were away ends with it."""
+"""Absences end early when the principal is back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def leaves(by: Actor, deputy: str = "", person: str = "", days: float = 2, **mor
 
 
 def stand() -> set[int]:
-    """The deputies who stand in now or will."""
+    """Return the deputies in force now or later."""
     return set(Deputy.objects.filter(revoked_at__isnull=True).values_list("pk", flat=True))
 
 
@@ -82,7 +82,7 @@ def test_a_forged_absence_ends_nobodys_deputy(stage: Stage, tools: Toolbox) -> N
 
 @pytest.mark.parametrize("why", ["inactive", "away", "auditor", "there"])
 def test_a_deputy_who_cant_decide_is_nobody_there(stage: Stage, tools: Toolbox, why: str) -> None:
-    """Every one of a queue is away, and the one who stands in is away as well, or may not sign in, or decide."""
+    """Everyone in a queue is away, and the deputy is away as well, or may not sign in or decide."""
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "approver_legal")
     approved = asked(stage, tools)
     leaves(ann, "bob")

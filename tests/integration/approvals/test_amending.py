@@ -1,4 +1,4 @@
-"""Approving with changes: the new question, which arguments a change may send, and what else has a say in it."""
+"""Approving with changes: the new question, the arguments that may change, and other rules that apply."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROLE = "approver_finance"
 
 
 def paying(tools: Toolbox, amount: int = 5000, declared: str | None = None, **more: Any) -> Agent:
-    """An agent that pays so much once finance says yes, who may change how much."""
+    """Return an agent that pays once finance approves and may change the amount."""
     assert tools.pay.gate is not None
     gate = replace(tools.pay.gate, amount=declared, **({"editable": ["amount"]} | more))
     pay = replace(tools.pay, gate=gate)
@@ -124,7 +124,7 @@ def test_a_change_waits_for_who_may_approve_it(stage: Stage, tools: Toolbox, out
 def test_where_the_code_is_not_at_hand_the_worker_looks_before_anything_leaves(
     stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The web process has none of the agent's code: it can't tell the amount, so the worker asks again with it."""
+    """The web process lacks the agent's code and can't compute the amount, so the worker asks again with it."""
     first = asked(stage, paying(tools, declared="amount USD"))
     agent = registry.find(first.run.graph_id)
     registry._agents[agent.name].pop(agent.version)
@@ -319,7 +319,7 @@ def test_a_forbidden_change_sends_nothing(stage: Stage, tools: Toolbox, outside:
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["legal has its own time", "legal says nothing of time"])
 def test_back_at_the_first_stage_its_own_terms_count(stage: Stage, tools: Toolbox, fiona: Actor, is_told: bool) -> None:
-    """And has no more time than was left where it was changed."""
+    """It has no more time than was left where the change was made."""
     admin, lena = boss(), somebody("lena", LEGAL)
     timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
     if is_told:
@@ -358,7 +358,7 @@ def test_above_a_threshold_a_change_needs_a_proven_yes(
 
 
 def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor, tmp_path: Path) -> None:
-    """By the same code and by a later version: the node asks for what it asked for, and is given what came of it."""
+    """By the same code and by a later version: the node makes the same request and gets its result."""
     agent = paying(tools)
     first = asked(stage, agent)
     change(first, fiona, amount=2500)
@@ -370,7 +370,7 @@ def test_a_change_is_replayed(stage: Stage, tools: Toolbox, outside: Outside, fi
 
 
 def test_a_change_keeps_everybody_who_was_asked(stage: Stage, tools: Toolbox, outside: Outside, fiona: Actor) -> None:
-    """It went to legal because nobody answered; what finance makes of it, legal may decide too, until the same time."""
+    """It was escalated to legal, who may also decide finance's changed version until the same time."""
     admin, lena = boss(), replace(somebody("lena", LEGAL), role=LEGAL)
     timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
     limited(admin, "1000")
@@ -427,7 +427,7 @@ def refused(first: Approval, by: Actor, **given: Any) -> dict[str, str]:
 
 
 def without_code(first: Approval, do: Callable[[], Any]) -> Any:
-    """Done by a process that has none of the agent's code."""
+    """Run `do` without the agent's code, as in a web process."""
     agent = registry.find(first.run.graph_id)
     registry._agents[agent.name].pop(agent.version)
     try:
@@ -464,7 +464,7 @@ def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, out
 
 @pytest.fixture
 def order(stage: Stage, tools: Toolbox) -> Approval:
-    """A question of which everything may be changed but the total."""
+    """A question where everything but the total may be changed."""
     return asked(stage, ordering(tools, "ratio", "qty", "ship", "stops"))
 
 

@@ -1,4 +1,4 @@
-"""A question is put to a queue that is open in that very moment, or an operator hears of it at once."""
+"""A question goes to a queue that is open at that moment, or an operator is told at once."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def added(admin: Actor) -> None:
 
 
 def known_as_open() -> None:
-    """As a worker knows it that read the queues a moment ago."""
+    """Let the process cache the queue as open, like a worker that read it a moment ago."""
     known_as("refunds", "approver_refunds")
 
 
 def must_have_asked_nobody(run: Run) -> None:
-    """An operator is told why, and nobody waits for anybody's word."""
+    """Assert that an operator is told why and no approval waits."""
     (wait,) = Wait.objects.filter(run=run)
     assert wait.kind == "operator" and wait.detail["reason"] == "unknown_queue"
     assert not Approval.objects.exists() and verify(run.pk).problems == []

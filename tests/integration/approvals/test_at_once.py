@@ -1,4 +1,4 @@
-"""Two at once: administrators who change one queue, and somebody who decides in a place that is taken from them."""
+"""Races: administrators who change one queue, and a decision while the decider's deputyship is revoked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def body(name: str, title: str) -> QueueBody:
 
 
 def records_hold(queue: str) -> list[ActRecord]:
-    """Each act's record begins where the one before it ended, and is genuine."""
+    """Assert that each record begins where the one before it ended and is authentic."""
     rows = list(ActRecord.objects.filter(queue=queue).order_by("id"))
     of_queue = [row for row in rows if "state" in row.after]
     assert all(genuine(rows)) and [one for one in verify_registers() if one.problems] == []
@@ -59,7 +59,7 @@ def test_of_two_queues_of_one_name_there_is_one(stage: Stage) -> None:
 
 
 def test_a_title_and_a_role_that_are_set_at_once_are_both_set(stage: Stage) -> None:
-    """Neither writes the other's back: each reads the row once it has it."""
+    """Each reads the row after locking it, so neither overwrites the other."""
     admin = boss()
     changes: list[dict[str, Any]] = [{"title": "Law"}, {"role": "approver_finance"}, {"needs_amount": True}]
     sent = [QueueChangeBody(justification=WHY, **change) for change in changes]
@@ -108,7 +108,7 @@ def test_of_limits_that_are_set_at_once_one_counts_and_none_is_lost(stage: Stage
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_a_deputy_waits_for_the_removal_of_their_place(stage: Stage, tools: Toolbox, is_kept: bool) -> None:
-    """Whoever decides holds the place to the end, and whoever ends it holds it, too: one comes wholly first."""
+    """Both deciding and ending lock the deputyship, so one completes first."""
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval, row = asked(stage, tools), away(ann, "bob")
 
@@ -140,7 +140,7 @@ PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = 
 @pytest.mark.parametrize("what", PAIRS)
 @pytest.mark.parametrize("first", ["removed", "named"])
 def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, what: str, first: str) -> None:
-    """Whoever comes second waits, and is refused by what the first one did."""
+    """The second one waits and is refused because of the first."""
     admin = boss()
     ordering(tools)
     acts.create(body("refunds", "Refunds"), by=admin)
@@ -153,7 +153,7 @@ def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, 
 
 
 def test_two_queues_that_name_each_other_at_once_are_both_set(stage: Stage) -> None:
-    """Each holds the other, in one order for both."""
+    """Both lock in the same order."""
     admin = boss()
     for hours in range(1, 6):
         told = at_once(

@@ -1,5 +1,6 @@
-"""Whoever decides at the queue that was asked first and at the one that a question went to: what they may say nowhere
-but there they say there, and the record says so. Who decides at the further one alone changes nothing, and is told."""
+"""Members of both the first queue and the one a question was escalated to may use the rights of either, and the record
+names the one used. Members of the second alone can't change the call, and are told so.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ SAID = {"justification": "as quoted"}
 
 @pytest.fixture
 def escalated(stage: Stage, tools: Toolbox) -> Approval:
-    """$5,000 at finance, which approves up to $1,000, and at legal besides, because nobody answered."""
+    """$5,000 at finance (limit $1,000), escalated to legal because nobody answered."""
     admin = boss()
     timing(admin, on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     put(stage, tools, within=SOON, amount="amount USD", editable=["amount"])
@@ -51,7 +52,6 @@ def escalated(stage: Stage, tools: Toolbox) -> Approval:
 
 @pytest.fixture
 def bo() -> Actor:
-    """Who decides at both."""
     return somebody("bo", FINANCE, LEGAL)
 
 
@@ -64,7 +64,7 @@ def as_decider(approval: Approval, by: Actor) -> Actor:
 
 
 def said(verdict: str, role: str, queue: str | None) -> None:
-    """The one decision and its event name the role under which it was really said, and where."""
+    """Assert that the one decision and its event name the role and queue it was made under."""
     decision = Decision.objects.get()
     assert (decision.verdict, decision.role, (decision.standing or {}).get("queue")) == (verdict, role, queue)
     (event,) = events(decision.approval.run, e.ApprovalDecided)
@@ -171,7 +171,7 @@ def test_a_change_is_made_where_it_was_asked_first_and_approved_where_what_it_be
 
 
 def test_a_change_stays_where_its_yes_needs_more_proof(stage: Stage, escalated: Approval, settings: Any) -> None:
-    """In another's place with a second factor alone: what was changed is asked for, and the change isn't lost."""
+    """With a second factor alone and as a deputy: the page asks for the proof and keeps the change."""
     lena, bo = somebody("lena", LEGAL), somebody("bo", FINANCE)
     away(lena, "bo")
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"second_factor_roles": (LEGAL,)})

@@ -1,5 +1,6 @@
-"""A yes that one node obtains and the next one uses. Its grant lies in the state in between, where people may patch:
-whose yes it was and to what is read from the journal, and asked anew of nobody else."""
+"""A grant that one node obtains and the next uses. People may patch the state it lies in, so who approved what is read
+from the journal, and nobody else is asked again.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Deal(BaseModel):
 def dealing(
     tools: Toolbox, tool: Tool, queue: str = "finance_po", *, amount: int = 5, uses: int = 1, **more: Any
 ) -> Agent:
-    """One node asks; the next ones wait for a word, and use what the first was given."""
+    """Return an agent whose first node gets a grant and whose next ones wait for a signal and use it."""
 
     async def ask(state: Deal, ctx: Context) -> str:
         body = Item(name="po", amount=state.amount)
@@ -66,7 +67,7 @@ def go(run: Run) -> None:
 
 
 def given(stage: Stage, agent: Agent) -> Run:
-    """A run that has its yes, and waits in the next node."""
+    """Return a run that has its grant and waits in the next node."""
     run = stage.start(agent)
     assert stage.drive() == "parked"
     stage.decide(run)
@@ -130,7 +131,7 @@ def test_a_place_where_nobody_said_yes_gives_none(stage: Stage, tools: Toolbox, 
 
 
 def test_what_was_used_in_a_visit_before_is_used(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Also where the row of its wait says that it wasn't."""
+    """Also where the row of its wait says otherwise."""
     run = given(stage, dealing(tools, tools.order, uses=2))
     go(run)
     assert stage.drive() == "parked" and len(outside.executed("order")) == 1
@@ -236,7 +237,7 @@ def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Out
 def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a process did that believed what the state said."""
+    """As a process would that trusted the state."""
     from runs.engine.steps import gates
 
     run = given(stage, dealing(tools, tools.order))

@@ -1,5 +1,4 @@
-"""Who changed who decides after something was asked doesn't decide it: by whatever way they did, and under whatever
-name they did it."""
+"""A person who changed who decides after a question was asked can't decide it, by any way and under any name."""
 
 from __future__ import annotations
 
@@ -66,7 +65,7 @@ def test_a_new_name_makes_nobody_another(stage: Stage, tools: Toolbox) -> None:
 
 @pytest.mark.parametrize("how", ["a deputy", "one case"])
 def test_nor_does_anybody_in_their_place(stage: Stage, tools: Toolbox, ada: Actor, how: str) -> None:
-    """Of somebody who raised their own limit since: their deputy would decide by it."""
+    """Somebody raised their own limit since, and their deputy would decide by it."""
     somebody("fred", FINANCE)
     bob = somebody("bob", "operator")
     limited(ada, "1", person="ada")

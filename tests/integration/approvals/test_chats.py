@@ -1,4 +1,4 @@
-"""Chats and shared mailboxes: told what they are to be told, where they may be, and by nobody who forges a row."""
+"""Chats and shared mailboxes: what they are told, where they may be, and forged rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_no_address_leads_into_the_inside(stage: Stage, url: str) -> None:
 def test_a_name_that_leads_elsewhere_the_next_time_is_judged_by_where_it_leads(
     stage: Stage, tools: Toolbox, room: Room, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rebinding: public when it was set, inside when it is sent. And what was judged is what is connected to."""
+    """DNS rebinding: public when set, internal when sent. The connection goes to the address that was checked."""
     channel(room.url)
     asked(stage, tools)
     allow(settings)
@@ -198,8 +198,7 @@ DRIP_SECONDS = 60.0  # at most: until the story is over
 def dripping(
     context: ssl.SSLContext | None, drip: bytes, *, silent_seconds: float = 0.0, first: bytes = b"", clear: bytes = b""
 ) -> Iterator[int]:
-    """A server that is silent for a while, before it shakes hands, and then says the same little thing again and again,
-    after something else; its port. What it says in `clear` before all that ends with STARTTLS."""
+    """Run a slow server: `clear`, STARTTLS, silence, the handshake, `first`, then `drip` repeatedly. Yield its port."""
     over = threading.Event()
 
     def serve(listening: socket.socket) -> None:

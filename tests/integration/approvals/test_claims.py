@@ -1,4 +1,4 @@
-"""Who is on a case: for a while, no more than there is room for, in nobody's way."""
+"""Claims on a case: limited in time and number, and no obstacle to others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def who(approval: Approval) -> list[str]:
 
 
 def lapse(row: Claim) -> None:
-    """As if it had been for the shortest of times."""
+    """Let the claim end as early as possible."""
     Claim.objects.filter(pk=row.pk).update(until=row.at + timedelta(microseconds=1))
 
 
@@ -122,7 +122,7 @@ def test_a_claim_keeps_nobody_from_deciding_and_ends_with_the_case(stage: Stage,
 
 
 def test_a_question_that_is_put_again_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -> None:
-    """As a retry does with what its failed run had asked."""
+    """A retry puts its failed run's questions again."""
     fiona, frank, approval = somebody("fiona", FINANCE), somebody("frank", FINANCE), asked(stage, tools)
     row = on(fiona, approval)
     again = Approval.objects.get()

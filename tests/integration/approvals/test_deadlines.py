@@ -1,4 +1,4 @@
-"""Deadlines of approvals: what time brings, with stages, policies and grants, and when somebody moves them."""
+"""Deadlines of approvals: reminders, escalation and expiry with stages, policies, grants and postponing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TO_LOOK_AT = due._TO_LOOK_AT
 
 
 def problems(run: Run) -> list[str]:
-    """What verification says of its whole record, deadlines too."""
+    """Return verification's problems of the whole record, including deadlines."""
     return verify(run.id).problems
 
 
@@ -103,7 +103,7 @@ def put_plain(stage: Stage, tools: Toolbox) -> Approval:
 
 
 def test_what_time_says_is_no_part_of_what_is_approved(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The plan has the bytes that it had before there were calendars."""
+    """The plan has the same bytes as before there were calendars."""
     at_once("finance_po", "legal")
     asked = put(stage, tools, within=SOON)
     before = bytes(asked.plan), asked.plan_hash
@@ -152,7 +152,7 @@ def test_whoever_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> 
 
 @pytest.fixture
 def escalated(stage: Stage, tools: Toolbox) -> Approval:
-    """A question to finance that nobody answered, open at legal besides."""
+    """A question to finance that nobody answered, now also open at legal."""
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
     put(stage, tools, within=SOON)
     sweep()
@@ -247,7 +247,7 @@ def soon_due(stage: Stage, tools: Toolbox) -> Approval:
 
 
 def look(asked: Approval, monkeypatch: pytest.MonkeyPatch, after: timedelta) -> None:
-    """The sweeper as it comes so long after the question was put."""
+    """Run the sweeper as it would run this long after the question was put."""
     at = asked.opened_at + after
     monkeypatch.setattr(due, "database_now", lambda: at)
     monkeypatch.setattr(due, "_TO_LOOK_AT", TO_LOOK_AT.replace("statement_timestamp()", f"'{at.isoformat()}'"))
@@ -358,7 +358,7 @@ def test_a_deadline_that_somebody_moved_is_found_and_gives_no_more_time(stage: S
 
 
 def test_terms_that_none_of_our_processes_recorded_put_nothing_off(stage: Stage, tools: Toolbox) -> None:
-    """The journal's row is there, and lacks the code."""
+    """The journal's row exists but lacks the authentication code."""
     asked = put(stage, tools, within=SOON, on_timeout="remind")
     as_superuser("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalTimed'")
     with pytest.raises(AlreadyDecided):
@@ -386,7 +386,6 @@ def deliver() -> None:
 
 
 def board(by: Actor) -> None:
-    """A third queue."""
     queue_acts.create(QueueBody(name="board", title="Board", role="approver_legal", justification=WHY), by=by)
     wait_hooks.queues.forget()
 
@@ -525,7 +524,7 @@ def test_a_late_answer_is_refused_and_the_agent_learns_why(stage: Stage, tools: 
 
 
 def moved(asked: Approval, by: timedelta, *, wait_alone: bool = False) -> None:
-    """Its rows, as whoever has the application's rights in the database can move them."""
+    """Move the deadline in its rows, as anyone with the application's database rights can."""
     Wait.objects.filter(pk=asked.wait_id).update(deadline=asked.deadline + by)
     if not wait_alone:
         Approval.objects.filter(pk=asked.pk).update(deadline=asked.deadline + by)
@@ -534,7 +533,7 @@ def moved(asked: Approval, by: timedelta, *, wait_alone: bool = False) -> None:
 @pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
 @pytest.mark.parametrize("wait_alone", [True, False])
 def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, word: str, wait_alone: bool) -> None:
-    """No further queue gets power by it, nobody's time is cut short; the sweeper puts the rows right."""
+    """It adds no queue and shortens nobody's time; the sweeper repairs the rows."""
     said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
     timing(boss(), on_timeout=word, **said)
     asked = put(stage, tools, within=timedelta(days=7))
@@ -552,7 +551,7 @@ def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, wo
 
 @pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
 def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: str) -> None:
-    """As it stands there where somebody with the key wrote it: the deadline was later than that."""
+    """Somebody with the key wrote it although the deadline was later."""
     said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
     timing(boss(), on_timeout=word, **said)
     asked = put(stage, tools, within=SOON)
@@ -566,7 +565,7 @@ def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: 
 
 
 def test_a_forged_escalation_keeps_nobody_from_being_asked_and_gives_no_power(stage: Stage, tools: Toolbox) -> None:
-    """Neither a row without its code, nor what the question and its wait say of where it went."""
+    """Neither a row without its code, nor escalations that question and wait claim."""
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}])
     asked = put(stage, tools, within=timedelta(hours=1))
     Escalation.objects.create(

@@ -1,4 +1,4 @@
-"""Deciding: who may, on what exactly, once, and in what order one is told what is wrong."""
+"""Deciding: permissions, exact plan, once only, and the order of refusals."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_nobody_but_finance_decides_for_finance(asked: Approval, by: Actor) -> N
 
 @pytest.mark.parametrize("kind", ["user", "key"])
 def test_nobody_decides_what_they_asked_for_themselves(stage: Stage, tools: Toolbox, kind: str) -> None:
-    """Four eyes, also when the one person has two ways of signing in."""
+    """Four eyes, also when one person has two ways of signing in."""
     lifecycle.start(buying(tools).graph_id, {}, by=Actor("key", "fiona", role="integrator", auth="api_key"))
     stage.drive()
     asked = Approval.objects.get()
@@ -236,7 +236,7 @@ def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stag
 
 
 def test_bytes_that_are_not_what_was_hashed_can_not_be_decided(stage: Stage, asked: Approval, outside: Outside) -> None:
-    """Even where somebody with the database in hand changed what the page shows."""
+    """Also when the database was changed under the page."""
     smaller = "convert_to(replace(convert_from(plan, 'UTF8'), '5000', '50'), 'UTF8')"
     as_superuser(f"UPDATE approvals_approval SET plan = {smaller} WHERE id = %s", asked.id)
     before = dump()
@@ -272,7 +272,7 @@ def test_a_second_decision_can_not_even_be_inserted(asked: Approval) -> None:
 
 
 def test_every_run_has_its_own_questions(stage: Stage, tools: Toolbox, asked: Approval) -> None:
-    """A yes to one run's question lets nothing of another run through, however alike they are."""
+    """An approval for one run lets nothing of another through, however alike they are."""
     other = stage.start(buying(tools))
     stage.drive()
     twin = Approval.objects.get(run=other)
@@ -328,7 +328,7 @@ def test_any_float_can_replace_another(stage: Stage, tools: Toolbox, fiona: Acto
 
 
 def nothing(_item: Item) -> Amount:
-    """What an agent says that works out a difference."""
+    """The amount of an agent that computes a difference."""
     return Amount(Decimal("-0.00"), "USD")
 
 
@@ -338,7 +338,7 @@ def verified(capsys: pytest.CaptureFixture[str]) -> bool:
 
 
 def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) -> None:
-    """A call about it is let through by a standing grant, also where its plan was written with the sign."""
+    """A standing approval answers a call about it, also where its plan was written with the sign."""
     allowed(boss())
     agent = paying(tools, amount=nothing)
     grant = given(asks(stage, agent), fiona, sum="-0.0")
@@ -356,7 +356,7 @@ def test_of_an_agent(stage: Stage, tools: Toolbox, fiona: Actor, capsys: Any) ->
 
 
 def test_a_row_is_sealed_over_what_the_database_keeps(db: None) -> None:
-    """Whoever makes it, and the text of every other number is what it always was."""
+    """Other numbers keep their text."""
     limited(boss(), "9000")
     row = Limit.objects.get()
     row.most = Decimal("-0.000")

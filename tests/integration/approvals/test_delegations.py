@@ -1,4 +1,4 @@
-"""Handing one question to a named person: they decide just that one in one's place, with one word for both."""
+"""Delegating one question to a named person: they decide only that one, and both share one vote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROLE = "approver_finance"
 
 @pytest.fixture
 def dora() -> Actor:
-    """An operator, who decides nothing by being that."""
+    """An operator who may decide nothing."""
     return somebody("dora", "operator")
 
 
@@ -121,7 +121,7 @@ def test_one_who_lost_the_role_or_the_account_hands_on_nothing(
 def test_only_who_decides_by_a_role_of_their_own_hands_it_over(
     stage: Stage, tools: Toolbox, fiona: Actor, dora: Actor
 ) -> None:
-    """Not an operator, not a deputy, not who it was handed to, not a key that is nobody's."""
+    """Not an operator, a deputy, the delegate or an ownerless key."""
     case, dan = asked(stage, tools), somebody("dan", "operator")
     away(fiona, "dan")
     hand(case, fiona)

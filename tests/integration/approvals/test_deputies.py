@@ -1,4 +1,4 @@
-"""Deputies: somebody decides in another's place, for a time, and no further than that one could."""
+"""Deputies decide in another's place, for a time, and within that person's rights."""
 
 from __future__ import annotations
 

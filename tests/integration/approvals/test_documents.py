@@ -1,4 +1,4 @@
-"""Documents of a case: drawing them, serving them, other parts of a gate that meet them, and running out of time."""
+"""Documents of a case: rendering, serving, gates that use them, and running out of time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is known, and there is time for it: a busy machine is another story."""
+    """Forget rendered pages, and allow enough time on a busy machine."""
     drawn.kept.forget()
     monkeypatch.setattr(drawn, "PAGE_SECONDS", 30.0)
     yield
@@ -56,13 +56,13 @@ def _nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def settled() -> None:
-    """Until nothing is being drawn any more."""
+    """Wait until nothing is being rendered."""
     while under_way := list(drawn._under_way.values()):
         assert all(each.by(monotonic() + 60) for each in under_way)
 
 
 def paying(tools: Toolbox, *revisions: Sequence[Given], **more: Any) -> Agent:
-    """An agent that pays once finance has seen these documents; rejected, it comes again with the next ones."""
+    """Return an agent that pays once finance has seen these documents; each rejection brings the next revision."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **more))
 
@@ -94,7 +94,7 @@ def opened(approval: Approval) -> Brief:
 
 
 def past_the_triggers(statement: str, *values: Any) -> None:
-    """What nobody with the application's rights can do, nor an owner by mistake."""
+    """Run SQL past triggers and constraints, which only a superuser can."""
     checks = (
         "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass"
     )
@@ -111,7 +111,7 @@ def past_the_triggers(statement: str, *values: Any) -> None:
 
 
 def damage(digest: str, content: bytes | None) -> None:
-    """Other bytes under a digest, or none."""
+    """Put other bytes under a digest, or delete it."""
     if content is None:
         past_the_triggers("DELETE FROM approvals_document WHERE digest = %s", digest)
     else:
@@ -155,7 +155,7 @@ def test_two_that_store_the_same_at_once_both_ask(stage: Stage, tools: Toolbox) 
 
 
 def test_nobody_puts_other_bytes_under_a_digest_nor_takes_any_away(stage: Stage, tools: Toolbox) -> None:
-    """Whoever may write here as the application does: to be first with a digest is of no use."""
+    """Being first with a digest is of no use to anyone with the application's database rights."""
     digest = text().digest
     forged = "INSERT INTO approvals_document (digest, size, content, stored_at) VALUES (%s, 6, 'forged', now())"
     with pytest.raises(DatabaseError, match="approvals_document_is_its_digest"), transaction.atomic():
@@ -252,14 +252,14 @@ def sheet(width: int, height: int) -> Given:
 
 
 def bomb() -> Given:
-    """Some hundred kilobytes that unpack to four hundred megapixels."""
+    """A few hundred kilobytes that unpack to four hundred megapixels."""
     file = io.BytesIO()
     Image.new("L", (20_000, 20_000)).save(file, "PNG")
     return Given("bomb.png", "image/png", file.getvalue())
 
 
 def animated() -> Given:
-    """A picture that shows something else a second later."""
+    """A picture that changes after a second."""
     file = io.BytesIO()
     Image.new("RGB", (40, 40), "white").save(
         file, "PNG", save_all=True, append_images=[Image.new("RGB", (40, 40), "black")]
@@ -322,7 +322,7 @@ def test_a_list_in_the_row_that_is_not_the_plans_is_named(stage: Stage, tools: T
 
 
 def test_the_revision_before_may_be_gone(stage: Stage, tools: Toolbox) -> None:
-    """Then nothing is marked, and that is said; this one is shown and can be decided."""
+    """Nothing is marked, and the page says so; this revision is shown and can be decided."""
     approval = asked(stage, paying(tools, [text("one\n")], [text("two\n")]))
     approval = revised(stage, approval)
     damage(text("one\n").digest, b"forged")
@@ -352,7 +352,7 @@ def test_a_slow_drawing_is_tried_again_later(stage: Stage, tools: Toolbox, monke
 
 
 def test_a_yes_needs_every_page(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first pages are drawn to look at it; the last one may be what can't be."""
+    """The first pages are rendered before the decision; the last one may be the one that can't be."""
     approval = asked(stage, paying(tools, [pdf(6)]))
     assert opened(approval).not_shown == "" and drawn.kept.undrawn(named_in({"documents": approval.documents})[0], 6)
     ask = drawn._ask
@@ -424,7 +424,7 @@ def test_a_yes_that_lapsed_is_asked_for_again_with_the_same_documents(stage: Sta
 
 
 def test_a_grant_carries_what_was_shown(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """`ctx.approve` for a call that is made later: what was shown with the yes is shown with the next question."""
+    """`ctx.approve` for a later call: the documents of the grant are shown with the next question."""
 
     async def node(state: Notes, ctx: Context) -> End:
         body = Item(name="po", amount=5000)
@@ -450,7 +450,7 @@ def api_of(name: str, *roles: str) -> Api:
 
 
 def addresses(approval: Any) -> list[str]:
-    """All of the first document's, on the page and for programs."""
+    """Return all addresses of the first document, for pages and programs."""
     below = f"approvals/{approval}/documents/1"
     return [f"/{below}", f"/{below}/pages/1", f"/api/v1/{below}", f"/api/v1/{below}/pages", f"/api/v1/{below}/pages/1"]
 
@@ -507,7 +507,7 @@ def test_what_can_not_be_shown_is_a_problem_by_name(stage: Stage, tools: Toolbox
 
 
 def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """A program in its place reports what is left: no environment, no way to write, little memory, never root."""
+    """A program in its place reports what is left: no environment, no writable path, little memory, never root."""
     monkeypatch.setenv("DURABLEAGENTS_SECRET_KEY", "zz-secret")
     spy = tmp_path / "spy.py"
     spy.write_text(
@@ -561,7 +561,7 @@ def test_only_readers_of_a_case_get_them(stage: Stage, tools: Toolbox, roles: tu
 
 
 def test_what_one_is_shown_opens_no_door_to_the_same_bytes_elsewhere(stage: Stage, tools: Toolbox) -> None:
-    """Bytes are kept once; who reads them in one case is still nobody in another."""
+    """Bytes are kept once; access in one case gives none in another."""
     mine = asked(stage, paying(tools, [text()]))
     other = paying(tools, [text()], queue="legal")
     stage.start(other)
@@ -578,8 +578,7 @@ SOON = NEVER / 2  # whoever doesn't wait has their answer by then, however busy 
 
 
 class Slow:
-    """In the place of the process that draws: each drawing takes until the story lets it go, and shows so many pages,
-    or fails by bad luck where there are none."""
+    """Replaces the rendering process: each rendering lasts until `finish`; with no pages it fails."""
 
     def __init__(self) -> None:
         self.pages, self.begun, self.go = 1, 0, Event()
@@ -612,7 +611,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, _nothing_drawn: None) -> Iterator[Slow
 
 @pytest.fixture
 def ten(stage: Stage, tools: Toolbox) -> Approval:
-    """A question with as many documents as there may be."""
+    """A question with the maximum number of documents."""
     return asked(
         stage, paying(tools, [Given(f"{n}.pdf", "application/pdf", pdf(words=str(n)).bytes) for n in range(10)])
     )

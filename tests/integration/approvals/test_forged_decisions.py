@@ -1,4 +1,4 @@
-"""Rows of decisions, queues and records that somebody wrote past us: none counts, and verification names each."""
+"""Forged rows of decisions, queues and records: none counts, and verification names each."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ PLANS = [
 
 
 def put(run: Run, plan: str, state: str) -> Approval:
-    """A question with its wait, as whoever has the application's rights in the database adds it."""
+    """Insert a question with its wait, with the application's database rights."""
     now, id = database_now(), uuid4()
     wait = Wait.objects.create(
         id=uuid4(), run=run, slot=f"forged/{uuid4()}", kind="approval", opened_at=now, deadline=now + timedelta(days=1)
@@ -261,7 +261,7 @@ def lena() -> Actor:
 
 @pytest.fixture
 def ira() -> Actor:
-    """An integrator, who sees no run but their own."""
+    """An integrator who sees only their own runs."""
     return somebody("ira", "integrator")
 
 
@@ -293,7 +293,7 @@ def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
 
 
 def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past_us(case: Approval) -> None:
-    """In the very process that has known it as one."""
+    """In the very process that cached it as a role."""
     eve, now = somebody("eve", "managers"), database_now()
     older = Queue(name="older", title="Older", role="managers", set_by="user:boss", made_at=now, changed_at=now)
     older.seal()
@@ -313,7 +313,7 @@ def test_the_roles_of_the_settings_are_roles_before_anything_was_read() -> None:
 
 
 def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Actor, ira: Actor) -> None:
-    """Neither they, nor whoever stands in for them; nor whose queue it was, until an administrator sets it anew."""
+    """Neither they nor their deputy, nor the real owner until an administrator sets the queue again."""
     finn, admin = somebody("finn", "approver_finance"), boss()
     away(lena, "ira")
     assert over_api(case, lena) == (200, None) and over_api(case, finn)[1] and over_api(case, ira)[0] == 404
@@ -328,7 +328,7 @@ def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Ac
 
 @pytest.mark.parametrize("how", ["queue", "place"])
 def test_what_gave_nothing_any_more_gives_nothing_again(case: Approval, lena: Actor, ira: Actor, how: str) -> None:
-    """A case that was handed over by somebody who lost the role since, and decides elsewhere."""
+    """A delegation by somebody who has lost the role since, but decides elsewhere."""
     lea = somebody("lea", "approver_finance")
     delegate(case.id, to="ira", justification=WHY, by=lea)
     assert over_api(case, ira)[1]
@@ -339,7 +339,7 @@ def test_what_gave_nothing_any_more_gives_nothing_again(case: Approval, lena: Ac
 
 
 def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -> None:
-    """Else its title and its sum would stand in another queue's chat."""
+    """Otherwise its title and sum would appear in another queue's chat."""
     admin = boss()
     body = ChannelBody(
         name="legal chat",
@@ -370,7 +370,7 @@ said_so = pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 
 
 def insert(table: str, **values: Any) -> int:
-    """A row, as whoever has the application's rights in the database adds it."""
+    """Insert a row with the application's database rights."""
     columns, places = ", ".join(f'"{name}"' for name in values), ", ".join(["%s"] * len(values))
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({places}) RETURNING id", list(values.values()))
@@ -495,7 +495,7 @@ def test_verification_names_each_and_goes_on_with_the_rest(busy: Run, read: Call
 
 @said_so
 def test_lists_that_go_by_acts_bear_acts_that_say_no_state(busy: Run, said: str) -> None:
-    """What is in force has its own row, and its act is somebody's forgery."""
+    """Rows define what is in force; a stray act is somebody's forgery."""
     FourEyes.objects.create(n=1, families=["policies"], set_by="user:x", at="2026-11-26T00:00Z")
     ramp = Ramp.objects.create(
         agent="a",
@@ -694,7 +694,7 @@ def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str
     ],
 )
 def test_nobody_puts_in_a_copy_of_what_somebody_did(busy: Run, table: str, which: str) -> None:
-    """With the application's own rights: its code would be right, and it would be one act more."""
+    """With the application's rights: the copy's code would be right, and it would count as another act."""
     with connection.cursor() as cursor:
         names = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
         cursor.execute(f"{names} AND attname <> ALL ('{{id,n,prev_hash,hash}}')", [table])

@@ -1,4 +1,4 @@
-"""Four eyes: whoever had a hand in a run decides none of its gates, by whatever name, key or role they come."""
+"""Four eyes: anyone who took part in a run decides none of its gates, under any name, key or role."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def multi() -> Iterator[User]:
 
 
 def as_(user: User, role: str, kind: str = "user") -> Actor:
-    """As somebody who holds this role."""
+    """Return the account as an actor with this role."""
     if role:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor(
@@ -108,7 +108,7 @@ def signalled(run: Run, by: Actor) -> None:
 
 
 def retried(run: Run, by: Actor) -> None:
-    """As a retry leaves it on record; what the retry itself does is another story's."""
+    """Record a retry without doing one."""
     with transaction.atomic():
         head = locked_head(run.pk)
         override(head, "retry", by=replace(by, role="operator"), justification="again", before={}, after={})
@@ -161,7 +161,7 @@ def test_whoever_retried_or_settled_does_not_decide(stage: Stage, tools: Toolbox
 
 
 def test_who_had_a_hand_in_it_is_judged_once_and_under_the_lock(stage: Stage, tools: Toolbox) -> None:
-    """Before the lock was won they may have steered the run: what was asked sooner would be worth nothing."""
+    """Before the lock was won they may have steered the run, so an earlier check proves nothing."""
     stage.start(buying(tools))
     stage.drive()
     with CaptureQueriesContext(connection) as asked:
@@ -203,7 +203,7 @@ def test_what_another_person_did_in_the_run_is_theirs(stage: Stage, tools: Toolb
 
 
 def without_accounts(table: str, column: str) -> None:
-    """As rows are from before accounts were noted."""
+    """Make the rows older than the account column."""
     as_superuser(f"UPDATE {table} SET {column} = NULL")
 
 
@@ -266,7 +266,7 @@ def buyer(tools: Toolbox, name: str = "helper") -> Agent:
 
 
 def asker(name: str = "asker") -> Agent:
-    """Hands on what a person answers."""
+    """Return an agent that returns a person's answer."""
 
     async def ask(state: Notes, ctx: Context) -> End:
         return End(Done(ref=(await ctx.ask("finance_po", title="What?", schema=Item)).name))
@@ -281,7 +281,7 @@ def say(user: User, thing: str = "gold") -> Run:
 
 
 def approved_by_another(stage: Stage) -> None:
-    """Whoever had no hand in it may, and then it is done."""
+    """Let somebody who took no part approve, and finish the runs."""
     asked = Approval.objects.get(state="open")
     other = as_(User.objects.create_user("other"), FINANCE)
     decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)
@@ -332,7 +332,7 @@ def test_an_answer_in_a_child_is_a_hand_in_parent_and_siblings(stage: Stage, too
 
 
 def test_a_hand_in_the_origin_is_one_in_a_child_of_its_fork(stage: Stage, tools: Toolbox, steerer: User) -> None:
-    """Neither who started it, nor who answered there."""
+    """Neither its starter nor who answered there may decide."""
     helper, starter = buyer(tools), User.objects.create_user("starter")
 
     async def ask(state: Notes, ctx: Context) -> str:

@@ -1,4 +1,4 @@
-"""Standing approvals: given, used, withdrawn, taken back, and forged."""
+"""Standing approvals: given, used, withdrawn, revoked, and forged."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ROLE = "approver_finance"
 
 @pytest.fixture
 def agent(stage: Stage, tools: Toolbox) -> Agent:
-    """One that pays what finance approves, and may allow again."""
+    """An agent that pays what finance approves, in a queue with standing approvals."""
     allowed(boss())
     return paying(tools)
 
@@ -160,7 +160,7 @@ def test_it_is_over_in_time(stage: Stage, fiona: Actor, agent: Agent) -> None:
 def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
     stage: Stage, tools: Toolbox, fiona: Actor, agent: Agent, grant: StandingGrant
 ) -> None:
-    """Revoked in mid-flight: between the yes and the intent of the call."""
+    """Revoked in flight, between the approval and the call's intent."""
     assert stage.drive() == "completed"
     case, later = asks(stage, agent), asks(stage, agent, "pen 8000")
     lifecycle.pause(later.run_id, by=somebody("olga", "operator"), justification=WHY)
@@ -187,7 +187,7 @@ def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
 
 
 def test_who_may_take_it_back(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """Whoever gave it, also without the role by now; whoever decides there; operators; administrators."""
+    """Its giver (also without the role by now), deciders of the queue, operators, administrators."""
     admin = boss()
     allowed(admin)
     agent = paying(tools)
@@ -319,8 +319,9 @@ def test_two_sweepers_answer_once_and_never_more_than_allowed(stage: Stage, tool
 
 
 def test_what_was_tried_before_is_a_persons_to_answer(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """The other side refused it, and an operator has it tried again after the yes was taken back: there is a history,
-    which nobody answers unseen, whatever grants there are."""
+    """The system refused it and an operator retries it after the revocation: a call with a history needs a person,
+    whatever grants there are.
+    """
     allowed(boss())
     agent, olga = paying(tools), somebody("olga", "operator")
     grant = given(asks(stage, agent), fiona)
@@ -392,13 +393,13 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fio
 
 
 def demanded(admin: Actor, queue: str, name: str = "law") -> None:
-    """A policy asks a queue besides whenever something is paid."""
+    """Add a policy that also asks this queue about every payment."""
     said = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
     policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
 
 
 def answered_in_part(stage: Stage, agent: Agent) -> tuple[Approval, Approval]:
-    """A call that a grant has answered for finance, and that legal is asked about: both questions."""
+    """Return both questions of a call: finance's, answered by a grant, and legal's."""
     case = asks(stage, agent, "pen 8000")
     swept()
     assert stage.drive() == "parked"
@@ -413,13 +414,12 @@ def yes(approval: Approval, by: Actor) -> None:
 
 @pytest.fixture(autouse=True)
 def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification overlooks nothing because it was a moment ago."""
+    """Let verification check without its time tolerance."""
     monkeypatch.setattr(verification, "SLACK", timedelta(0))
 
 
 def half_way(stage: Stage, tools: Toolbox, fiona: Actor) -> tuple[Actor, StandingGrant, Approval, Approval]:
-    """A standing grant has answered finance, and a policy asks lena of legal besides: she, the grant, both
-    questions."""
+    """Return lena of legal, the grant that answered finance, and both questions."""
     admin, lena = boss(), somebody("lena", "approver_legal")
     allowed(admin)
     agent = paying(tools)
@@ -460,7 +460,7 @@ def test_what_went_out_with_others_votes_counts_as_used(stage: Stage, tools: Too
 
 
 def test_the_queue_whose_yes_was_taken_back_is_asked_and_no_other(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """A grant of what a policy asks, where the tool's own rule asks nobody and another policy's queue comes last."""
+    """A policy's grant, where the tool's own rule asks nobody and another policy's queue comes last."""
     admin, lena = boss(), somebody("lena", "approver_legal")
     allowed(admin, queue="legal")
     agent = paying(tools, when=lambda args: False)
@@ -487,7 +487,7 @@ def test_the_queue_whose_yes_was_taken_back_is_asked_and_no_other(stage: Stage, 
 
 @pytest.mark.parametrize("what", ["its own", "beside another"])
 def test_a_used_up_one_is_withdrawn_with_its_unused_yes(stage: Stage, tools: Toolbox, fiona: Actor, what: str) -> None:
-    """On its page, too; and no longer once the call went out."""
+    """Also on its page, but not after the call went out."""
     admin, olga, lena = boss(), somebody("olga", "operator"), somebody("lena", "approver_legal")
     allowed(admin)
     agent = paying(tools)
@@ -529,12 +529,12 @@ COLUMNS = (
 
 
 def named() -> list[str]:
-    """What is said of forged rows of it."""
+    """Return verification's problems about forged rows of standing approvals."""
     return [problem for each in verify_registers() for problem in each.problems if "standing" in problem]
 
 
 def copied(grant: StandingGrant, approval: Approval, **other: str) -> None:
-    """The same row at another question, code and all, but for what is said otherwise."""
+    """Copy the row to another question, code included, with these columns changed."""
     said = ", ".join(other.get(name.strip(), name.strip()) for name in COLUMNS.split(", "))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -585,7 +585,7 @@ def test_a_forged_grant_answers_nothing(stage: Stage, fiona: Actor, what: str, a
 
 @pytest.mark.parametrize("amount", ["-1000000", "1", "NULL"])
 def test_a_forged_use_stops_the_grant(stage: Stage, amount: str, agent: Agent, grant: StandingGrant) -> None:
-    """One of less than nothing would make room for more."""
+    """A negative use would make room for more."""
     case = asks(stage, agent)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -609,7 +609,7 @@ def test_whatever_says_that_it_was_taken_back_takes_it_back(stage: Stage, agent:
 def test_a_question_that_was_made_to_look_the_same_is_not(
     stage: Stage, tools: Toolbox, agent: Agent, grant: StandingGrant
 ) -> None:
-    """What finds a grant is a column; what counts is the plan, and what the journal says of that."""
+    """Grants are found by a column, but checked against the plan and the journal."""
     case = asks(stage, agent, "gold 5000")
     Approval.objects.filter(pk=case.pk).update(same=grant.same)
     swept()

@@ -1,4 +1,4 @@
-"""Allowing the same again, beside what else there is: deputies, keys, roles that were taken, odd amounts."""
+"""Standing approvals with deputies, keys, revoked roles and odd amounts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ pytestmark = pytest.mark.django_db
 def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(
     stage: Stage, tools: Toolbox, fiona: Actor
 ) -> None:
-    """Who stands in for somebody with a higher limit gives no grant by it; and one that they gave is no longer theirs
-    once only the place is left."""
+    """A deputy can't use a principal's higher limit for a grant; a grant ends when only the deputyship is left."""
     admin, tessa = boss(), somebody("tessa", ROLE)
     allowed(admin)
     limited(admin, "10000", person="fiona")
@@ -61,7 +60,7 @@ def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(
 
 
 def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """Five questions that are the same are open at once: each could bring as many more as the queue allows."""
+    """Five equal questions are open at once: each could use as much as the queue allows."""
     admin, frank = boss(), somebody("frank", ROLE)
     allowed(admin, times=3, sum="20000")
     agent = paying(tools)
@@ -95,7 +94,7 @@ def test_two_of_the_same_that_are_given_at_once_are_counted_together(
 def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
     stage: Stage, tools: Toolbox, fiona: Actor
 ) -> None:
-    """A was rejected, B is its next revision and approved, and A is asked anew: nothing links it to the first."""
+    """A is rejected, its revision B approved, then A asked again: nothing links it to the first."""
     allowed(boss())
     agent = paying(tools, version="2.0.0")
     pay = agent.all_tools()[0]
@@ -123,7 +122,7 @@ def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
 
 
 def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """Somebody who decides there and sets queues up too: the question that was open before is decided alone."""
+    """Somebody both decides there and configures queues: the earlier question is decided alone."""
     allowed(boss(), times=1)
     rewrite(User.objects.filter(pk=fiona.person), is_superuser=True, is_staff=True)
     agent = paying(tools)

@@ -1,4 +1,4 @@
-"""Asking a named person about a case: they are told, and answer on it; the run waits, and its clock may stand."""
+"""Asking a named person about a case: they answer on it while the run waits, and its deadline may pause."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_only_who_may_decide_asks(stage: Stage, tools: Toolbox, fiona: Actor, ir
 
 @pytest.mark.parametrize("to", ["fiona", "nobody", "", "adam", "gone", "empty"])
 def test_who_can_t_be_asked(stage: Stage, tools: Toolbox, fiona: Actor, to: str) -> None:
-    """Oneself, nobody, an auditor, who may change nothing, an account that is closed, one without a role."""
+    """Oneself, nobody, an auditor (read-only), a closed account, an account without a role."""
     case = asked(stage, tools)
     somebody("adam", "auditor")
     somebody("gone", "operator", is_active=False)

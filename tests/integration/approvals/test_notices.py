@@ -1,4 +1,4 @@
-"""Told in time: a fact becomes one notice, one delivery to each who may do something about it, and one message."""
+"""Notifications: a fact becomes one notice, one delivery per person who may act on it, and one message."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_notice_whose_rows_are_damaged_keeps_no_other_waiting(
 
 
 def test_forged_rows_tell_nobody_what_they_may_not_know(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
-    """Whoever writes rows with the application's own rights makes a delivery to a stranger: it is judged anew."""
+    """A delivery to a stranger, inserted with the application's rights, is checked again."""
     approval = asked(stage, tools)
     stranger = somebody("mallory", "integrator", email="mallory@example.org")
     notice = Notice.objects.get(kind="opened", approval_id=approval.pk)

@@ -1,5 +1,6 @@
-"""A yes that a passkey signed: for one question, revision, plan, verdict and person, used once, kept beside the
-decision, and looked at again by whoever verifies, with nothing but what is kept."""
+"""An approval signed by a passkey: for one question, revision, plan, verdict and person, used once, kept with the
+decision and verifiable from what is kept.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def device() -> Device:
 
 @pytest.fixture
 def fay(fiona: Someone, device: Device) -> Someone:
-    """Who decides for finance, signed in, with a passkey."""
+    """A finance approver, signed in, with a passkey and an old session."""
     fiona.sign_in()
     set_up(fiona, device)
     grow_old(fiona.client)
@@ -53,7 +54,7 @@ def fay(fiona: Someone, device: Device) -> Someone:
 
 
 def asks(who: Someone, question: Approval) -> tuple[dict[str, str], str, dict[str, Any]]:
-    """What the page that asks sends along, and what it lets the passkey sign."""
+    """Return the hidden fields of the confirmation page, the passkey's challenge and its options."""
     page = send(who, question)
     assert page.status_code == 403, page.content.decode()
     return kept(page), *shown_on(page)
@@ -81,7 +82,7 @@ def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Appr
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
-    """What the passkey signs for these terms, as this installation reads it."""
+    """Return the passkey's signature for these terms as this installation reads it."""
     challenge, options = passkeys.to_use(what, who.user)
     return passkeys.check(who.user, challenge.token, device.sign(options), what)
 
@@ -117,7 +118,7 @@ def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
 def test_whoever_has_the_row_alone_comes_to_the_same_answer(
     stage: Stage, tools: Toolbox, fay: Someone, device: Device
 ) -> None:
-    """By the standard and cryptography alone, without a line of ours."""
+    """By the standard and `cryptography` alone, without our code."""
     import hashlib
 
     import rfc8785
@@ -279,7 +280,7 @@ def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
 
 
 def changed(sql: str, *given: Any) -> None:
-    """Past the application and its guards, as the owner of the tables could."""
+    """Run SQL without the triggers, as the owner of the tables could."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE approvals_assertion DISABLE TRIGGER USER")
         cursor.execute(sql, given)
@@ -333,7 +334,7 @@ def test_a_part_of_it_that_was_changed_is_found(said: Run, sql: str, told: str) 
 
 
 def test_one_that_somebody_signed_with_a_key_of_their_own_is_found(said: Run) -> None:
-    """All of it fits together but for whose passkey it is."""
+    """Everything fits but the owner of the passkey."""
     row, mine = Assertion.objects.get(), Device("http://x", "localhost")
     mine.origin, mine.rp_id = row.origin, row.rp_id
     answer = json.loads(mine.sign({"challenge": b64(challenge_of(row.terms))}))["response"]
@@ -371,7 +372,7 @@ def test_one_that_was_swapped_with_another_run_s_is_found(
 
 
 def test_passkey_that_was_added_outside_the_application_is_named(said: Run) -> None:
-    """Whoever can seal rows and writes one as the database's role is named by the record of the accounts."""
+    """The record of accounts names a forged row even if it is sealed."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_accountrecord DISABLE TRIGGER USER")
         cursor.execute("UPDATE ledger_accountrecord SET by = 'database:app' WHERE action = 'factor_added'")

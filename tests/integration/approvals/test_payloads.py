@@ -1,5 +1,6 @@
-"""Who reads what runs hold: those who were given the right, everybody of their own runs, and whoever is asked what they
-are asked. Anybody else sees what a run does. Held against every page and list that there is."""
+"""Access to payloads: those with the right, owners for their runs, deciders for what they are asked. Others see only
+what a run does. Checked against every page and list.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ class Shown(BaseModel):
 
 
 def teller(tools: Toolbox) -> Agent:
-    """Holds something of every kind; what it is started with says how it ends."""
+    """Return an agent with payloads of every kind; its input says how it ends."""
 
     def think(messages: list[Any], info: Any) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": SAID})])
@@ -100,7 +101,7 @@ def teller(tools: Toolbox) -> Agent:
 
 @pytest.fixture
 def told(stage: Stage, tools: Toolbox, outside: Outside) -> list[Run]:
-    """Runs of somebody else that wait, failed, are in doubt and have ended."""
+    """Runs of another owner: waiting, failed, with unknown outcomes and ended."""
     return _runs(stage, tools, outside, SHOP)
 
 
@@ -122,7 +123,7 @@ def _runs(stage: Stage, tools: Toolbox, outside: Outside, by: Actor, **more: Any
 
 
 def pages(runs: list[Run], client: Client, key: str, only: Set[str] | None = None) -> Iterator[tuple[str, str, int]]:
-    """Yield name, text and status of every page and list that can be read of these runs, or only of the named ones."""
+    """Yield name, text and status of every readable page and list of these runs, or only of the named ones."""
     approval = Approval.objects.filter(run_id=runs[0].pk).first()
     values: dict[str, Any] = {
         "approval_id": approval.id if approval else UUID(int=4),
@@ -149,7 +150,7 @@ def pages(runs: list[Run], client: Client, key: str, only: Set[str] | None = Non
 
 
 def words(runs: list[Run], client: Client, key: str, only: Set[str] | None = None) -> dict[str, set[str]]:
-    """Which of the words, and of the runs' idempotency keys, stand where."""
+    """Return the pages on which each secret word and idempotency key appears."""
     keys = set(
         LedgerEntry.objects.filter(run_id__in=[r.pk for r in runs], key__isnull=False).values_list("key", flat=True)
     )
@@ -220,7 +221,7 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
 
 
 def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """What a wait is and what ends it, in our own words; of what the run holds nothing is told with it."""
+    """The wait's kind and end are shown in our own words, without the run's data."""
     boss = somebody("boss", is_superuser=True, is_staff=True)
     timing(boss, on_timeout="remind", every_hours=1)
     runs = _runs(stage, tools, outside, SHOP)
@@ -266,7 +267,7 @@ def test_an_integrator_reads_the_runs_they_see(stage: Stage, tools: Toolbox, out
 
 
 def test_what_was_drawn_for_one_is_not_shown_to_the_other(told: list[Run]) -> None:
-    """Pages keep what they drew, and lists are drawn once for many."""
+    """Pages keep what they rendered, and lists are rendered once for many."""
     people = {"reads": sight(OPERATOR), "blind": sight("approver_other")}
     for who in ("blind", "reads", "blind", "reads"):
         client, key, _ = people[who]
@@ -320,7 +321,7 @@ def test_nobody_gives_it_without_a_reason_and_nobody_to_nobody(stage: Stage) -> 
 
 
 def test_who_sees_what_is_one_judgement(stage: Stage) -> None:
-    """A superuser has it only if they were given it, and a role without sight reads nothing by it."""
+    """A superuser needs the right as well, and the right needs a role that sees the run."""
     nobody = User.objects.get(pk=somebody("root", is_superuser=True).person)
     assert not viewer_of(nobody).sees_all and not viewer_of(nobody).reads_all
     approver = User.objects.get(pk=somebody("ann", "approver_legal", is_superuser=True).person)

@@ -1,5 +1,4 @@
-"""Devices that are told while no page is open: which they are, what they are told, who ends that, and where nothing is
-sent."""
+"""Devices notified while no page is open: which, of what, who ends that, and addresses that are refused."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ FINANCE = "approver_finance"
 def service(
     request: pytest.FixtureRequest, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Service]:
-    """A push service on this machine, which the installation may send to, and a key of the installation's."""
+    """A push service on this machine, allowed by the installation, and the installation's key."""
     request.getfixturevalue("stage" if "stage" in request.fixturenames else "db")
     allow(settings, "127.0.0.0/8")
     use_key(settings, tmp_path / "push.pem")
@@ -247,7 +246,7 @@ def test_what_is_no_https_address_is_no_device(service: Service, endpoint: str) 
 
 
 def test_an_address_inside_is_sent_nothing(service: Service, settings: Any) -> None:
-    """As a chat is sent nothing: see test_chats.py."""
+    """See test_chats.py."""
     allow(settings)
     fiona = somebody("fiona", FINANCE)
     subscribed(fiona, Browser("https://127.0.0.1/x"))

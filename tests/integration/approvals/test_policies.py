@@ -1,5 +1,4 @@
-"""Policies as data: an administrator's change counts for every call that hasn't left, is on record, and nobody else's
-does."""
+"""Policies as data: an administrator's change counts for every call not yet sent and is recorded; nobody else may."""
 
 from __future__ import annotations
 
@@ -103,7 +102,7 @@ def test_a_denied_call_ends_in_a_no_that_names_the_policy(stage: Stage, tools: T
 
 
 def asked_besides(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
-    """A run whose call finance has said yes to, when its policy began to ask legal."""
+    """A run whose call finance approved before its policy began to ask legal."""
     agent, admin = ordering(tools), boss()
     put(admin, queue="finance_po")
     run = stage.start(agent)
@@ -333,7 +332,7 @@ def test_what_was_in_force_can_be_neither_taken_away_nor_brought_back(stage: Sta
 def test_no_intent_is_written_by_policies_that_are_no_longer_in_force(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    """At the very last moment before the intent, the rule changes: it is judged anew."""
+    """The rule changes right before the intent, and the call is checked again."""
     agent, admin = ordering(tools), boss()
     put(admin, effect="allow")
     run = stage.start(agent)
@@ -352,7 +351,7 @@ def test_no_intent_is_written_by_policies_that_are_no_longer_in_force(
 
 
 def test_a_repeat_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Whoever repeats a call knows the policies of a moment ago; at the last moment before, the rule changes."""
+    """The process knows the policies of a moment ago; the rule changes right before the repeat."""
     agent, admin = ordering(tools), boss()
     put(admin, effect="allow")
     run = stage.start(agent)
@@ -374,7 +373,7 @@ def test_a_repeat_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, 
 
 
 def test_a_try_in_place_is_held_to_what_is_in_force_too(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Refused on connection twice; by then the rule has changed, and the worker doesn't know it."""
+    """Two connections are refused; by then the rule has changed without the worker knowing."""
     agent, admin = ordering(tools), boss()
     put(admin, effect="allow")
     stage.retry = IN_PLACE
@@ -508,7 +507,7 @@ def handing(tools: Toolbox) -> Agent:
 
 
 def parenting(tools: Toolbox) -> Agent:
-    """One whose child renews: two links up."""
+    """Return an agent whose child continues as new: two links up."""
     helper = renewing(tools)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -555,7 +554,7 @@ def test_a_trial_on_a_start_covers_related_runs(
 
 
 def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """A row that leads elsewhere than the journal."""
+    """The row points elsewhere than the journal."""
     agent = renewing(tools)
     put(boss(), effect="deny", condition="requester = key:shop")
     other = lifecycle.start(agent.graph_id, {}, by=OLGA)
@@ -571,7 +570,7 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
 
 @each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
 def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
-    """That nobody can say who it was is no word for *nobody*."""
+    """An unknown person doesn't count as nobody."""
     asking = Asking(
         run_id="1",
         agent="a",
@@ -703,7 +702,7 @@ def test_what_calls_were_made_with_is_read_where_a_rule_asks_for_it_and_so_much_
 
 
 def test_a_call_that_nobody_can_read_is_counted_as_one(stage: Stage, tools: Toolbox) -> None:
-    """Lists within lists, without an end."""
+    """Endlessly nested lists."""
     history(stage, tools, 5, 20)
     sealed = "UPDATE ledger_event SET sealed = %s WHERE kind = 'ToolInvoked' AND fact = 'intent' AND seq < %s"
     assert as_superuser(sealed, b"\x00" + b"[" * 100_000, 99) == 2

@@ -1,4 +1,4 @@
-"""Queues and limits are data: what an administrator sets counts at once, for everybody, and is on record."""
+"""Queues and limits as data: an administrator's setting counts at once, for everybody, and is recorded."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_each_act_is_on_record_with_who_and_why_before_and_after(stage: Stage) -
 
 
 def test_every_act_is_within_what_the_applications_own_role_may_do(stage: Stage) -> None:
-    """It owns nothing; what it may not change of a row, no act may write."""
+    """The role owns nothing; no action may write a column it may not change."""
     admin, ann = boss(), somebody("ann", "approver_finance")
     somebody("bob", "operator")
     Group.objects.get_or_create(name="approver_refunds")
@@ -219,7 +219,7 @@ def test_a_queue_with_an_open_question_is_not_removed(stage: Stage, tools: Toolb
 
 
 def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: Toolbox) -> None:
-    """As where it was opened while the queue was being removed."""
+    """The question was opened while the queue was being removed."""
     boss()
     approval = asked(stage, tools)
     row = Queue.objects.get(name="finance_po")
@@ -252,7 +252,7 @@ def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
 
 
 def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Toolbox) -> None:
-    """Sixty-four deciders at once, while the role is taken from all: whoever is on record had it."""
+    """Sixty-four deciders while the role is revoked from all: whoever is recorded had it."""
     approval = asked(stage, tools)
     people = [somebody(f"p{n}", "approver_finance") for n in range(64)]
     group = Group.objects.get(name="approver_finance")
@@ -395,7 +395,7 @@ def test_a_question_about_something_else_is_no_revision(stage: Stage, tools: Too
 
 
 def test_exactly_what_was_approved_is_executed(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Two gates open in one run, one after the other: a yes to the first is no yes to the second."""
+    """Two gates open in one run, one after the other: approving the first doesn't approve the second."""
 
     async def node(state: Notes, ctx: Context) -> End:
         first = await ctx.call(tools.pay, Item(name="one", amount=1000))

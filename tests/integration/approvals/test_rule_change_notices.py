@@ -1,4 +1,4 @@
-"""Whoever may be the second person of a change of a rule is told of it, and nobody else."""
+"""Possible second persons of a rule change are notified, and nobody else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four eyes on the rules: what one person asks for changes nothing until a second one agrees, and then exactly that."""
+"""Four eyes on rules: one person's request changes nothing until a second agrees, and then exactly that."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.django_db
 
 
 def administrator(name: str) -> Actor:
-    """One of two, who is an operator too."""
+    """An administrator who is an operator too."""
     by = somebody(name, "operator", is_staff=True, is_superuser=True, email=f"{name}@example.org")
     return replace(by, role="operator")
 
@@ -395,7 +395,7 @@ def test_an_administrator_alone_says_which_rules_two_people_change(anna: Actor, 
 
 
 def ended(change: RuleChange, by: Actor) -> None:
-    """As an application would write it that has lost its judgement: each row is genuine."""
+    """End a change without checks: each row is authentic."""
     with transaction.atomic():
         changes._end("rule_change_apply", change, RuleChange.State.APPLIED, by=by, why=WHY)
 

@@ -1,5 +1,4 @@
-"""Four eyes on the rules, beside the main road: what was begun before, what is repeated, what the second one
-reads."""
+"""Four eyes on rules: changes begun before, repeats, and what the second person reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deputy decides in another's place: where two people change queues, nobody names somebody else's deputy alone."""
+"""Where two people change queues, nobody names another's deputy alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ __all__ = ["anna", "bert", "guarded"]  # fixtures
 
 @pytest.fixture
 def fay(stage: Stage) -> Actor:
-    """Who decides for finance."""
     return somebody("fay", "approver_finance")
 
 

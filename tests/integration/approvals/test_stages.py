@@ -1,4 +1,4 @@
-"""Several people decide one call: each once, in order, whoever they stand in for; record and database hold it."""
+"""Several people decide one call: each once, in order, deputies included; record and database enforce it."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_a_stage_that_is_not_the_one_that_was_read_is_refused(stage: Fleet, ask:
 
 
 def forged(approval: Approval, somebody: Actor, **changed: Any) -> Decision:
-    """A yes of somebody, as whoever has the application's rights in the database would write it."""
+    """Insert an approval by this person with the application's database rights."""
     told = {
         "approval": approval,
         "verdict": "approve",
@@ -304,7 +304,7 @@ def test_a_forged_decision_completes_nothing(ask: Callable[..., Approval], stage
 
 
 def test_a_vote_without_its_decision_completes_nothing(ask: Callable[..., Approval], stage: Fleet) -> None:
-    """One that was put into the journal with our key, but that nobody decided."""
+    """It is in the journal with our key, but nobody decided it."""
     asked, (_, fiona, frank) = ask(TWO), people()
     append(asked.run_id, vote_of(asked, fiona), by=fiona)
     nothing_changes(lambda: say(frank), NotCounted, "did not write")
@@ -373,7 +373,7 @@ def test_a_vote_that_was_changed_is_found(ask: Callable[..., Approval]) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_64_at_once_are_counted_once(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
-    """32 people, each twice at once: two yeses let it through, and everybody else is told who had decided."""
+    """32 people, each twice at once: two approvals let it through, and everybody else is told who decided."""
     asked = ask(TWO)
     crowd = [somebody(f"p{n}", FINANCE) for n in range(32)]
     told: list[str] = []

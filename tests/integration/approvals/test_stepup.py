@@ -1,4 +1,4 @@
-"""Above a threshold a yes has to show more than that it was said: freshly who says it, and words that are typed."""
+"""Above a threshold an approval needs more proof: fresh authentication and typed words."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def say(of: Approval, by: Actor, verdict: str = "approve", **more: Any) -> Appro
 
 
 def dear(**proof: Any) -> NewPolicyBody:
-    """A policy that asks finance about every call, and wants this shown."""
+    """Return a policy that asks finance about every call and wants this proof."""
     said = {"name": "dear", "confirm": "every call", "effect": "require", "queue": "finance_po", "rule": "so"}
     return NewPolicyBody(**said, justification=WHY, **proof)
 
@@ -224,7 +224,7 @@ def test_several_people_show_it_each(stage: Stage, tools: Toolbox, outside: Outs
 
 
 def test_of_sixty_four_who_say_yes_at_once_those_who_showed_it_are_one(stage: Stage, tools: Toolbox) -> None:
-    """Half of them showed nothing; one of the others decides."""
+    """Half of them lack the proof; one of the others decides."""
     rule(minutes=5)
     question, people = asked(stage, tools), [somebody(f"f{n}", FINANCE) for n in range(64)]
     refused: Counter[type] = Counter()
@@ -253,7 +253,7 @@ def test_a_rule_that_is_set_while_somebody_decides_counts_wholly_or_not_at_all(s
 
 
 def test_a_proof_that_grows_old_while_its_person_waits_for_the_lock_is_none(stage: Stage, tools: Toolbox) -> None:
-    """Its age is told under the locks."""
+    """Its age is measured under the locks."""
     rule(minutes=1)
     question, fiona = asked(stage, tools), fresh(somebody("fiona", FINANCE), ago=58.5)
     told: list[BaseException] = []
@@ -336,7 +336,7 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
 
 
 def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """As by a worker of a version that knows of no proof: all is on record, and every row is genuine."""
+    """As by a worker of a version without proofs: everything is recorded and authentic."""
     body = dear(proof_minutes=5)
     row = policies.create(body.model_copy(update={"proof_minutes": 0}), by=boss())
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)

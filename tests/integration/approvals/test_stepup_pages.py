@@ -1,5 +1,4 @@
-"""Deciding on a page what needs more than a yes: whoever showed too long ago who they are is asked, loses nothing that
-they wrote, and decides by going on."""
+"""Step-up on pages: a stale session is asked to authenticate, loses no text, and then decides."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def rule(**said: Any) -> None:
 
 @pytest.fixture
 def question(stage: Stage, tools: Toolbox) -> Approval:
-    """An open one, whose yes has to show who says it."""
+    """An open question whose approval needs fresh authentication."""
     rule(minutes=5)
     return asked(stage, tools)
 
@@ -52,7 +51,7 @@ def send(who: Someone, question: Approval, **more: str) -> Any:
 
 
 def kept(answer: Any) -> dict[str, str]:
-    """What the page that asks sends along."""
+    """Return the hidden fields of the confirmation page."""
     found = re.findall(r'<textarea name="(\w+)" hidden>\n(.*?)</textarea>', answer.content.decode(), re.DOTALL)
     return {name: unescape(text) for name, text in found}
 
@@ -115,7 +114,7 @@ def test_a_second_factor_is_asked_of_who_signed_in_with_a_password_and_has_set_o
 
 
 def test_a_session_that_shows_nothing_of_its_person_decides_nothing(fiona: Someone, question: Approval) -> None:
-    """As one that a provider, or the demo's button, let in."""
+    """A session from an identity provider or the demo's button."""
     fiona.client.force_login(fiona.user)
     assert "Confirm it" in send(fiona, question).content.decode() and not Decision.objects.exists()
     rewrite(User.objects.filter(pk=fiona.user.pk), password="!")

@@ -1,5 +1,4 @@
-"""Who may stop a run: operators all, approvers what waits or has waited at a queue of theirs, integrators what they
-started."""
+"""Stopping runs: operators any, approvers those that reached their queues, integrators their own."""
 
 from __future__ import annotations
 

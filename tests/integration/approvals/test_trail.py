@@ -1,4 +1,4 @@
-"""The audit shows everything that people did, once, in one order, however it is paged."""
+"""The audit shows every human action once, in one order, on any pages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def listed(**filters: str) -> list[tuple[str, str]]:
 
 
 def literals(called: ast.Call) -> Iterator[str]:
-    """The names of acts that stand in a call that records one."""
+    """Yield the action names that a recording call contains."""
     first = called.args[0]
     for each in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
         if isinstance(each, ast.Constant):
@@ -165,7 +165,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def crowded(run: Run, count: int) -> None:
-    """Acts from every source, all of one moment, and some a microsecond apart."""
+    """Insert actions from every source at one moment, some a microsecond apart."""
     for n in range(count):
         at = AT + timedelta(microseconds=n % 3)
         shared = {"by": f"user:u{n}", "auth": "session", "address": "", "at": at}
@@ -292,7 +292,7 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
 
 
 def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy: Run, api: Callable[..., Any]) -> None:
-    """A page names its last row as the place to go on from, whoever wrote it."""
+    """A page's last row is where the next one starts, whoever wrote it."""
     genuine = {row["id"] for row in api().json()["results"]}
     forged = as_superuser(
         "INSERT INTO ledger_overriderecord SELECT (jsonb_populate_record(NULL::ledger_overriderecord, to_jsonb(o) ||"

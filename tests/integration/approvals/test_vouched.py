@@ -1,5 +1,4 @@
-"""What a queue lets its people do besides deciding (answering, stopping, raising a budget) goes by the queue's row as
-it is in that moment, and not at all by a row that nobody here wrote."""
+"""Rights of a queue's people other than deciding follow the queue's current row, and never a forged one."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def _finance_has_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("act", ACTS)
 def test_a_forged_row_gives_nobody_the_right(stage: Stage, act: str) -> None:
-    """Neither whom it was changed to nor whom it was of: an operator acts, and an administrator sets it anew."""
+    """Neither its new owner nor the old one: an operator acts, and an administrator sets it again."""
     run, admin, lena = waiting(stage), boss(), somebody("lena", "approver_legal")
     forged(TO_LENA)
     wait_hooks.queues.forget()
@@ -114,7 +113,7 @@ def test_a_row_that_names_every_integrator_lets_none_stop_others_runs(stage: Sta
 
 @pytest.mark.parametrize("act", ACTS)
 def test_a_queue_that_was_given_to_others_in_this_moment_is_theirs(stage: Stage, act: str) -> None:
-    """A process may know for seconds who was in charge; the act goes by who is."""
+    """The cache may be seconds old; the action checks the current row."""
     run, admin = waiting(stage), boss()
     acts.change("finance_po", QueueChangeBody(role="approver_legal", justification=WHY), by=admin)
     known_as("finance_po", "approver_finance")

@@ -1,4 +1,4 @@
-"""Queues with deadlines of their own, for the stories about what time brings."""
+"""Queues with their own deadlines."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def calendar(by: Actor, name: str = "DE", zone: str = "Europe/Berlin", **more: A
 
 
 def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
-    """What the queue says of time from now on."""
+    """Set the queue's deadlines from now on."""
     row = acts.set_timing(queue, TimingBody.model_validate({**said, "justification": WHY}), by=by)
     wait_hooks.queues.forget()
     return row
 
 
 def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
-    """The same with steps that nobody has any time for, which an administrator can't set."""
+    """Insert the same with steps of zero hours, which an administrator can't set."""
     row = Timing(
         queue=Queue.objects.get(name=queue),
         version=1,
@@ -60,7 +60,7 @@ def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
 
 
 def paying(tools: Toolbox, **gate: Any) -> Agent:
-    """An agent that pays once finance says yes, and tells what it was told otherwise."""
+    """Return an agent that pays once finance approves, and returns the verdict otherwise."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
 
@@ -76,8 +76,7 @@ def paying(tools: Toolbox, **gate: Any) -> Agent:
 
 
 def make_late(approval: Approval, at: datetime | None = None) -> None:
-    """As if it had been given less time, which is over, or will be `at` that moment: its journal says so, and its
-    rows."""
+    """Give it less time, so that it ended a second ago or ends `at` that moment, in journal and rows."""
     wait = Wait.objects.get(pk=approval.wait_id)
     past = at or database_now() - timedelta(seconds=1)
     earlier(approval.run_id, read(Approval.objects.get(pk=approval.pk), wait).course.deadline - past, str(approval.pk))
@@ -89,7 +88,7 @@ def make_late(approval: Approval, at: datetime | None = None) -> None:
 
 
 def _terms(approval: Approval) -> Any:
-    """What is on record of its time."""
+    """Return the recorded deadlines."""
     told = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
     return told[-1].payload if told else None
 

@@ -118,13 +118,13 @@ def test_every_function_has_a_comment() -> None:
 
 
 def test_no_function_reads_the_time_of_the_transactions_start() -> None:
-    """`now()` can be older than a lock that was just won: deadlines and leases read `clock_timestamp()`."""
+    """`now()` can be older than a lock just won: deadlines and leases read `clock_timestamp()`."""
     times = re.compile(r"\b(now\(\)|current_timestamp|localtimestamp|transaction_timestamp)\b", re.I)
     assert [path.name for path in FILES if times.search(re.sub(r"--.*", "", path.read_text()))] == []
 
 
 def test_the_bodies_of_all_functions_are_valid() -> None:
-    """`migrate` installs them with checks off, because they call each other."""
+    """`migrate` installs them unchecked because they call each other."""
     functions = [each.text for each in definitions.definitions().values() if each.kind == "FUNCTION"]
     assert functions
     with transaction.atomic(), connection.cursor() as cursor:

@@ -1,5 +1,6 @@
-"""An agent for worker processes of the tests' own: it orders at a shop, by a keyed tool, and tells a colleague, by one
-that can't be repeated. The shop is a file that lists what was done; its folder's name says how it treats keys."""
+"""An agent for worker processes: it orders by a keyed tool and mails by an unrepeatable one. The shop is a file that
+lists effects; its folder's name says how it treats keys.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Told(BaseModel):
 
 
 def effect(folder: str, entry: dict[str, Any], *, once: bool) -> str:
-    """One line more in the shop's book, unless a key is honoured that is there already. Gives the line's number."""
+    """Append an effect to the shop's book, unless its key is honoured and known; return the line's number."""
     with (Path(folder) / "effects.jsonl").open("a+") as book:
         fcntl.flock(book, fcntl.LOCK_EX)
         book.seek(0)

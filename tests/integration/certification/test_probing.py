@@ -1,4 +1,4 @@
-"""A probe finds out whether an other side honours keys: it proves it, or it says what it saw."""
+"""A probe proves whether a system honours idempotency keys, or reports what it saw."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Placed(BaseModel):
 
 
 class Shop:
-    """The other side. `manner` is how it treats a key that it has seen."""
+    """A system under test; `manner` is how it treats a known key."""
 
     def __init__(self, manner: str = "honours") -> None:
         self.manner = manner
@@ -85,7 +85,7 @@ class Shop:
 
 
 def agent_with(shop: Shop, name: str = "shopper", **more: Any) -> Tool:
-    """An agent with one tool, `place_order`."""
+    """Return an agent with one tool, `place_order`."""
     given: dict[str, Any] = {"replay_class": KEYED, "external_id": "number", "timeout": 5} | more
 
     async def place_order(args: Order, call: ToolCall) -> Placed:
@@ -144,7 +144,7 @@ def test_two_effects_under_one_key_are_found_and_outlast_a_change_of_the_tool() 
 
 
 def test_the_same_answer_twice_proves_nothing_where_nothing_in_it_names_the_effect() -> None:
-    """Neither what was sent, come back, nor an answer that has no name."""
+    """Neither an echo of the request nor an answer without an id."""
     made = agent_with(Shop("echoes"))
     row, _ = probe()
     assert row is not None and row.verdict == "unclear" and "--control" in row.told and stands(made) == "unclear"

@@ -1,4 +1,4 @@
-"""An administrator, and what the stories of accounts have in common."""
+"""An administrator, and helpers for the tests of accounts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def boss(name: str = "boss") -> Reader:
 
 
 def invite(name: str = "ada", *roles: str, **more: Any) -> tuple[Invitation, str]:
-    """An invitation and its link's path."""
+    """Return an invitation and its link's path."""
     for role in roles or ("approver_finance",):
         Group.objects.get_or_create(name=role)
     user = boss_account()
@@ -43,7 +43,7 @@ def invite(name: str = "ada", *roles: str, **more: Any) -> tuple[Invitation, str
 
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, password: str, act: Callable[[], object]) -> None:
-    """Let something happen while this password is hashed for the first time, which takes a good part of a second."""
+    """Run `act` while this password is hashed for the first time."""
     hasher = type(get_hasher())
     plain, waiting = hasher.encode, [act]
 
@@ -56,7 +56,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, password: str, act: Callable[[], 
 
 
 def path_of(link: str) -> str:
-    """An address without its host."""
+    """Return the path of a link."""
     return re.sub(r"^https?://[^/]+", "", link)
 
 
@@ -69,7 +69,7 @@ def reset_path(user: User) -> str:
 
 
 def mailed(number: int = 1, seconds: float = 60.0) -> list[Any]:
-    """The mail that was sent, once there is so much of it."""
+    """Wait for this many mails and return them."""
     began = time.monotonic()
     while len(sent.outbox) < number:
         assert time.monotonic() < began + seconds, f"only {len(sent.outbox)} of {number} mails"

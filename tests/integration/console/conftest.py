@@ -1,4 +1,4 @@
-"""Readers of the console: one signed-in browser per role, and an agent that asks people things."""
+"""Readers of the console: one signed-in browser per role, and an agent that asks people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2
 
 
 class Reader:
-    """Somebody with a browser. `read` gives a page's text as a person sees it."""
+    """A user with a browser. `read` returns a page's text as people see it."""
 
     def __init__(self, user: User | None, *, checks_csrf: bool = False) -> None:
         self.client = Client(raise_request_exception=True, enforce_csrf_checks=checks_csrf)
@@ -51,14 +51,14 @@ class Reader:
 
 
 def text_of(answer: Any) -> str:
-    """A page's words without its markup, blanks collapsed."""
+    """Return a page's text without markup, blanks collapsed."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", answer.content.decode()))).strip()
 
 
 class _Fields(HTMLParser):
-    """What a browser sends of the fields that a schema made, where nobody touches them: as the HTML standard has it, no
-    line breaks out of a line, two characters for each out of an area, no spaces around an address, and of a list
-    whatever is chosen, or else comes first."""
+    """The values a browser sends of untouched schema fields, by the HTML standard: one-line inputs lose line breaks,
+    areas get CRLF, addresses are trimmed, and a select sends its chosen or else its first option.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -90,12 +90,12 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def filled_in(page: str) -> dict[str, str]:
-    """The fields of a page's form as they are filled in, by name."""
+    """Return the values of a page's form by field name."""
     return _Fields(page).values
 
 
 class Forms(HTMLParser):
-    """What a browser sends of each form of a page where nobody touches it, by its action."""
+    """The values a browser sends of each untouched form of a page, by its action."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Forms(HTMLParser):
 
 @pytest.fixture
 def reader(db: None) -> Callable[..., Reader]:
-    """A reader with the given roles, by name; None is nobody signed in."""
+    """Return a function that makes a reader with the given roles; None is not signed in."""
 
     def of(*roles: str | None, name: str = "", **more: Any) -> Reader:
         if roles == (None,):
@@ -200,7 +200,7 @@ async def write(args: Wanted, call: ToolCall) -> Bought:
 
 @contextmanager
 def buyer(buy: Tool = buy) -> Iterator[Agent]:
-    """Asks finance to buy something; a rejection halves the amount once and asks again."""
+    """Register an agent that asks finance to buy; a rejection halves the amount once and asks again."""
     agent = Agent(
         "buyer",
         "1.0.0",
@@ -246,13 +246,13 @@ def agent() -> Iterator[Agent]:
 
 
 def start(**given: Any) -> Run:
-    """A run of the agent, accepted and not driven."""
+    """Start a run of the agent without driving it."""
     return lifecycle.start("buyer", {"item": "chairs", **given}, by=SHOP)
 
 
 @pytest.fixture
 def asked() -> Callable[..., Approval]:
-    """An open question to finance of a run that is started with these fields of its input."""
+    """Return a function that starts a run with these input fields and returns its open approval."""
 
     def of(**given: object) -> Approval:
         run = start(**given)
@@ -265,7 +265,7 @@ def asked() -> Callable[..., Approval]:
 
 @pytest.fixture
 def ada(reader: Callable[..., Reader]) -> Reader:
-    """An auditor who is signed in by password."""
+    """An auditor who signed in by password."""
     found = reader("auditor", name="ada")
     assert found.user is not None
     found.user.set_password(PASSWORD)

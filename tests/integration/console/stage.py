@@ -1,4 +1,4 @@
-"""A real worker in a thread, so that pages are read about runs that really ran."""
+"""A real worker in a thread, so that pages show runs that really ran."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["question", "settled", "until", "working"]
 
 
 def settled(run: Run, *states: str) -> Run:
-    """The run once it is in one of these states and no worker drives it."""
+    """Wait until the run is in one of these states and undriven; return it."""
     query = Run.objects.filter(pk=run.pk, state__in=states, owner__isnull=True)
     found: Run = until(query.first, f"run {run.pk} {' or '.join(states)}")
     return found
 
 
 def question(run: Run, revision: int = 1) -> Approval:
-    """The run's open question of that revision."""
+    """Wait for the run's open question of that revision."""
     query = Approval.objects.filter(run=run, revision=revision, state="open")
     found: Approval = until(query.first, f"revision {revision} of run {run.pk}")
     return found

@@ -1,4 +1,4 @@
-"""A journal written by hand: events of the real vocabulary with a clock that the test moves."""
+"""Builds a journal of real events with a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
 class Tape:
-    """Events one after the other; `after` seconds pass before each."""
+    """Consecutive events; `after` seconds pass before each."""
 
     def __init__(self) -> None:
         self.at = NOON

@@ -1,4 +1,4 @@
-"""One's own account: a new password, and how long one stays signed in."""
+"""A person's own account: a new password, and the length of sessions."""
 
 from __future__ import annotations
 

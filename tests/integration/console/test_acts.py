@@ -1,4 +1,4 @@
-"""Steering a run from its page: what is done leaves a record, what isn't loses no word."""
+"""Steering a run from its page: actions are recorded, refusals keep what was typed."""
 
 from __future__ import annotations
 
@@ -98,8 +98,6 @@ def test_a_failed_run_shows_its_traceback_and_can_be_retried(operator: Reader) -
 
 @pytest.mark.django_db(transaction=True)
 class TestSettling:
-    """An unknown outcome, settled from the run's page."""
-
     @pytest.fixture
     def run(self) -> Run:
         run = start(ending="unknown")
@@ -197,7 +195,7 @@ def test_signing_in_by_password(reader: object, operator: Reader) -> None:
 
 
 class TestDemo:
-    """One-click sign-in exists in the demo only, and only for people with one role and no more."""
+    """One-click sign-in exists only in the demo, and only for people with exactly one role."""
 
     @pytest.fixture
     def is_demo(self, settings: pytest.Item) -> None:
@@ -223,8 +221,7 @@ class TestDemo:
         assert Client().post("/login/demo", {"username": "operator"})["Location"] == "/login"
 
     def test_it_signs_in_nobody_but_the_cast(self, reader: Callable[..., Reader], is_demo: None) -> None:
-        """A demo that is started beside real people gives none of them away, whatever their role, nor a namesake with
-        another role."""
+        """Real users of a demo are not signed in, whatever their role, nor a namesake with another role."""
         for roles, name in [
             (["operator"], "olga"),
             (["approver_finance"], "operator"),
@@ -242,7 +239,7 @@ class TestDemo:
 
 
 def field_error(page: str, name: str) -> str:
-    """What stands at a field that is marked as wrong, as a page says it."""
+    """Return the message at a field that is marked as wrong."""
     assert re.search(rf'aria-invalid="true"\s+aria-describedby="{name}_error"', page), f"{name} is not marked"
     found = re.search(rf'id="{name}_error">(.*?)</span>', page, re.S)
     assert found is not None
@@ -325,7 +322,7 @@ def test_whom_it_can_not_be_handed_to_is_said(browser: Client, stage: Stage) -> 
 
 
 def stopped_run(**budget: Any) -> Run:
-    """A run that a real worker drove up to its cap."""
+    """Return a run that a real worker drove to its cap."""
     asked = Budget.model_validate(budget or {"tool_calls": 0})
     run = lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP, budget=asked)
     with working():
@@ -333,7 +330,7 @@ def stopped_run(**budget: Any) -> Run:
 
 
 def overdue_run() -> Run:
-    """A run that was given an hour, which is over."""
+    """Return a run whose hour is over."""
     run = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, budget=Budget(wall_seconds=3600))
     began = run.created_at - timedelta(hours=2)
     Run.objects.filter(pk=run.pk).update(created_at=began, time_up_at=began + timedelta(hours=1))

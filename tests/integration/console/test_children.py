@@ -1,4 +1,4 @@
-"""Runs that runs started or go on as, and the models they ask, on the console."""
+"""Child runs, continuations and models on the console."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def grown() -> Iterator[Callable[..., Run]]:
-    """A run of an agent for these letters, once it is in a state, with a worker that drives everything."""
+    """Return a function that starts a run for these letters and waits for a state; a worker drives all runs."""
 
     def grow(letters: str, agent: str = "parent", state: str = "waiting_event", title: str = "Spring order") -> Run:
         return settled(lifecycle.start(agent, {"letters": letters, "title": title}, by=SHOP), state)
@@ -36,7 +36,7 @@ def grown() -> Iterator[Callable[..., Run]]:
 
 
 def ready(run: Run, **wanted: int) -> None:
-    """Until so many of its children are in each of these states, and the run has heard of those that ended."""
+    """Wait until this many children are in each state and the run knows of those that ended."""
     until(lambda: all(len(children(run, state)) == n for state, n in wanted.items()), f"children {wanted}")
     until(lambda: not Run.objects.filter(parent=run.pk, ended_at__isnull=False, is_told=False).exists(), "told")
     settled(run, "waiting_event", "completed")
@@ -127,7 +127,7 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
 
 @pytest.fixture
 def old() -> Iterator[Run]:
-    """A keeper that has been renewed once."""
+    """A keeper that has continued as new once."""
     with going_on(), working():
         run = settled(lifecycle.start("keeper", {"letters": "", "title": "<b>Shop"}, by=SHOP), "waiting_event")
         signals.signal(run.pk, "go", "a", by=SHOP)

@@ -1,4 +1,4 @@
-"""The operators' pages: halts, limits, shared budgets, acts on the fleet and recoveries."""
+"""The operators' pages: halts, limits, shared budgets, fleet actions and recoveries."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_hostile_name_is_inert_on_every_page(operator: Reader) -> None:
 
 
 def waits(n: int = 1) -> list[Run]:
-    """Runs that a real worker drove up to a pool that had no room for them."""
+    """Return runs that a real worker drove to a full pool."""
     runs = [lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP) for _ in range(n)]
     with working():
         found = [settled(run, "waiting_event") for run in runs]

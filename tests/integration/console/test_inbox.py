@@ -1,4 +1,4 @@
-"""Deciding: what is bound is shown whole, whoever decided first wins, nothing typed is lost."""
+"""Deciding: the whole plan is shown, the first decision wins, nothing typed is lost."""
 
 from __future__ import annotations
 
@@ -523,7 +523,7 @@ class Visit(BaseModel):
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """A run that asks legal when, and finance the same, at once."""
+    """A run that asks legal and finance for a date at once."""
     agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
 
     @agent.node(start=True)

@@ -128,7 +128,7 @@ def test_an_account_that_was_closed_is_not_opened_by_its_link() -> None:
 
 
 def test_names_that_look_like_others_are_refused_wherever_accounts_are_made() -> None:
-    """Cyrillic а and о among Latin letters, a letter that is drawn as nothing, and wide letters."""
+    """Cyrillic а and о among Latin letters, an invisible letter, and wide letters."""
     admin = boss()
     for name in ("\u0430dmin", "b\u043ess", "boss\u115f", "boss\u3164"):
         invited = admin.post("/people/invitations", **FORM | {"username": name})
@@ -272,7 +272,7 @@ def test_an_invited_administrator_sets_up_and_decides_nothing() -> None:
 
 
 def test_an_invited_without_a_role_lands_where_they_may_read() -> None:
-    """Where two people give roles, an invitation gives none."""
+    """Where two people assign roles, an invitation assigns none."""
     user = boss_account()
     User.objects.create_superuser("second")
     by = Actor("user", user.username, role="admin", auth="session", person=user.pk)

@@ -1,4 +1,4 @@
-"""Pages of a run whose values are large: each shows a head with its size, and a link to all of it."""
+"""Pages of a run with large values: each shows a head with its size, and a link to all of it."""
 
 from __future__ import annotations
 

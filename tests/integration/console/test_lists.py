@@ -1,4 +1,4 @@
-"""Lists: filters live in the address, every run comes once, and a page costs the same however many there are."""
+"""Lists: filters are in the address, every run appears once, and a page's cost doesn't grow with their number."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def test_a_made_up_filter_is_no_error(operator: Reader, query: dict[str, str]) -
 
 
 def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
-    """Whom it is about, a tag, a part of its id as a page shows it, what another system calls its effect, who started
-    it."""
+    """Its subject, a tag, a part of its id as shown, another system's id of its effect, its starter."""
     tags = {"team": "harbor", "invoice": "INV-2026-201"}
     run = lifecycle.start("buyer", {"item": "Nordlicht Antriebe GmbH", "why": "DE-811.907.980"}, by=SHOP, tags=tags)
     other = lifecycle.start("buyer", {"item": "chairs", "why": "84000.00"}, by=OLGA, tags=["spring sale"])

@@ -1,4 +1,4 @@
-"""Sockets say that something moved, and nothing to anybody who may not know."""
+"""Sockets say that something changed, and tell nothing to people without access."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ORIGIN = (b"origin", b"http://localhost")
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look things up sooner than in real life: sessions, that is, within five seconds, which is asserted here."""
+    """Shorten the lookup intervals; production must check sessions within five seconds."""
     assert socket_watch.CHECK_SECONDS <= 4
     monkeypatch.setattr(socket_watch, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(sockets, "OWN_SECONDS", 0.05)
@@ -77,7 +77,7 @@ class Link:
         await self._app.send_input({"type": "websocket.receive", **frame})
 
     async def hear(self) -> dict[str, Any]:
-        """The next message; a socket that closes instead fails the test."""
+        """Return the next message; fail if the socket closes instead."""
         message = await self.hear_any()
         assert set(message) == {"run", "seq"}
         return message
@@ -145,7 +145,7 @@ async def test_a_runs_socket_is_silent_about_other_runs(operator: Reader) -> Non
 
 @transaction.atomic
 def written(run_id: UUID) -> None:
-    """An event of a run that changes nothing about where it stands."""
+    """Append an event that changes nothing else."""
     command.journal(run_id, e.RunClaimed(worker="w", host="h", pid=1, epoch=1, cause="start"), by=OLGA)
 
 
@@ -454,7 +454,7 @@ def by(who: Reader) -> Actor:
 
 @asynccontextmanager
 async def listening(who: Reader) -> AsyncIterator[Link]:
-    """Somebody's list, which has heard what there was to be heard."""
+    """Open this reader's list socket and consume what was pending."""
     link = socket(who, "/ws/lists")
     assert await link.connect()
     while not await link.is_quiet():
@@ -464,7 +464,7 @@ async def listening(who: Reader) -> AsyncIterator[Link]:
 
 
 async def moved(link: Link, act: Callable[..., Any], *args: Any, **given: Any) -> Any:
-    """What the act gives, of which the list was told: that something moved, and not what."""
+    """Return the act's result; assert that the list was told of a change and nothing else."""
     done = await database_sync_to_async(act)(*args, **given)
     told = await link.hear_any()
     assert (set(told), told["run"], told["seq"]) == ({"run", "seq", "at"}, None, 0)
@@ -562,7 +562,7 @@ def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:
 
 
 def say(run: Run, text: str) -> None:
-    """What a worker does that drives the run."""
+    """Publish live model output as the run's worker does."""
     Head.objects.filter(run_id=run.id).update(lease=uuid4())
     epoch = Head.objects.get(run_id=run.id).epoch
     with connection.cursor() as cursor:
@@ -628,8 +628,7 @@ def test_a_page_has_a_place_for_it_and_none_of_it(reader: Callable[..., Reader])
 
 
 def test_what_came_while_a_page_was_read_is_read_again(operator: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its row was read before, its journal after: the page shows neither that it moved nor, if it said that it had all
-    of it, ever would."""
+    """If the page read the row before and the journal after, it would never show the change."""
     run, waits, moves = start(), families.open_waits, []
     before = Head.objects.get(run_id=run.id).seq
 

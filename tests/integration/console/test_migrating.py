@@ -1,4 +1,4 @@
-"""Moving runs on their page: a look, the act, and what is refused and kept."""
+"""Migrating runs on their page: preview, the action, and refusals that keep the form."""
 
 from __future__ import annotations
 

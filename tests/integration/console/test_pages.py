@@ -1,5 +1,4 @@
-"""What pages say of themselves and of others: their titles, whose words are whose, moments that are evidence, and dead
-ends."""
+"""What all pages share: titles, quoted text, timestamps as evidence, and no dead ends."""
 
 from __future__ import annotations
 
@@ -258,7 +257,7 @@ _NAMED = re.compile(r"<str:\w+>")
 
 
 def routes(found: URLResolver, before: str = "") -> Iterator[str]:
-    """Every address that names something by a text."""
+    """Yield every route with a text parameter."""
     for each in found.url_patterns:
         route = before + str(each.pattern)
         if isinstance(each, URLResolver):

@@ -1,4 +1,4 @@
-"""Forms that are refused, in words, and sent by two at once: nothing typed is lost or overwritten unseen."""
+"""Refused forms and concurrent edits: nothing typed is lost or overwritten unseen."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def boss(db: None) -> Reader:
 
 
 def refused_and_given_back(boss: Reader, page: str, act: str, typed: dict[str, str]) -> None:
-    """Send it, which is refused; what then stands in its form is what was typed, and in the others what stood there."""
+    """Send a form that is refused; assert that it keeps what was typed and the other forms keep their values."""
     before = Forms(boss.get(page)).sent
     assert act in before, (act, [*before])
     if "seen" in before[act]:
@@ -252,7 +252,7 @@ def text_in(words: str) -> str:
 
 
 def alert(answer: Any) -> str:
-    """The note that a screen reader is told, and that has the focus."""
+    """Return the focused alert, which screen readers announce."""
     found = re.search(r"<(div|p)[^>]*data-alert>(.*?)</\1>", answer.content.decode(), re.S)
     assert found is not None
     return found[2]

@@ -1,4 +1,4 @@
-"""An agent's versions and its ramp on its page: what is told, what is done, what is refused and kept."""
+"""An agent's versions and its ramp on its page: display, actions, and refusals that keep the form."""
 
 from __future__ import annotations
 

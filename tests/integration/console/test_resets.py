@@ -1,4 +1,4 @@
-"""A lost password: who gets a link, what it does, and what it tells those who only try."""
+"""Resetting a password: who gets a link, what it does, and what it reveals to others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def account(name: str = "ada", **more: Any) -> User:
 
 @pytest.fixture
 def posts(settings: Any, transactional_db: None) -> None:
-    """Mail is set up; what another thread sends sees what this one has committed."""
+    """Set up mail; real transactions let the sending thread see committed rows."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"email_url": MAIL_URL, "email_from": MAIL_FROM})
     sent.outbox.clear()
 
@@ -43,7 +43,7 @@ def ask(who: str, address: str = "192.0.2.5") -> Any:
 
 
 def all_sent() -> list[Any]:
-    """What was mailed, once everything that was asked for is done."""
+    """Return the sent mails once all pending ones are done."""
     mail.later(lambda: None).result(timeout=10)
     return list(sent.outbox)
 
@@ -224,7 +224,7 @@ def test_an_administrator_makes_a_link_with_a_reason_on_record() -> None:
 
 @each_case("what", ["closed", "no administrator", "gone"])
 def test_a_link_ends_with_the_rights_of_whoever_made_it(what: str) -> None:
-    """Else whoever is shut out opens the door again by a link that they made before."""
+    """Otherwise somebody locked out returns by a link made before."""
     user, root = account(), boss()
     answer = root.post(f"/people/{user.pk}/reset-links", justification="She lost her phone.")
     path = path_of(next(word for word in text_of(answer).split() if "/reset/" in word))

@@ -1,5 +1,4 @@
-"""Who may open what: every page and act of the console, for every role, and of a run whether it is theirs. An address
-that isn't listed here fails."""
+"""Permissions: every console page and action, every role, own and foreign runs. An unlisted address fails."""
 
 from __future__ import annotations
 
@@ -125,7 +124,7 @@ ALLOWED = {"account_keys"}
 
 
 def _routes(patterns: list[URLPattern | URLResolver]) -> Iterator[tuple[str, set[str]]]:
-    """Yield the name of each address and the parts that it takes."""
+    """Yield the name of each address and its parameters."""
     for each in patterns:
         if isinstance(each, URLResolver):
             yield from _routes(each.url_patterns)
@@ -167,7 +166,7 @@ def paths_of(db: None) -> Callable[..., Callable[[str], str]]:
 
 
 def _run_and_batch(by: Actor) -> dict[str, Any]:
-    """A run with a checkpoint, and an act on it that was looked at and not started."""
+    """Create a run with a checkpoint, and a previewed batch that was not started."""
     run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by).id, pack({"request": {"item": "chairs"}})
     kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": checksum("", 0, state)}
     Checkpoint.objects.create(run_id=run, seq=1, state=state, at=timezone.now(), **kept)

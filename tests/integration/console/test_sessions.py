@@ -1,4 +1,4 @@
-"""Where one is signed in, ending that, and the keys of one's own programs."""
+"""A person's sessions, ending them, and their programs' keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.
 
 
 def signed(who: Reader, **more: Any) -> Client:
-    """Another browser of theirs, through the front door."""
+    """Return another signed-in browser of this person."""
     assert who.user is not None
     client = Client(**more)
     assert client.post("/login", {"username": who.user.username, "password": OLD}).status_code == 302
@@ -112,7 +112,7 @@ def test_a_session_of_somebody_else_is_not_ended_in_anothers_name(ada: Reader) -
 def test_a_session_that_is_ended_while_it_changes_its_password_ends(
     ada: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It lived on under a new key, which no list named; and what it changed shut out whoever had ended it."""
+    """It would live on under a new, unlisted key, and lock out whoever ended it."""
     laptop = signed(ada)
     assert ada.user is not None
     pk = ada.user.pk

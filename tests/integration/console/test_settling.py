@@ -1,4 +1,4 @@
-"""Two operators settle an unknown outcome on the run's page: what each of them sees, does, and is refused."""
+"""Two operators settle an unknown outcome on the run's page: what each sees, does, and is refused."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def page(client: Client, run: Run) -> str:
 
 
 def agreeing(html: str) -> dict[str, str]:
-    """What the form of whoever agrees sends, but for the reason."""
+    """Return the hidden values of the second person's form."""
     (form,) = re.findall(r'<form[^>]*id="agree-form".*?</form>', html, re.S)
     return dict(re.findall(r'type="hidden" name="(wait_id|agrees_with|verdict)" value="([^"]*)"', form))
 
@@ -169,7 +169,7 @@ def form_of(answer: Any) -> dict[str, str]:
 
 
 def answered(talking: Run) -> None:
-    """Its only message has come to something, and nobody drives it any more."""
+    """Wait until its only message is handled and no worker drives it."""
     until(lambda: Message.objects.filter(run=talking).exclude(outcome="").first(), f"an answer of run {talking.pk}")
     settled(talking, "waiting_event")
 

@@ -1,4 +1,4 @@
-"""A new installation: nobody but whoever has its machine can take it, and its set-up page tells the truth."""
+"""A new installation: only somebody with access to its machine can claim it, and its set-up page is accurate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Many who watch the same list are shown one rendering, and nobody is shown another's rights, or less than they have
-seen or done."""
+"""Readers of one list share a rendering; nobody gets another's rights, and everybody sees their own acts."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def as_of(answer: Any) -> int:
 
 
 def words(answer: Any) -> str:
-    """What an answer says, but for its moment and how long ago things were."""
+    """Return an answer's text without moments and durations."""
     return re.sub(r"\d+ ?(s|ms|m|min|seconds?)\b|\d\d:\d\d(:\d\d)?", "", AS_OF.sub("", answer.content.decode()))
 
 
@@ -90,7 +89,7 @@ def test_another_filter_is_another_rendering(operator: Reader, query: str) -> No
 
 
 def test_nobody_is_given_what_others_may_see(reader: Callable[..., Reader]) -> None:
-    """Each page, for each role and then all the others: what they are shown is what they would be shown alone."""
+    """Each page, first for one role and then for all others: they see what they would see alone."""
     lifecycle.pause(start().id, by=OLGA, justification="why")
     people = {role: reader(role) for role in ROLES}
     alone: dict[tuple[str, str], Any] = {}
@@ -145,7 +144,7 @@ def test_what_is_kept_opens_no_door(reader: Callable[..., Reader]) -> None:
 
 
 def test_people_see_what_they_did_at_once(reader: Callable[..., Reader]) -> None:
-    """Somebody else's page was rendered a moment before the act, and is still fresh."""
+    """Somebody else's page was rendered just before the act and is still fresh."""
     run = start()
     olga, other = reader("operator", name="olga"), reader("operator", name="other")
     old = part(other, "/runs")
@@ -264,8 +263,7 @@ async def test_a_list_is_told_of_a_burst_once(operator: Reader) -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_what_a_list_is_told_of_is_in_what_it_reads(reader: Callable[..., Reader]) -> None:
-    """The ring's moment is after the commit: a rendering from before it doesn't serve, one from after it has the event
-    in it."""
+    """The signal's moment is after the commit, so a rendering from before it is not reused."""
     olga = await database_sync_to_async(reader)("operator")
     run = await database_sync_to_async(start)()
     link = socket(olga, "/ws/lists")
@@ -304,8 +302,7 @@ async def test_rings_without_a_moment_mean_now() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_however_many_watch_each_is_told_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three at a time of ten, with something moving all the while: nobody waits for a second turn while another waits
-    for the first."""
+    """Three at a time of ten, with constant changes: nobody gets a second turn while another waits for the first."""
     monkeypatch.setattr(sockets, "AT_ONCE", 3)
     monkeypatch.setattr(sockets, "SECONDS", 0.05)
     all_of_them, turns = sockets.Ticks(), []

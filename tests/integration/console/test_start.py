@@ -1,4 +1,4 @@
-"""Starting a run from the form: what was typed is never lost, and one form starts one run."""
+"""Starting a run from the form: nothing typed is lost, and one form starts one run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def integrator(reader: Callable[..., Reader]) -> Reader:
 
 
 def opened(somebody: Reader, **query: str) -> Any:
-    """The page as a browser comes to it: the last address is the one that Back leads to."""
+    """Return the page after redirects, at the address that Back leads to."""
     return somebody.client.get("/runs/new", query, follow=True)
 
 
@@ -32,7 +32,7 @@ def address_of(page: Any) -> str:
 
 
 def form_of(answer: Any, **typed: str) -> dict[str, str]:
-    """The page's form as a browser would send it, with some fields typed over."""
+    """Return the form as a browser sends it, with some fields overridden."""
     page = answer.content.decode()
     hidden = dict(re.findall(r'<input type="hidden" name="(agent|token|sample|like)" value="([^"]*)"', page))
     return {**filled_in(page), **hidden, **typed}

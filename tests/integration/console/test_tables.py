@@ -1,4 +1,4 @@
-"""A new state, wait, event or row is one entry in one table: none is forgotten, and none lets its text be markup."""
+"""A new state, wait, event or row is one table entry: none is missing, and none lets its text be markup."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hostile_wait(kind: str) -> Wait:
 
 
 def situations() -> Iterator[tuple[Run, Head, list[Wait]]]:
-    """Everything that the word for a run depends on, in every combination."""
+    """Yield every combination of what a run's status text depends on."""
     for state, owner, is_stopped, is_cancelled in product(State.values, (None, uuid4()), (True, False), (True, False)):
         head = Head(is_pause_requested=is_stopped, is_cancel_requested=is_cancelled)
         for kind in [None, *KINDS]:
@@ -84,7 +84,7 @@ def dossier(look_of: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
 
 
 def hostile_tape() -> Tape:
-    """A story in which every word came from outside, with a call under way."""
+    """Return a timeline in which all text is hostile, with a call under way."""
     tape = Tape().created().claimed().visit(HOSTILE)
     tape.add(e.RunClaimed(epoch=2, worker=HOSTILE, host=HOSTILE, pid=3, cause="start"))
     tape.add(e.PauseRequested(by=HOSTILE))
@@ -153,7 +153,7 @@ def test_an_approval_that_is_waited_for_is_a_link() -> None:
 
 
 def made_up(hint: Any) -> Any:
-    """A value for a field of an event, hostile where it is text."""
+    """Return a value for an event's field, hostile where it is text."""
     one = next(
         kind
         for kind in (get_args(hint) if get_origin(hint) not in (list, dict) else (hint,)) or (hint,)

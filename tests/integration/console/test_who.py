@@ -1,5 +1,4 @@
-"""Who asks is read in one statement, and nothing about them is taken for granted: what has ended or was taken counts
-with the next request."""
+"""Roles are read in one statement, and their loss takes effect with the next request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's own world: a real sandbox process, and calls as the engine would hand them to tools."""
+"""The demo's environment: a real sandbox process, and tool calls as the engine makes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def sandbox(_process: Sandbox, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sandbox]:
-    """The sandbox that this process's tools talk to, without faults; the vault is the test's own."""
+    """The sandbox for this process's tools, without faults; the vault belongs to the test."""
     monkeypatch.setenv("SANDBOX_PORT", str(_process.http_port))
     monkeypatch.setenv("SANDBOX_SMTP_PORT", str(_process.smtp_port))
     monkeypatch.setenv("DURABLEAGENTS_DATA", str(tmp_path / "data"))
@@ -40,7 +40,7 @@ MakeCall = Callable[..., ToolCall]
 
 @pytest.fixture
 def make_call(request: pytest.FixtureRequest) -> MakeCall:
-    """A call as the engine makes it; the key is the test's own unless it says otherwise."""
+    """Return a function that makes a call as the engine does, with the test's own key by default."""
 
     def make(tool: str, *, key: str | None = "", **changed: object) -> ToolCall:
         given = {

@@ -1,4 +1,4 @@
-"""The whole agent on a journal in memory, against the real sandbox: driven until it waits, then answered."""
+"""The whole agent on an in-memory journal and the real sandbox: driven until it waits, then answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMPATIENT = RetryPolicy(first=0.01, longest=0.02, in_place=0.2, timer_first=0.01
 
 
 class Killed(BaseException):
-    """What a test raises at a crash point: the visit is gone at once, as after SIGKILL."""
+    """Raised at a crash point: the visit ends at once, as after SIGKILL."""
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Onboarding:
             raise Killed
 
     async def drive(self) -> str:
-        """Until it ends or waits for a person: callbacks are taken in, timers rung, crashes followed by a new claim."""
+        """Drive until it ends or waits for a person; deliver callbacks, fire timers and claim again after crashes."""
         while True:
             try:
                 how = await memory.drive(self.agent, self.run, self.runtime)
@@ -73,7 +73,7 @@ class Onboarding:
                 self.run.resolve(wait_id, "fired")
 
     def gate(self) -> Any:
-        """The one open question."""
+        """Return the one open question."""
         (wait,) = (wait for wait in self.run.open_waits() if wait.gate is not None)
         return wait.gate
 
@@ -100,7 +100,7 @@ class Onboarding:
 
     @property
     def ended(self) -> Any:
-        """The payload of the run's last event: its output, or its error."""
+        """Return the payload of the run's last event: its output, or its error."""
         return self.run.events[-1].payload
 
     @property
@@ -108,7 +108,7 @@ class Onboarding:
         return [event.node for event in self.run.events if isinstance(event, e.VisitEntered)]
 
     def executed(self) -> list[str]:
-        """What the sandbox says this run did, in order, as `system.operation`."""
+        """Return what the sandbox recorded of this run, in order, as `system.operation`."""
         return [
             f"{row['system']}.{row['operation']}" for row in self.sandbox.executed() if row["run_id"] == self.run.id
         ]

@@ -1,7 +1,6 @@
-"""A local stand-in for model providers: OpenAI's chat completions and Anthropic's messages, streamed or not.
+"""A local stand-in for OpenAI's chat completions and Anthropic's messages, streamed or not.
 
-It refuses requests that the real interfaces refuse, keeps a record of every request, and gives scripted answers,
-among them ones that are no answers.
+It refuses what the real APIs refuse, records every request, and gives scripted answers, including broken ones.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MEDIA = re.compile(r"image/(png|jpeg|gif|webp)")
 
 @dataclass
 class Asked:
-    """One request. `conversation` is the digest of its messages; times are monotonic, `answered` 0 until it was."""
+    """One request. `conversation` is the digest of its messages; times are monotonic; `answered` is 0 until then."""
 
     conversation: str
     began: float
@@ -37,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call in an answer. `arguments` is sent as it is: OpenAI's are a text, Anthropic's a value."""
+    """A tool call in an answer. `arguments` is sent unchanged: text for OpenAI, a value for Anthropic."""
 
     name: Any
     arguments: Any
@@ -46,8 +45,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Say:
-    """An answer of the model. With `ends`, the answer is cut before its finish reason and `ends` follows: in a stream
-    after the part that came, otherwise in place of the second half of the body."""
+    """An answer of the model. `ends` replaces a stream's finish reason, or else the second half of the body."""
 
     text: str | None = None
     calls: tuple[Call, ...] = ()
@@ -56,8 +54,7 @@ class Say:
 
 @dataclass(frozen=True)
 class Raw:
-    """A response that is sent as it is, whether a stream was asked for or not. Where `is_torn`, the connection breaks
-    before its end."""
+    """A response sent unchanged, streamed or not. If `is_torn`, the connection breaks before its end."""
 
     body: str
     content_type: str = "application/json"
@@ -66,8 +63,7 @@ class Raw:
 
 
 class Provider:
-    """Answers each request after `seconds`, as they are when it comes. `asked` is what it would send the bill for,
-    `requests` what it was sent, `refused` what was wrong with requests."""
+    """Answers each request after `seconds`. `asked` lists billed requests, `requests` all, `refused` what was wrong."""
 
     def __init__(self, seconds: float = 0.0, script: Callable[[dict[str, Any]], Say | Raw] | None = None) -> None:
         self.seconds = seconds
@@ -133,7 +129,7 @@ class Provider:
         return (openai_answer if openai else anthropic_answer)(said, is_streamed=bool(body.get("stream")))
 
     def under_way(self) -> list[Asked]:
-        """Requests that have no answer yet."""
+        """Return the requests without an answer yet."""
         return [asked for asked in list(self.asked) if not asked.answered]
 
     def close(self) -> None:
@@ -142,7 +138,7 @@ class Provider:
 
 
 def review(body: dict[str, Any]) -> Say:
-    """The literature review's scripts: the answer as a call of the tool that ends the loop."""
+    """Run the literature review's scripts: the answer is a call of the tool that ends the loop."""
     said = {message["role"]: message["content"] for message in body["messages"]}
     script = next(script for start, script in SCRIPTS.items() if said["system"].startswith(start))
     facts = json.loads(said["user"].partition("never instructions):\n")[2])
@@ -150,7 +146,7 @@ def review(body: dict[str, Any]) -> Say:
 
 
 def tools_of(body: dict[str, Any]) -> list[str]:
-    """The names of the tools that a request offers, of either interface."""
+    """Return the names of the tools that a request offers, of either API."""
     return [tool["function"]["name"] if "function" in tool else tool["name"] for tool in body.get("tools", [])]
 
 
@@ -184,7 +180,7 @@ def _check_calls(ids: list[Any], names: list[Any]) -> None:
 
 
 def check_openai(body: dict[str, Any]) -> None:
-    """Raises ValueError for a chat completion's request that OpenAI refuses with 400."""
+    """Raise ValueError for a chat completion's request that OpenAI refuses with 400."""
     tools = body.get("tools")
     _check(tools is None or bool(tools), "tools: an empty list")
     functions = [tool["function"] for tool in tools or []]
@@ -234,7 +230,7 @@ def _check_openai_content(content: Any, role: str) -> None:
 
 
 def check_anthropic(body: dict[str, Any]) -> None:
-    """Raises ValueError for a message's request that Anthropic refuses with 400."""
+    """Raise ValueError for a message's request that Anthropic refuses with 400."""
     _check(isinstance(body["max_tokens"], int) and body["max_tokens"] > 0, "max_tokens is required")
     tools = body.get("tools", [])
     _check_tools([t["name"] for t in tools], [t["input_schema"] for t in tools], body.get("tool_choice"))
@@ -282,7 +278,7 @@ def _events(*events: tuple[str, Any]) -> str:
 
 
 def openai_answer(said: Say, *, is_streamed: bool) -> Raw:
-    """A chat completion, or its chunks."""
+    """Return a chat completion, or its chunks."""
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in said.calls
     ]
@@ -309,7 +305,7 @@ def openai_answer(said: Say, *, is_streamed: bool) -> Raw:
 
 
 def anthropic_answer(said: Say, *, is_streamed: bool) -> Raw:
-    """A message, or its events. Arguments that are a text are sent as the JSON that they are."""
+    """Return a message, or its events. Text arguments are sent as the JSON that they are."""
     blocks: list[dict[str, Any]] = [] if said.text is None else [{"type": "text", "text": said.text}]
     blocks += [{"type": "tool_use", "id": c.id, "name": c.name, "input": _value(c.arguments)} for c in said.calls]
     usage = {"input_tokens": 100, "output_tokens": 10}
@@ -353,6 +349,6 @@ def _whole(answer: dict[str, Any], said: Say) -> Raw:
 
 
 def error_events(error: Any) -> Iterator[str]:
-    """An error in the middle of a stream, in the words of OpenAI and of Anthropic."""
+    """Yield an error in the middle of a stream, as OpenAI and as Anthropic send it."""
     yield _events(("", {"error": error}))
     yield _events(("error", {"type": "error", "error": error}))

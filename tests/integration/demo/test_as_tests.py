@@ -1,5 +1,4 @@
-"""Runs of the demo's agents become tests of them, which need no sandbox any more: each is told in memory, by what is on
-record of it."""
+"""Exported tests of the demo's runs replay in memory, without the sandbox."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def receiver(sandbox: Sandbox) -> Iterator[Receiver]:
 
 
 def as_test(agent: Agent, run: MemoryRun, sandbox: Sandbox) -> str:
-    """The test of a run; it has been told once, and nothing came to the sandbox by that."""
+    """Return the test of a run after one replay that must not reach the sandbox."""
     before = len(sandbox.executed())
     began = Harness(warehouse.agent, warehouse.agent.samples[0].input).clock.now
     times = [began + timedelta(seconds=n) for n in range(len(run.events))]

@@ -1,4 +1,4 @@
-"""Refunds: what a person says yes to, or makes of it, is paid once; a no is answered, silence is an end of its own."""
+"""Refunds: an approval, amended or not, pays once; a rejection is answered, and expiry ends differently."""
 
 from __future__ import annotations
 

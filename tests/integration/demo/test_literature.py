@@ -1,4 +1,4 @@
-"""A review from question to report: its scope is a person's, its references are what was really read."""
+"""A literature review from question to report: a person approves its scope, and its references were really read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ known = functools.cache(made)
 
 @pytest.fixture(autouse=True)
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read the packages once for all tests: their files don't change, and reading them takes seconds."""
+    """Read the packages once for all tests: they don't change, and reading takes seconds."""
     monkeypatch.setattr(corpus, "documents", known)
 
 

@@ -1,4 +1,4 @@
-"""An e-mail that leaves before the decision: once, wherever the worker dies. Nothing is committed without the yes."""
+"""An e-mail before the decision leaves once, wherever the worker dies. Nothing is committed without approval."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_no_commits_nothing_and_says_who_and_why(sandbox: Sandbox) -> No
 @pytest.mark.parametrize("tool", ["send_announcement", "create_vendor"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_wherever_the_worker_dies_the_e_mail_has_left_once(sandbox: Sandbox, point: str, tool: str) -> None:
-    """A mail that the server has is found there; one that it has not is a person's business, and then it leaves."""
+    """A mail that reached the server is found there; otherwise a person decides, and it is sent."""
     story = Story(agent, ACME, kill_at=[(point, tool)])
     assert await story.settle() == "parked"
     if story.waiting("reconcile"):
@@ -74,7 +74,7 @@ async def test_a_mail_whose_answer_was_lost_is_found_in_the_list_and_never_sent_
 
 
 async def test_a_mailbox_that_can_not_be_asked_is_no_proof(sandbox: Sandbox) -> None:
-    """The server took the mail and died: its list can't be read, so the run stops for a person and sends nothing."""
+    """The server took the mail and died: without its list, the run stops for a person and sends nothing."""
     story = Story(agent, ACME, kill_at=[("CP4", "send_announcement")])
     assert await story.drive() == "killed"
     sandbox.kill()

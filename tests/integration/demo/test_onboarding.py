@@ -1,4 +1,4 @@
-"""Vendor onboarding from request to welcome: the real agent, the real tools, the real sandbox, a journal in memory."""
+"""Vendor onboarding from request to welcome: the real agent, tools and sandbox, an in-memory journal."""
 
 from __future__ import annotations
 

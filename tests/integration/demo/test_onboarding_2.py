@@ -1,4 +1,4 @@
-"""Version 2 takes back what it did: the order is cancelled and the vendor deactivated, in this order, once each."""
+"""Version 2 compensates: the order is cancelled and the vendor deactivated, in this order, once each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Start = Callable[..., Onboarding]
 
 @pytest.fixture
 def agent() -> Iterator[Agent]:
-    """Known for a test only: whoever starts by name, in others, means the first version."""
+    """Register version 2 for this test only: other tests start the first version by name."""
     from durableagents.demo.vendor_onboard_2 import agent as second
 
     registry.add(second)

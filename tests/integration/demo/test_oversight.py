@@ -1,4 +1,4 @@
-"""What the demo says of its queue for refunds is said once, by acts on record, and stays as people leave it."""
+"""The demo sets up its refund queue once, by recorded actions, and people's later changes stay."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_people_have_changed_or_taken_away_stays_so() -> None:
 @pytest.mark.parametrize("after", range(9))
 def test_a_start_that_was_killed_in_the_middle_is_gone_on_with(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     class KilledHere(BaseException):
-        """The process is gone."""
+        pass
 
     def dies() -> None:
         raise KilledHere

@@ -1,4 +1,4 @@
-"""The tools against a real sandbox process, judged by its own record of effects."""
+"""The demo's tools against a real sandbox process, judged by its record of effects."""
 
 from __future__ import annotations
 

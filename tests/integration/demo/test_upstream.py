@@ -1,4 +1,4 @@
-"""HTTP and SMTP calls on real sockets: not sent, no answer, refused, unreadable, in doubt."""
+"""HTTP and SMTP calls on real sockets: not sent, no answer, refused, unreadable, unknown."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_an_early_end_is_no_answer(answer: bytes, call: ToolCall, monkeypa
 
 
 async def test_a_connection_closed_at_once_is_no_answer(call: ToolCall, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client library asks the socket for its name, and there is none any more."""
+    """The client library asks the closed socket for its name and finds none."""
 
     def of_no_socket(stream: object, info: str) -> object:
         return getattr(None, "getpeername")()  # noqa: B009 (the very error that the library lets through)
@@ -166,7 +166,7 @@ def test_a_connection_lost_after_the_dot_is_unknown(is_reset: bool) -> None:
 
 
 def silent(until: int) -> Dialogue:
-    """Answers the first phases and then keeps the connection open without a word."""
+    """Return a dialogue that answers the first phases and then stays silent with the connection open."""
 
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         reader = connection.makefile("rb")

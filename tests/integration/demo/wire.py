@@ -1,4 +1,4 @@
-"""Servers that misbehave exactly as told: what no well-meaning sandbox can be made to do."""
+"""Servers that misbehave as scripted, beyond what the sandbox can do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def reset(connection: socket.socket) -> None:
 
 
 def read_http(connection: socket.socket) -> bytes:
-    """One whole request."""
+    """Read one whole request."""
     raw = b""
     while b"\r\n\r\n" not in raw:
         raw += _more(connection)
@@ -66,7 +66,7 @@ def read_http(connection: socket.socket) -> bytes:
 
 
 def answering(answer: bytes) -> Dialogue:
-    """HTTP: hear the request, then say `answer` and close."""
+    """Return a dialogue that reads the request, then sends `answer` and closes."""
 
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         server.heard.put(read_http(connection))
@@ -78,7 +78,7 @@ def answering(answer: bytes) -> Dialogue:
 def smtp_saying(
     replies: Sequence[bytes | None], *, after_dot: bytes | None = b"250 kept\r\n", is_reset: bool = False
 ) -> Dialogue:
-    """SMTP: one reply per phase (greeting, EHLO, MAIL, RCPT, DATA); None or the end of the list cuts the line."""
+    """SMTP: one reply per phase (greeting, EHLO, MAIL, RCPT, DATA); None or the end of the list disconnects."""
 
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         reader = connection.makefile("rb")

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class OneThread(TidyHost):
-    """A worker's host in which each tool has one thread."""
+    """A worker's host with one thread per tool."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

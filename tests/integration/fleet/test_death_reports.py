@@ -1,4 +1,4 @@
-"""A death is reported once, by whomever of those who see it comes first."""
+"""A death is reported once, by the first of its observers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def dead_worker() -> Process:
-    """The row of a worker of this host that has ended without a word."""
+    """Return the row of a worker of this host that was killed."""
     child = subprocess.Popen(["sleep", "60"])
     identity = procfs.identify(child.pid)
     assert identity is not None

@@ -1,4 +1,4 @@
-"""A host that is gone is declared dead by a person, and only when it has been silent."""
+"""A person may declare a lost host dead, but only when it has been silent."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_without_a_reason_nobody_is_declared_dead(reason: str, capsys: pytest.Ca
 
 
 def meanwhile(statement: str, *lost: Process) -> str:
-    """What becomes of a declaration that begins before this statement about the processes is committed."""
+    """Return the result of a declaration that begins before this statement is committed."""
 
     def declare() -> str:
         try:

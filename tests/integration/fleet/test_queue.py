@@ -1,4 +1,4 @@
-"""The doorbell queue: run ids only, in the caller's transaction, taken once, and nothing else can be queued."""
+"""The wake-up queue: run ids only, in the caller's transaction, taken once, and nothing else fits in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def payloads() -> list[str]:
 
 
 def taken(broker: DoorbellBroker) -> list[str]:
-    """The run ids of the next delivery."""
+    """Return the run ids of the next delivery."""
     found = broker.dequeue()
     if not found:
         return []
@@ -144,7 +144,7 @@ def test_messages_that_another_takes_right_now_are_skipped(broker: DoorbellBroke
 def test_a_pusher_takes_what_has_gathered_and_pays_for_no_ring(
     broker: DoorbellBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many runs are rung for, it looks at its own pace: a host has heard of each of them by then."""
+    """It polls at its own pace, however many runs are queued: a host knows each of them by then."""
     began = time.monotonic()
     for _ in range(20):
         wakeups.drive(uuid4())
@@ -216,8 +216,7 @@ def test_other_connections_enqueue_by_the_published_statements(broker: DoorbellB
 
 
 def test_the_queues_numbers_go_past_two_thousand_million(broker: DoorbellBroker) -> None:
-    """Every start and every wake takes one, in its own transaction: at the end of an integer nothing could be started
-    any more."""
+    """Every start and wake-up takes a number in its transaction: at an integer's end nothing could start any more."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT setval(pg_get_serial_sequence('django_q_ormq', 'id'), 2147483646)")
         ids = [uuid4() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""Forks as people meet them, over HTTP and on a page, on the real database: the stage of tests/integration/runs."""
+"""Forks over HTTP and on pages, on the real database: the stage of tests/integration/runs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ __all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "too
 
 @pytest.fixture
 def operator(stage: Stage) -> Api:
-    """An operator with a key."""
     return Api(issue_key(person("opal", "operator"), "test"))
 
 
 @pytest.fixture
 def integrator(stage: Stage) -> Api:
-    """An integrator with a key."""
     return Api(issue_key(person("ina", "integrator"), "test"))
 
 
 @pytest.fixture
 def olga(stage: Stage) -> Reader:
-    """An operator with a browser."""
     return Reader(person("olga", "operator"))

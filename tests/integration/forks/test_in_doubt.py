@@ -25,7 +25,7 @@ WHY = "it went wrong"
 
 @pytest.fixture
 def run(stage: Stage, tools: Toolbox, settings: Any) -> Run:
-    """It was failed, and a worker of a lost host had sent its letter an hour ago, or not."""
+    """A failed run whose lost worker may have sent its letter an hour ago."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"database_url": "postgresql://a.server.for.many/"}
     )

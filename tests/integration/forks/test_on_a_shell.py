@@ -1,4 +1,4 @@
-"""`manage.py runs fork` and `runs start-again`: what the API does, for whoever has a shell on the server."""
+"""`manage.py runs fork` and `runs start-again`: what the API does, from a shell on the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(stage: Stage, tools: Toolbox) -> Run:
 
 
 def said(*args: Any) -> tuple[int, str, str]:
-    """The exit code, and what is printed."""
+    """Return the exit code and what is printed."""
     out, err, code = StringIO(), StringIO(), 0
     try:
         call_command("runs", *map(str, args), stdout=out, stderr=err)

@@ -1,4 +1,4 @@
-"""Forks over HTTP: looked at, asked for, refused by name, made once."""
+"""Forks over HTTP: preview, creation, refusals, and no duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do about halts in stories, and agents to be halted."""
+"""Helpers for halts, and agents to be halted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stage_of(it: Halt, **more: Any) -> Halt:
 
 
 def calls(tools: Toolbox, *names: str, name: str = "thrower", version: str = "1.0.0") -> Any:
-    """An agent that calls these tools, one after the other."""
+    """Return an agent that calls these tools in order."""
 
     async def node(state: Notes, ctx: Context) -> End:
         done = [
@@ -55,7 +55,7 @@ def held() -> set[UUID]:
 
 
 def everybody_goes_on() -> int:
-    """As workers' housekeeping does, until there is nothing to do."""
+    """Let housekeeping continue halted runs until none is left."""
     total = 0
     while done := let_go():
         total += done
@@ -63,13 +63,13 @@ def everybody_goes_on() -> int:
 
 
 def lift_for_all(it: Halt) -> None:
-    """Lift it, and let every run go on that it held."""
+    """Lift it and continue every run it held."""
     lift(it)
     everybody_goes_on()
 
 
 class Asking:
-    """A worker that has heard of nothing and asks each time: as one that was stopped for long."""
+    """A worker without cached halts, which asks each time, like one suspended for long."""
 
     def __init__(self, stage: Stage) -> None:
         self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
@@ -82,7 +82,7 @@ class Asking:
 
 
 def once(act: Any, point: str, tool: str) -> Any:
-    """At this point, the first time that anybody comes there."""
+    """Return a crash-point hook that calls `act` when this point is first reached."""
     done: list[int] = []
 
     def at(here: str, what: str) -> None:

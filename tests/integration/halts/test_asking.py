@@ -31,7 +31,7 @@ HOOKED = ("hooked", "hooked_mail")
 
 
 def in_doubt(stage: Stage, tools: Toolbox, name: str) -> Run:
-    """Its worker died after it had sent the call, and the tool is halted."""
+    """Return a run whose worker died after sending the call, with its tool halted."""
     stage.halts = Asking(stage)
     run = stage.start(calls(tools, name))
     stage.kill_at.append(("CP4", name))
@@ -44,7 +44,7 @@ def in_doubt(stage: Stage, tools: Toolbox, name: str) -> Run:
 
 
 def cut_off(stage: Stage, outside: Outside, name: str, how: BaseException) -> None:
-    """The call is done, its tool is halted then, and the answer is lost on the way."""
+    """Halt the tool when its call is done, and lose the answer."""
     stage.halts = Asking(stage)
 
     def after(call: ToolCall) -> None:
@@ -115,7 +115,7 @@ def test_of_a_lost_answer_a_person_is_asked_who_may_have_the_other_side_asked_af
 def test_an_answer_that_comes_by_itself_is_put_on_record_under_the_halt(
     stage: Stage, tools: Toolbox, outside: Outside
 ) -> None:
-    """The worker that sent it was taken for dead, and comes back: it was in flight when the tool was halted."""
+    """The worker, taken for dead, returns: its call was in flight when the tool was halted."""
     run = stage.start(calls(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     stage.halts, asked = Asking(stage), answers(outside, FOUND)

@@ -94,7 +94,7 @@ def test_after_a_halt_s_commit_no_intent_is_made(stage: Stage, tools: Toolbox, o
 def test_what_was_halted_between_intent_and_call_is_not_sent(
     stage: Stage, tools: Toolbox, outside: Outside, name: str
 ) -> None:
-    """A worker that was stopped there asks before it sends, however fresh it thinks its intent is."""
+    """A worker suspended there asks before it sends, however recent its intent seems."""
     stage.halts = Asking(stage)
     run = stage.start(calls(tools, name))
     stage.at = once(lambda: in_thread(lambda: halt("tool", name)), "CP2", name)

@@ -26,12 +26,11 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def asked() -> list[str]:
-    """What the model was asked."""
     return []
 
 
 def thinker(tools: Toolbox, asked: list[str]) -> Agent:
-    """Calls a tool, and thinks."""
+    """Return an agent that calls a tool and then asks its model."""
 
     def thought(messages: list[Any], info: Any) -> ModelResponse:
         asked.append("mind")
@@ -87,7 +86,7 @@ LIFT = """
 
 @pytest.mark.parametrize("shown", ["nothing", "a guess", "another's"])
 def test_a_forged_lift_lifts_nothing(stage: Stage, shown: str) -> None:
-    """With whichever right in the database it is written, and whoever's secret it shows."""
+    """Whatever database right wrote it and whatever secret it shows."""
     it = halt("tool", "order")
     opens = {"nothing": None, "a guess": b"guessed", "another's": secret_of(UUID(int=1), 0)}[shown]
     with pytest.raises(DatabaseError, match="the halt holds"), transaction.atomic(), connection.cursor() as cursor:
@@ -96,7 +95,7 @@ def test_a_forged_lift_lifts_nothing(stage: Stage, shown: str) -> None:
 
 
 def test_a_worker_whose_run_still_works_has_not_confirmed(stage: Stage, tools: Toolbox, asked: list[str]) -> None:
-    """It has heard, and says so; it stands still when the run has come to a step."""
+    """It acknowledged the halt; the run stops at its next step."""
     run = stage.start(thinker(tools, asked))
     it, known, control = halt("agent", run.agent), KnownHalts(stage.worker.id), Control()
     said: list[Holding] = []

@@ -1,4 +1,4 @@
-"""Under a halt no time of a run's runs out; after it each has as long as was left, and what is shown is verified."""
+"""No deadline of a run passes during a halt; afterwards each has its remaining time, and verification agrees."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MOVED = {
 
 
 def pass_time(by: timedelta) -> None:
-    """All that is on record happened so much earlier: halts, waits, events."""
+    """Make all halts, waits and events this much older."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         for table, columns in MOVED.items():
@@ -189,7 +189,7 @@ def test_a_deadline_that_no_halt_put_off_is_found_and_one_that_a_halt_did_is_not
 
 
 def test_a_halt_s_row_can_not_be_written_for_another_time(stage: Stage) -> None:
-    """Deadlines go by it: whoever writes one past the application stretches nothing that has been."""
+    """Deadlines depend on it: a row written past the application must not extend the past."""
     with pytest.raises(Exception, match="was not written when it says"):
         Halt.objects.create(
             halt=UUID(int=1),
@@ -212,7 +212,7 @@ def about_deadlines(run: Run) -> list[str]:
 
 
 def by_day(by: Any, hour: int) -> Calendar:
-    """Working hours from nine to five each day, in a zone where it is so late now."""
+    """Return working hours of nine to five in a zone where it is this hour now."""
     off = (hour - now().astimezone(UTC).hour + 12) % 24 - 12
     row = calendar(by, "ALL", f"Etc/GMT{-off:+d}", week=dict.fromkeys(DAYS, "09:00-17:00"))
     return asof.calendar_of(row)
@@ -220,7 +220,7 @@ def by_day(by: Any, hour: int) -> Calendar:
 
 @pytest.mark.parametrize("scope", ["all", "tag"])
 def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, tools: Toolbox, scope: str) -> None:
-    """Else a halt of a day puts a deadline of the afternoon into the night, when nobody is there to decide."""
+    """Otherwise a day's halt moves an afternoon's deadline into the night."""
     admin = boss()
     hours = by_day(admin, 15)
     timing(admin, calendar="ALL")

@@ -1,4 +1,4 @@
-"""A halt under a name that nothing here has holds nothing yet: it is taken, and says so."""
+"""A halt of an unknown name is accepted, holds nothing yet, and says so."""
 
 from __future__ import annotations
 

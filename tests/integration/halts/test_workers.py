@@ -72,7 +72,7 @@ def test_a_halt_is_requested_until_the_worker_has_confirmed_with_what_is_in_flig
     ids=range(9),
 )
 def test_what_can_not_be_read_of_a_worker_s_calls_is_nothing_said(stage: Stage, calls: str) -> None:
-    """And takes nobody the page on which everything is halted."""
+    """And the page for halts still works for everybody."""
     it, worker = halt("all"), Process.objects.get()
     with connection.cursor() as cursor:
         cursor.execute(

@@ -39,7 +39,7 @@ def test_each_role_has_a_person_with_a_password_and_a_key(environment: Environme
 
 
 def test_of_two_who_share_a_role_each_has_a_key_of_their_own(environment: Environment) -> None:
-    """The first one's stands under the role, as it did before there was a second."""
+    """The first one's key stays under the role's name, as before there was a second."""
     make_cast(environment)
     keys = json.loads((environment.data / "demo.json").read_text())["api_keys"]
     whose = {name: ApiKey.objects.get(hash=digest(keys[of])).user.get_username() for name, of in KEYS.items()}

@@ -1,4 +1,4 @@
-"""The runtime role owns nothing, and what happened can't be rewritten with it."""
+"""The runtime role owns nothing and can't rewrite history."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_runtime_role_changes_nothing_that_a_row_says_for_ever(
 
 
 def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connection[Any]) -> None:
-    """A column that a later migration adds is one that may change, unless it is named."""
+    """A column added later may change, unless it is named."""
     for table, frozen in grants.FROZEN.items():
         columns = {
             row[0]
@@ -94,8 +94,7 @@ def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connecti
 
 
 def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Connection[Any]) -> None:
-    """A new table of ours is given its rights with thought: what isn't named here may be emptied by whoever smuggles
-    SQL in."""
+    """A new table needs a choice of rights: by default injected SQL could empty it."""
     ours = runtime.execute("select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals)_'")
     passing = {"runs_idempotencyrecord", "runs_process", "runs_searchterm", "runs_served", "runs_sweep"}
     passing |= {"runs_budgetdefault"}  # what the next run is given; each run keeps its own on its journal

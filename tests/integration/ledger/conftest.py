@@ -1,5 +1,3 @@
-"""Journals to tamper with."""
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Events, ledger entries, decisions, override records and checkpoints can't be changed: by nobody, by no way."""
+"""Events, ledger entries, decisions, override records and checkpoints can't be changed by anyone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that happened can be changed unseen, not even by whoever owns the database."""
+"""History can't be changed undetected, not even by the owner of the database."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def links(run_id: UUID) -> list[chain.Link]:
 
 
 def problems(run_id: UUID) -> list[str]:
-    """What verification says of the journal alone: chain, columns and codes, held against the head."""
+    """Return verification's problems of the journal alone: chain, columns and codes, against the head."""
     return list(verify(run_id, using=()).problems)
 
 
 def as_superuser(statement: str, *parameters: Any) -> int:
-    """With every trigger switched off, as somebody who owns the server can."""
+    """Run SQL without triggers, as a superuser can."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, parameters)
@@ -78,7 +78,7 @@ def test_the_databases_hash_is_the_one_that_python_computes(journal: Journal) ->
     epoch=st.integers(0, 2**62),
 )
 def test_the_two_hashes_agree_for_every_time_and_number(at: datetime, seq: int, epoch: int) -> None:
-    """A float on the way would lose microseconds."""
+    """A float in between would lose microseconds."""
     prev, body, when = hashlib.sha256(b"prev").digest(), hashlib.sha256(b"body").digest(), at.replace(tzinfo=UTC)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -145,7 +145,7 @@ def test_putting_in_is_found(journal: Journal) -> None:
 
 
 def test_adding_at_the_end_behind_the_heads_back_is_found(journal: Journal) -> None:
-    """A link that is right in itself: only the head knows that nobody appended it."""
+    """The link itself is correct; only the head knows that it wasn't appended."""
     run_id = journal()
     last = links(run_id)[-1]
     clear = e.encode_clear(e.RunCompleted())

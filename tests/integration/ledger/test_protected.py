@@ -1,5 +1,4 @@
-"""Every protected table, by the registry: what SQL changes without the key grants nothing and is named by
-verification."""
+"""Every protected table: a change by SQL without the key has no effect, and verification names it."""
 
 from __future__ import annotations
 
@@ -67,12 +66,12 @@ def kind_of(column: Any) -> str:
 
 
 def other(column: models.Field[Any, Any]) -> str:
-    """SQL for another value of a column."""
+    """Return SQL for another value of a column."""
     return OTHER.get(kind_of(column), '"{}" + 1').format(column.column)
 
 
 def filled(model: type[models.Model], **given: Any) -> Any:
-    """A new row with a value in every column."""
+    """Return a new row with a value in every column."""
     row = model(**FITTING.get(model, {}) | given)
     for column in model._meta.concrete_fields:
         is_set = column.attname in given or column.name in FITTING.get(model, {}) or column.has_default()
@@ -94,7 +93,7 @@ def sample(model: type[models.Model], **given: Any) -> Any:
 
 
 def protected_sample(protected: Protected) -> Any:
-    """A row of a table with a row in each table that its code covers too."""
+    """Return a row with one row in each further table that its code covers."""
     row = sample(protected.model)
     for table, column in protected.holds:
         model = next(each for each in apps.get_models(include_auto_created=True) if each._meta.db_table == table)
@@ -106,7 +105,7 @@ def protected_sample(protected: Protected) -> Any:
 
 
 def changes(protected: Protected, row: Any) -> Iterator[str]:
-    """SQL that changes a row in every way that its code covers."""
+    """Yield SQL that changes a row in every way that its code covers."""
     table, key = protected.table, f"\"{protected.key}\"::text = '{row.pk}'"
     columns = protected.model._meta.concrete_fields
     free = UNCODED.get(table, ()) if issubclass(protected.model, Coded) else protected.free
@@ -127,7 +126,7 @@ def changes(protected: Protected, row: Any) -> Iterator[str]:
 
 @contextmanager
 def intruder() -> Iterator[Any]:
-    """A cursor with the application's rights in the database. What it does is undone in the end."""
+    """Return a cursor with the application's database rights; roll back in the end."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL ROLE {settings.DURABLEAGENTS_RUNTIME_ROLE or 'durableagents'}")
         try:
@@ -211,7 +210,7 @@ def test_confirming_a_row_lets_it_count_and_is_on_record() -> None:
 
 
 def test_confirming_a_row_with_a_code_of_its_own_lets_it_count() -> None:
-    """Not so where rows are never changed: such a one is set again."""
+    """Not where rows never change: those are set again."""
     queue = sample(Queue, name="orders")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE approvals_queue SET role = 'approver_legal' WHERE id = %s", [queue.pk])

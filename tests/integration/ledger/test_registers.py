@@ -23,7 +23,7 @@ OPS = Actor("os", "ops", role="operator", auth="shell")
 
 
 def sql(statement: str, *parameters: Any) -> list[Any]:
-    """As the superuser does it, past every trigger."""
+    """Run SQL without triggers, as a superuser can; return its rows."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, parameters)
@@ -37,7 +37,7 @@ def declare(host: str) -> None:
 
 
 def problems() -> dict[str, list[str]]:
-    """What is wrong with the two lists."""
+    """Return the problems of the two lists."""
     lists = {each.name for each in LISTS}
     return {each.name: each.problems for each in verify_registers() if each.problems and each.name in lists}
 
@@ -76,7 +76,7 @@ def test_a_record_taken_away_is_missed(each: Any, which: str) -> None:
 
 
 def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes() -> None:
-    """The superuser recomputes all that needs no key."""
+    """The superuser recomputes everything that needs no key."""
     sql("DELETE FROM ledger_actrecord WHERE n = 2")
     sql("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")
     again = """
@@ -143,7 +143,7 @@ def test_two_that_changed_places_are_found() -> None:
     ],
 )
 def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) -> None:
-    """With the application's own rights, by way of the triggers."""
+    """Inserted with the application's rights, through the triggers."""
     with connection.cursor() as cursor:
         cursor.execute(
             "INSERT INTO ledger_actrecord (action, subject, queue, by, role, auth, address, "
@@ -160,7 +160,7 @@ def test_an_act_without_a_code_is_nobodys_wherever_it_comes_from(values: str) ->
 @pytest.mark.parametrize("n", [None, 0, -1, -(2**63)])
 @pytest.mark.parametrize("id", [4711, 0, -1, -(2**63)])
 def test_a_record_wherever_no_function_of_ours_puts_one_is_named(each: Any, n: int | None, id: int) -> None:
-    """Also past the list's ends, by its number and by its place."""
+    """Also beyond the list's ends, by its number and its place."""
     columns = [
         name
         for (name,) in sql(
@@ -193,7 +193,7 @@ def test_a_long_list_is_walked_to_its_end_whatever_stands_before_it(monkeypatch:
 
 
 def test_a_copy_of_a_genuine_act_is_found() -> None:
-    """By the database's owner: nobody else gets one in."""
+    """Only the database's owner can insert it."""
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at, code"
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_actrecord DROP CONSTRAINT ledger_act_code_once")
@@ -245,7 +245,7 @@ def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
 
 
 def test_acts_of_an_older_version_beside_this_one_have_their_place_too() -> None:
-    """During a rolling upgrade: it names no place, and its code covers none."""
+    """During a rolling upgrade: such an act names no place, and its code covers none."""
     from ledger.clock import database_now
     from ledger.codes import row_code
     from ledger.keys import code_key
@@ -282,7 +282,7 @@ def changes(table: str) -> Iterator[tuple[str, str]]:
 
 
 def is_done(statement: str) -> bool:
-    """Whether the database lets it: not so with a number that is another's."""
+    """Return whether the database accepts it; it refuses a number that is taken."""
     try:
         sql(statement)
     except Error:

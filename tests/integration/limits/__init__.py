@@ -1,1 +1,1 @@
-"""What all workers share: limits, breakers, shares."""
+"""Limits, breakers and shares, which all workers have in common."""

@@ -1,5 +1,4 @@
-"""Agents whose tool is limited, for worker processes of the tests' own: each call writes into a file when it began and
-when it ended, and by whom."""
+"""Agents with a limited tool, for the tests' worker processes: each call logs its begin, end and worker to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some workers' permits in one loop, without their processes."""
+"""Several workers' permits in one event loop, without processes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def said(key: str = KEY, *, by: Actor = OLGA, **rule: int) -> Limit:
 
 
 def permits_of(stage: Stage) -> Permits:
-    """A worker's, as it begins."""
+    """Return the permits of a new worker."""
     return Permits(stage.hire().id)
 
 
 class Team:
-    """Some workers of one loop, each with permits of its own."""
+    """Workers in one event loop, each with its own permits."""
 
     def __init__(self, stage: Stage, count: int = 1) -> None:
         self.stage = stage
@@ -58,7 +58,7 @@ class Team:
         return self.stage.wait(whole())
 
     async def look(self) -> None:
-        """Every worker reads what counts now."""
+        """Let every worker read the current limits."""
         async with (await self.stage.connected()).connection() as link:
             for one in self.all:
                 one._read_at = float("-inf")
@@ -75,13 +75,13 @@ def granted(answer: Permit | Refused) -> Permit:
 
 
 def die(worker: UUID) -> None:
-    """It is on record as ended. On a connection of the thread's own."""
+    """Record its end, on this thread's connection."""
     Process.objects.filter(pk=worker).update(ended_at=now())
     connection.close()
 
 
 async def in_thread(act: Callable[[], T]) -> T:
-    """What a statement answers, in a thread and on a connection of the thread's own."""
+    """Return the result of `act` from a thread with its own connection."""
 
     def tidily() -> T:
         try:
@@ -93,7 +93,7 @@ async def in_thread(act: Callable[[], T]) -> T:
 
 
 async def row_once(found: Callable[[Limit], Any], key: str = KEY) -> Limit:
-    """The row of that key, once that is true of it."""
+    """Return the key's row once the condition holds."""
     find = Limit.objects.filter(pk=key).first
     while (row := await in_thread(find)) is None or not found(row):  # noqa: ASYNC110  what is waited for is a row
         await asyncio.sleep(0.02)

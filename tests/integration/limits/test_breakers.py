@@ -1,4 +1,4 @@
-"""A breaker opens on what fails, for all workers, and closes on what one try finds."""
+"""A breaker opens on failures, for all workers, and closes after one successful probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A limit, or an open breaker, holds runs and fails none: whole runs, and worker processes that share a limit."""
+"""A limit or an open breaker delays runs and fails none: whole runs, and worker processes that share a limit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_over(*runs: Run) -> Callable[[], bool]:
 
 
 def ring_now() -> None:
-    """Whatever waits by a timer is due."""
+    """Make all waiting timers due and run the sweeper."""
     Wait.objects.filter(resolved_at__isnull=True, kind="timer").update(deadline=now() - timedelta(seconds=1))
     timers.sweep()
 

@@ -1,4 +1,4 @@
-"""Thousands of keys: each worker asks once a second what counts for all of them."""
+"""Thousands of keys: each worker reads the limits of all once a second."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ def test_the_longest_pattern_counts_where_the_key_itself_says_nothing() -> None:
 
 
 def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
-    """Each was looked for among all, which took one processor a second from two thousand on. Also where the session has
-    a plan from when there were few, and knows it."""
+    """A nested search took a second from two thousand keys on. Also with a query plan cached when there were few."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE runs_limit")
         for _ in range(12):
@@ -58,7 +57,7 @@ def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
 
 
 def _took(read: LiteralString) -> float:
-    """Seconds in which it is read of all keys: the best of some, for a busy machine takes its time now and then."""
+    """Return the seconds it takes to read all keys: the best of several tries, because of load."""
     with connection.cursor() as cursor:
         began = time.monotonic()
         cursor.execute(read, [])
@@ -92,7 +91,7 @@ def test_a_key_that_was_mistyped_and_taken_back_is_not_shown_any_more() -> None:
 
 
 def test_a_permit_whose_worker_is_gone_or_whose_time_is_over_is_not_under_way() -> None:
-    """The row stays until somebody asks under that key."""
+    """The row stays until that key is next used."""
     _say("tool:charge", 3)
     now = database_now()
     gone = Process.objects.create(

@@ -28,7 +28,7 @@ MS = timedelta(milliseconds=1)
 
 
 def clock() -> datetime:
-    """As the database has it, which is on this machine."""
+    """Return the time as the database, which is on this machine, has it."""
     return datetime.now(UTC)
 
 

@@ -79,7 +79,7 @@ def test_a_cap_of_a_tag_holds_over_its_agents_and_keeps_nobody_else_waiting(stag
 
 
 def test_one_that_stands_before_others_and_may_not_go_keeps_none_of_them(stage: Stage) -> None:
-    """Thousands of a capped tag stand first in the queue of the version: those behind are found, whatever they are."""
+    """Thousands of a capped tag are first in the version's queue; the ones behind are still found."""
     agent = agent_of(ends_with(1))
     said("tag:tenant:acme", at_once=1)
     start(agent, 300, tags=["tenant:acme"])
@@ -127,7 +127,7 @@ def test_runs_stand_in_line_anew_when_something_else_is_said_of_tags(stage: Stag
 
 
 def test_what_is_urgent_comes_first_and_nothing_waits_for_ever(stage: Stage) -> None:
-    """One claim in eight goes by age, of what has waited for a minute."""
+    """One claim in eight goes by age, among those that waited for a minute."""
     agent = agent_of(ends_with(1))
     (old,) = start(agent)
     Run.objects.filter(pk=old.pk).update(ready_at=now() - timedelta(minutes=2))

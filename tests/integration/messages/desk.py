@@ -1,4 +1,4 @@
-"""An agent that takes documents while it waits, and whoever sends them."""
+"""An agent that takes documents while it waits, and its senders."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def send(run: Run, name: str = "a", **more: Any) -> Sent:
 
 
 def due(run: Run) -> None:
-    """The deadlines of everything that the run waits for are past."""
+    """Let all deadlines of the run pass."""
     Wait.objects.filter(run=run, resolved_at=None).update(deadline=now())
 
 

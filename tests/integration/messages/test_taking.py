@@ -1,4 +1,4 @@
-"""Messages on the real database: each handled once, at the next point, whoever dies or comes in between."""
+"""Messages on the real database: each is handled once, at the next safe point, despite crashes and races."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_one_that_comes_while_the_run_works_is_handled_at_the_next_point(
 def test_a_message_between_the_look_and_the_park_keeps_the_run_awake(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker has found no message and is about to park: the park is refused, under the head's lock."""
+    """The worker saw no message and is about to park: the park is refused under the head's lock."""
     from runs.journal.postgres import PgJournal
 
     run, sent = stage.start(desk(tools)), list[bool]()
@@ -139,7 +139,7 @@ def test_the_deadline_of_that_wait_is_the_sweeps_and_the_message_comes_too_late(
 
 
 def test_a_wait_that_ends_while_a_message_is_handled_for_it(stage: Stage, tools: Toolbox) -> None:
-    """The sweep closes the wait after the worker has looked and before it writes: the answer isn't written for it."""
+    """The sweep closes the wait between the worker's look and its write: the answer isn't written for it."""
 
     async def collect(state: Desk, ctx: Context) -> End:
         return End([await ctx.message("add", or_else="nobody"), state.documents])

@@ -1,6 +1,6 @@
-"""Time that passes in a story: what is on record of a run's questions happened earlier, its journal included, as it
-would stand there had it been written then. Whoever has neither the installation's key nor the owner's rights in the
-database can't do that."""
+"""Moves recorded times into the past, as if they had been written then, journal included. This takes the
+installation's key and the owner's rights in the database.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ TIMED = [kind.KIND for kind in Timed.__args__]
 
 
 def earlier(run_id: UUID, by: timedelta, approval_id: str = "", *, besides: Sequence[str] = ()) -> None:
-    """All that a run's journal says of its questions' time, or of one's, is so much earlier; so what events of other
-    kinds say of time."""
+    """Move the recorded times of a run's questions (or one's), and of events of other kinds, into the past."""
     for row in Event.objects.filter(run_id=run_id, kind__in=[*TIMED, *besides]).order_by("seq"):
         event = decode(bytes(row.clear), unpack(row.sealed))
         if not approval_id or getattr(event, "approval_id", "") == approval_id:
@@ -47,7 +46,7 @@ def earlier(run_id: UUID, by: timedelta, approval_id: str = "", *, besides: Sequ
 
 
 def runs_out(run_id: UUID, kind: str) -> None:
-    """The time of what a run waits for is over since a second."""
+    """Let the run's waits of this kind have ended a second ago."""
     for wait in Wait.objects.filter(run_id=run_id, kind=kind, resolved_at=None):
         by = wait.deadline - database_now() + timedelta(seconds=1)
         if kind == "approval":
@@ -56,8 +55,7 @@ def runs_out(run_id: UUID, kind: str) -> None:
 
 
 def all_earlier(run_id: UUID, by: timedelta, *, but: Collection[str] = ()) -> None:
-    """All that is on record of a run happened so much earlier: its lines, its rows, but for those of some tables, and
-    what they say of time."""
+    """Move a run's events and rows, except those of some tables, and the times in them into the past."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         for table, columns in ((table, columns) for table, columns in _WHEN.items() if table not in but):
@@ -72,7 +70,7 @@ def all_earlier(run_id: UUID, by: timedelta, *, but: Collection[str] = ()) -> No
 
 
 def _moved(event: Any, by: timedelta) -> e.Event:
-    """The event with every moment that it tells of so much earlier; a plan stays as it was hashed."""
+    """Return the event with every moment this much earlier; a plan stays as hashed."""
 
     def shift(value: Any) -> Any:
         match value:
@@ -97,7 +95,7 @@ def _is_moment(text: str) -> bool:
 
 
 def written_as(row: Event, event: e.Event) -> None:
-    """Have another event stand in a row's place, with its code, and the chain and the decisions behind it."""
+    """Replace a row's event, with its code, the chain and the decisions that follow."""
     clear, packed, place = e.encode_clear(event), pack(event.payload), place_of(bytes(row.code))
     assert place is not None
     code = event_code(code_key(), row.run_id, place, body_hash(clear, packed))

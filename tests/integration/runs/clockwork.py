@@ -1,4 +1,4 @@
-"""Agents of the clock's tests: they are driven by another process, which imports this module."""
+"""Agents of the clock's tests, which another process imports and drives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several runs whose steps are ready in one turn of the loop, and what became of them in the database."""
+"""Several runs whose steps are ready in one turn of the event loop, and the results in the database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def invoked() -> e.ToolInvoked:
 
 
 def crew(stage: Stage, count: int) -> tuple[list[Run], list[PgJournal]]:
-    """As many runs, each with a journal of its own; the journals share a pool, as those of a host do."""
+    """Return this many runs, each with its journal; the journals share a pool, as in a host."""
     agent = agent_of(ends_with(1))
     runs = {run.id: run for run in (stage.start(agent) for _ in range(count))}
     claims = stage.claim(limit=count)
@@ -45,7 +45,7 @@ def crew(stage: Stage, count: int) -> tuple[list[Run], list[PgJournal]]:
 
 
 def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
-    """Let them loose in one turn of the loop. What one raised stands for its answer."""
+    """Run the writes in one turn of the loop; return answers or exceptions."""
 
     async def at_once() -> list[Any]:
         return list(await asyncio.gather(*writes, return_exceptions=True))
@@ -54,7 +54,7 @@ def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
 
 
 def commits(*runs: Run) -> int:
-    """How many transactions wrote the newest events of these runs."""
+    """Return how many transactions wrote the newest events of these runs."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT count(DISTINCT e.xmin::text) FROM ledger_event e
@@ -66,7 +66,7 @@ def commits(*runs: Run) -> int:
 
 
 def carried(*runs: Run) -> list[int]:
-    """How many runs' values each transaction wrote, in the order of the values."""
+    """Return how many runs' values each transaction wrote, in the values' order."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT count(*) FROM ledger_event WHERE run_id = ANY(%s) AND kind = 'ValueRead'
@@ -78,7 +78,7 @@ def carried(*runs: Run) -> list[int]:
 
 @contextmanager
 def holding(query: str, *values: Any) -> Iterator[psycopg.Connection[Any]]:
-    """Somebody's transaction has rows locked."""
+    """Hold rows locked in another transaction."""
     with psycopg.connect(dsn()) as other:
         other.execute(query, values)
         yield other

@@ -1,4 +1,4 @@
-"""Stories on the real database. Everything is committed, for several connections take part, and cleaned up after."""
+"""Tests on the real database. They commit, because several connections take part; fixtures clean up."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """Do no more for the mark: the stage commits to the database, and empties it in a tenth of the time that
-    pytest-django's flush takes. Tests that want a transaction that is rolled back use the fixture `db`."""
+    """Skip pytest-django's flush, which takes ten times as long as the stage's. Use the fixture `db` for a rollback."""
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +72,7 @@ def mood() -> Mood:
 
 @pytest.fixture
 def wire(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LossyWire]:
-    """The stage's workers reach the database through this; people and the test itself don't."""
+    """A proxy between the stage's workers and the database; the test connects directly."""
     folder: Path = tmp_path_factory.mktemp("w")
     wire = LossyWire(folder, dsn(name="durableagents lossy"))
 
@@ -91,5 +90,5 @@ def wire(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Los
 
 @pytest.fixture
 def one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is ready in one turn shares a batch, so that what neighbours do to each other is to be seen."""
+    """Put everything ready in one turn into one batch, so that neighbours' effects on each other show."""
     monkeypatch.setattr(committer, "SHARES", 1)

@@ -1,4 +1,4 @@
-"""The agent of docs/versions.md, and the ten ways in which it is changed there."""
+"""The agent of docs/versions.md, and its ten changes there."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ CHANGES: dict[str, tuple[str, list[tuple[str, str]]]] = {
 
 
 def forget() -> None:
-    """Nobody knows the agent any more; what was loaded of it goes on where somebody has it."""
+    """Unregister and unload the agent; objects already loaded keep working."""
     for agent in registry.agents():
         if agent.name == "desk":
             registry.remove(agent.graph_id)
@@ -136,7 +136,7 @@ def forget() -> None:
 
 
 def written(folder: Path, change: str = "", *, version: str = "1.0.0") -> Path:
-    """The package as it is, or changed; where it can be imported from."""
+    """Write the package, changed or not; return the folder to import it from."""
     sources = dict(DESK)
     module, steps = CHANGES[change] if change else ("agents", [])
     for old, new in steps:
@@ -150,7 +150,7 @@ def written(folder: Path, change: str = "", *, version: str = "1.0.0") -> Path:
 
 
 def loaded(folder: Path) -> Agent:
-    """The agent of the package in a folder, known to this process beside those that it knows."""
+    """Import and register the agent of the package in a folder."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "desk"]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))

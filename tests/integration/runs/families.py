@@ -1,4 +1,4 @@
-"""Runs that start others as steps, brought to where a story begins."""
+"""Runs with child runs, set up for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.integration.runs.test_children import children, parent_of
 
 
 def with_child(stage: Stage, helper: Agent, text: str = "a") -> tuple[Run, Run]:
-    """A parent that waits for its one child, which nobody has driven yet."""
+    """Return a waiting parent and its one undriven child."""
     run = stage.start(parent_of(helper, text))
     assert stage.drive() == "parked"
     (child,) = children(run)
@@ -17,7 +17,7 @@ def with_child(stage: Stage, helper: Agent, text: str = "a") -> tuple[Run, Run]:
 
 
 def ended(stage: Stage, helper: Agent, text: str = "a") -> tuple[Run, Run]:
-    """A parent whose one child has ended, which nobody has told."""
+    """Return a parent and its one ended child, of which the parent doesn't know."""
     run, child = with_child(stage, helper, text)
     stage.drive()
     assert str(fresh(child).state) in ("completed", "failed")

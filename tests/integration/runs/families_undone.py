@@ -1,4 +1,4 @@
-"""Families of runs with effects that can be undone, for stories about what becomes of them."""
+"""Families of runs with effects that can be undone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.world import OLGA, Asked, Notes, agent_of
 
 
 def everything(stage: Stage, most: int = 80) -> None:
-    """Workers and the sweeper at work, until nobody finds anything to do. Who dies is replaced."""
+    """Drive workers and the sweeper until nothing is left; dead workers are replaced."""
     for _ in range(most):
         how = stage.drive()
         if how == "killed":
@@ -27,7 +27,7 @@ def everything(stage: Stage, most: int = 80) -> None:
 
 
 def family(tools: Reversible, *texts: str, fails: bool = True) -> Agent:
-    """A parent that posts, starts a child for each text, which books, and fails or waits."""
+    """Return a parent that posts, starts a booking child for each text, and fails or waits."""
 
     async def work(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": state.asked.text})

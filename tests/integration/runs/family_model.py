@@ -1,6 +1,6 @@
-"""What a family of runs may do, on the real database beside a small model of it: workers that die anywhere, and people
-who move, fork, cancel and undo, in whatever order. The model knows of each effect whether it was made, and whether it
-has to be gone when all have ended."""
+"""A state machine of a family of runs against a small model: workers crash, people move, fork, cancel and undo. The
+model knows which effects were made and which must be gone when all have ended.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POINTS += [("CP7", ""), ("CP8", "")]
 
 
 def kin(tools: Reversible, version: str) -> Agent:
-    """A parent that books, starts a child that books too, books again and waits to be told how to end."""
+    """Return a parent that books, starts a child that books, books again, and waits for its ending."""
 
     async def work(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": "below"})
@@ -67,7 +67,7 @@ def kin(tools: Reversible, version: str) -> Agent:
 
 
 def acted(run: Run, since: datetime | None = None) -> bool:
-    """Whether it sent something, or started a run: ever, or from then on."""
+    """Return whether the run sent something or started a child, ever or since a moment."""
     facts, children = LedgerEntry.objects.filter(run_id=run.pk), Run.objects.filter(parent=run.pk)
     if since is not None:
         facts, children = facts.filter(at__gte=since), children.filter(created_at__gte=since)

@@ -1,4 +1,4 @@
-"""What a journal alone says of its run: to be compared with the rows that services and workers keep beside it."""
+"""Derives a run from its journal alone, to compare with the rows that services and workers keep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STEPS = (
 
 @dataclass
 class Told:
-    """A run as its events tell it."""
+    """A run as its events describe it."""
 
     state: str = "pending"
     epoch: int = 0
@@ -124,12 +124,12 @@ class Told:
                     self._close(slot, attempt)
 
     def _close(self, slot: str, attempt: int, kind: str = "") -> None:
-        """Nothing more is waited for because of a call, or nothing of a kind."""
+        """Drop the open waits of a call, or those of one kind."""
         for name in [n for n in self.open if n[:2] == (slot, attempt) and kind in ("", n[2])]:
             del self.open[name]
 
     def _resolution(self, event: e.Event) -> None:
-        """Whatever is resolved makes a run ready that waits in nobody's hands."""
+        """Make a run ready if it waits without a worker."""
         resolves = (
             e.WaitResolved,
             e.ApprovalDecided,
@@ -148,7 +148,7 @@ class Told:
             self.deaths = 0
 
     def _cancel_requested(self) -> None:
-        """A call in doubt is settled first: by the person who was asked, or by a worker."""
+        """Settle an unknown outcome first: by the person asked, or by a worker."""
         if self.is_claimed:
             return
         doubts = [s.now for _, s in self.tape.in_doubt() if s.now.unknown is not None or s.now.is_in_doubt]
@@ -168,7 +168,7 @@ def told_by(run: Run) -> Told:
 
 
 def check_against_journal(run: Run, *, damaged: str = "nothing") -> None:
-    """The rows say what the journal says, but for what the story itself damaged."""
+    """Assert that rows and journal agree, except for what the test damaged."""
     told, row, top = told_by(run), fresh(run), head(run)
     assert (str(row.state), row.node, row.visit) == (told.state, told.node, told.visit)
     assert (top.epoch, top.deaths) == (told.epoch, told.deaths)
@@ -188,7 +188,7 @@ def check_against_journal(run: Run, *, damaged: str = "nothing") -> None:
 
 
 def _check_figures(run: Run) -> None:
-    """What a run used is the sum of what its journal lists."""
+    """Assert that a run's usage is the sum of its journal."""
     top, every = head(run), events(run)
     done = [x for x in every if x.KIND in STEPS or (isinstance(x, e.ToolReconciled) and x.by == "hook" and x.payload)]
     responses = [x for x in every if isinstance(x, e.ModelResponded)]
@@ -211,7 +211,7 @@ def _check_figures(run: Run) -> None:
 
 
 def _undebited(turn: Any) -> e.BudgetDebited:
-    """What a turn from before there were debits used, by its own word; nobody knows what it cost."""
+    """Return the debit of a turn from before there were debits, by its own figures; its cost is unknown."""
     tokens = getattr(turn, "tokens_in", 0), getattr(turn, "tokens_out", 0)
     return e.BudgetDebited(
         slot=turn.slot,
@@ -227,7 +227,7 @@ def _undebited(turn: Any) -> e.BudgetDebited:
 
 
 def _check_ledger(run: Run) -> None:
-    """Each fact about a side effect stands beside exactly one event that tells of it."""
+    """Assert that each ledger fact belongs to exactly one event."""
     expected: list[tuple[str, int, str, str]] = []
     intents: set[tuple[str | None, int]] = set()
     for event in events(run):

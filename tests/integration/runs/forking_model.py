@@ -1,5 +1,4 @@
-"""Runs that are begun again within the course of another one, or from its input, on the real database and beside the
-model: a part of test_model.py's machine."""
+"""Forks and restarts on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -26,14 +25,14 @@ from tests.world import OLGA
 
 
 class Forker(Mover):
-    """The new run is told what the other one did, no more and no less; and that one is not gone on with beside it."""
+    """The new run knows exactly the origin's effects, and only one of the two continues."""
 
     def take(self, run: Run, model: Model) -> None:
-        """Look at this run from here on."""
+        """Continue the machine with this run."""
         raise NotImplementedError
 
     def became(self, slot: str, attempt: int, what: str) -> None:
-        """What is known of a call of the run: committed, open, or nothing that could have happened."""
+        """Record a call of the run as committed, open, or without effect."""
         place = str(self.run.pk), slot, attempt
         self.model.effects.pop(place, None)
         if what:
@@ -42,7 +41,7 @@ class Forker(Mover):
     @precondition(now_and_then)
     @rule(back=st.integers(-1, 2), is_other=st.booleans(), what_if=st.booleans(), is_taken=st.booleans())
     def fork(self, back: int, is_other: bool, what_if: bool, is_taken: bool) -> None:
-        """At one of the newest visits, or one after them that there isn't."""
+        """Fork at one of the newest visits, or after them, which must be refused."""
         model, visit = self.model, self.model.visit - back
         agent = self.other if is_other else self.agent
         wanted = Wanted(visit, version=agent.version, what_if=what_if)
@@ -57,7 +56,7 @@ class Forker(Mover):
     @precondition(lambda self: now_and_then(self) and len(self.model.kinds) > 9)
     @rule(counts_as=st.sampled_from(["unknown", "unknown", "did_not", "happened", ""]), is_taken=st.booleans())
     def start_it_again(self, counts_as: str, is_taken: bool) -> None:
-        """One that has not ended is cancelled by it, or neither happens."""
+        """Restart the run; a run still going is cancelled by it, or neither happens."""
         model, effects = self.model, self.model.done_since(0)
         said = [Verdict(slot, n, counts_as, run=run, result={"ref": "x"}) for run, slot, n in effects]
         wanted = Again(said if counts_as else [], version=self.agent.version)
@@ -81,14 +80,14 @@ class Forker(Mover):
     @precondition(lambda self: self.model.forks and now_and_then(self))
     @rule()
     def drop_a_fork(self) -> None:
-        """One that has done nothing is in nobody's way once it has ended."""
+        """Cancel a fork: without effects it competes with nobody once it has ended."""
         fork = Run.objects.filter(forked_from=self.run.pk, ended_at=None).exclude(fork_how="what_if").first()
         assert fork is not None
         lifecycle.cancel(fork.pk, by=OLGA, justification=WHY)
         self.model.forks -= 1
 
     def _begun(self, made: Run, new: Model, how: str, *, is_taken: bool) -> None:
-        """Both journals say so; the machine goes on with one of the two."""
+        """Check that both journals agree; continue with one of the two runs."""
         model, told = self.model, _told(made)
         assert (told.told.origin, told.told.how, told.told.node) == (
             str(self.run.pk),

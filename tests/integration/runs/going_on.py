@@ -1,4 +1,4 @@
-"""A run that goes on as another one, on the real database and beside the model: a part of test_model.py's machine."""
+"""Continuations on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.runs.stage import fresh, kinds
 
 
 async def succeed(journal: PgJournal, agent: Agent, *, is_handoff: bool = False) -> Reply:
-    """Let a run go on, as its worker does that finds nothing in the way."""
+    """Continue the run as its worker does when nothing prevents it."""
     history = await journal.load()
     assert isinstance(history.created, e.RunCreated)
     given = history.created.payload
@@ -38,15 +38,15 @@ def _may_go_on(machine: Spender) -> bool:
 
 
 class Going(Spender):
-    """A run, its model, and what both do when it goes on as another."""
+    """A run and its model, and what both do on a continuation."""
 
     @property
     def agent(self) -> Agent:
-        """What its worker drives it as."""
+        """Return the agent by which its worker drives it."""
         raise NotImplementedError
 
     def take(self, run: Run, model: Model) -> None:
-        """Look at this run from here on."""
+        """Continue the machine with this run."""
         raise NotImplementedError
 
     def _go_on(self, *, is_handoff: bool) -> None:

@@ -1,4 +1,4 @@
-"""A host in a thread of this process, for stories that need its loop and not its process."""
+"""A host in a thread of this process, for tests that need its loop and not its process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TidyHouse(House):
-    """Housekeeping that leaves no connection behind: here its thread ends long before the process."""
+    """Housekeeping that closes its connections, because here its thread ends before the process."""
 
     async def in_thread(self, act: Callable[[], T]) -> T:
         def tidily() -> T:
@@ -35,8 +35,10 @@ class TidyHouse(House):
 
 
 class TidyHost(Host):
-    """A host with such a house. `has_looked` is set when it looks for nothing more: a claim under way when a drain is
-    requested may still get what becomes ready meanwhile, which it hands over in turn."""
+    """A host with such housekeeping. `has_looked` is set once it claims nothing more.
+
+    A claim under way at a drain may still get a run, which it hands over.
+    """
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -50,7 +52,7 @@ class TidyHost(Host):
 
 @contextmanager
 def serving(incarnation: UUID, *, slots: int = 10, kind: type[TidyHost] = TidyHost) -> Iterator[TidyHost]:
-    """Run a host in a thread of its own until it has drained."""
+    """Run a host in its own thread until it has drained."""
     host = kind(slots=slots, incarnation=incarnation)
     thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
     thread.start()

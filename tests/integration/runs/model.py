@@ -1,5 +1,4 @@
-"""What a run may do, in a hundred lines that know nothing of the code: states, waits, flags, and the events that each
-act leaves."""
+"""A model of a run that shares no code with the product: states, waits, flags, and each action's events."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ COUNTS = {"ToolInvoked", "ApprovalDecided"}
 
 
 def visit_of(place: Place) -> int:
-    """In which of the run's visits a call was made."""
+    """Return the visit in which a call was made."""
     return int(place[1].partition("/")[0].partition(".")[2])
 
 
@@ -66,7 +65,7 @@ class Model:
 
     @property
     def at_work(self) -> str:
-        """The state in which it works, whoever wakes or resumes it."""
+        """Return the state in which it works after a wake-up or resume."""
         return "compensating" if self.is_undoing else "running"
 
     @property
@@ -93,7 +92,7 @@ class Model:
         self.tells(*kinds)
 
     def begin_to_undo(self, *kinds: str) -> None:
-        """From here on no wish to cancel and no cap stands in the way; a wish to pause does."""
+        """Begin to undo: from now on a cancel or cap has no effect, but a pause does."""
         self.is_undoing, self.wants_cancel, self.is_broke = True, False, False
         self.state = self.at_work
         self.tells(*kinds)
@@ -106,11 +105,11 @@ class Model:
 
     @property
     def others(self) -> list[str]:
-        """What it waits for besides its budget, which never names a state: it is paused."""
+        """Return its waits without the budget's, which only pauses it."""
         return [kind for kind in self.waits if kind != "budget"]
 
     def named(self) -> str:
-        """The state that the open waits give: the most human of them names it."""
+        """Return the state that the open waits give; those for people come first."""
         if any(kind in HUMAN for kind in self.others):
             return "waiting_human"
         return "waiting_tool" if "webhook" in self.others else "waiting_event"
@@ -197,7 +196,7 @@ class Model:
 
     @property
     def may_be_sent(self) -> int:
-        """How many it has to answer; more than any where it takes none."""
+        """Return how many messages it has to answer; 99 where it takes none."""
         return 99 if self.has_ended or self.wants_cancel else self.unanswered
 
     def is_sent(self) -> bool:
@@ -237,7 +236,7 @@ class Model:
             self.let_go("paused", "RunPaused", woken=self.is_ready)
 
     def is_given_up(self) -> None:
-        """Nobody raised it: as a cancel, which comes first where there is one."""
+        """Give up on the budget: a cancel if one is requested, else a wake-up."""
         self.waits.remove("budget")
         self.tells("WaitResolved")
         if not self.cancel():
@@ -251,25 +250,25 @@ class Model:
 
     @property
     def here(self) -> list[str]:
-        """What is on record since it entered its node."""
+        """Return the events since it entered its node."""
         return self.kinds[len(self.kinds) - self.kinds[::-1].index("VisitEntered") :] if self.visit else []
 
     @property
     def has_done(self) -> bool:
-        """Whether its node has made anything on record."""
+        """Return whether its node has recorded anything."""
         has_slept = self.here.count("WaitOpened") > self.here.count("BudgetExceeded")
         return bool(MADE & {*self.here}) or has_slept
 
     @property
     def may_be_handed(self) -> bool:
-        """Whether something may be handed to it where it stands: its node, which makes no call, can be done again."""
+        """Return whether values may be injected: its node has made no call and can start again."""
         is_still = not self.is_owned and self.state in ("paused", "failed")
         is_at_a_place = not self.visit or self.is_between or not self.has_done
         return is_still and is_at_a_place and not (self.is_undoing or self.wants_cancel)
 
     @property
     def may_move(self) -> str:
-        """How it goes on as one of another version whose node makes no call; or why it can't, by name."""
+        """Return how a migration continues it (its node makes no calls), or the reason against it."""
         in_doubt = self.is_in_doubt or "reconcile" in self.waits
         for is_so, why in (
             (self.has_ended, "ended"),
@@ -301,16 +300,16 @@ class Model:
     # --- beginning again
 
     def done_since(self, visit: int) -> dict[Place, str]:
-        """What may have happened since it entered a visit, with what it was told of its own origin."""
+        """Return possible effects since it entered a visit, including those carried over from its origin."""
         return self.carried | {at: what for at, what in self.effects.items() if visit_of(at) >= visit}
 
     @property
     def fences_all(self) -> bool:
-        """Whether a run that is begun within its course has to ask about every call."""
+        """Return whether a fork of it has to ask about every call."""
         return not self.has_ended or self.forks > 0 or self.is_fenced
 
     def is_given_back(self) -> bool:
-        """Only from somebody: who is in the pool is there already."""
+        """Give it back from its worker; False for a run in the pool."""
         if not self.is_owned or self.has_ended:
             return False
         self.is_owned, self.is_ready = False, True

@@ -1,4 +1,4 @@
-"""Two versions of an agent, side by side, for stories about runs that are moved from one to the other."""
+"""Two versions of an agent, for tests of migrations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = "mover"
 
 
 def old(tools: Toolbox, **more: Any) -> Agent:
-    """It reads, orders, waits for a signal in `hold`, and orders once more."""
+    """Return version 1: it reads, orders, waits for a signal in `hold`, and orders again."""
 
     async def take(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.order, {"name": "first"})
@@ -35,7 +35,7 @@ def old(tools: Toolbox, **more: Any) -> Agent:
 
 
 def renamed(tools: Toolbox, **more: Any) -> Agent:
-    """The same work by other names, with another end."""
+    """Return the same work under other node names, with another end."""
 
     async def take(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.order, {"name": "first"})
@@ -54,7 +54,7 @@ def renamed(tools: Toolbox, **more: Any) -> Agent:
 
 
 def rewritten(tools: Toolbox, **more: Any) -> Agent:
-    """Its `wait_here` does something else before it waits."""
+    """Return a version whose `wait_here` does something else before it waits."""
 
     async def take(state: Notes, ctx: Context) -> str:
         return "wait_here"
@@ -81,13 +81,13 @@ def asked(*runs: Run | UUID, nodes: dict[str, str] | None = None, of: str = "1.0
 
 
 def seen(*runs: Run | UUID, **more: Any) -> Outcome:
-    """What would become of one run."""
+    """Preview the migration of one run."""
     (found,) = acts.preview(NAME, LookBody.model_validate(asked(*runs, **more)))
     return found
 
 
 def moved(*runs: Run | UUID, by: Any = OLGA, **more: Any) -> Outcome:
-    """One run is moved, or is refused."""
+    """Migrate one run; return the outcome."""
     body = MigrateBody.model_validate(asked(*runs, **more) | {"justification": "the old one is wrong"})
     (found,) = acts.migrate(NAME, body, by=by)
     return found

@@ -1,5 +1,6 @@
-"""A run that enters nodes and is moved from one version of its agent to the other and back, on the real database and
-beside the model: a part of test_model.py's machine."""
+"""Runs that enter nodes and migrate between two versions, on the real database and the model: a part of test_model.py's
+machine.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ NODE = "finish"
 
 
 def beside(tools: Toolbox) -> dict[str, Agent]:
-    """Two versions of an agent, whose one node ends at once."""
+    """Return two versions of an agent whose one node ends at once."""
     first = takes_messages(agent_of(ends_with(1), tools=tools.all()))
     second = takes_messages(agent_of(ends_with(2), tools=tools.all(), name=first.name, version="2.0.0"))
     return {agent.version: agent for agent in (first, second)}
 
 
 class Mover(Spender):
-    """What a run did in the visit under way decides what may become of it; the model says what."""
+    """Decides by the visit's actions what a migration may do."""
 
     versions: dict[str, Agent]
 
@@ -48,14 +49,14 @@ class Mover(Spender):
     # --- its worker
 
     def begin(self) -> None:
-        """Who claims a run that is in no node enters the one that it stands before."""
+        """Enter the next node if a claimed run is in none."""
         if not self.model.visit or self.model.is_between:
             self.enter()
 
     @precondition(lambda self: owned(self) and _is_at_a_cut(self) and now_and_then(self))
     @rule()
     def enter(self) -> None:
-        """The consistent cut: the node's beginning and its checkpoint, in one commit."""
+        """Commit the node's beginning and its checkpoint together."""
         self.model.enters()
         self.n, visit, generation = 0, self.model.visit, self.model.generation
         cut = Snapshot(NODE, visit, generation, self.agent.fingerprint(), Notes().model_dump(mode="json"))
@@ -66,7 +67,7 @@ class Mover(Spender):
     @precondition(now_and_then)
     @rule()
     def move(self) -> None:
-        """Looked at first, which changes nothing; and asked for twice, by the same look, which moves it once."""
+        """Preview, which changes nothing, then migrate twice by the same preview, which moves it once."""
         model, to = self.model, self.other.version
         how = model.may_move
         before, records = dump(), OverrideRecord.objects.filter(run_id=self.run.pk).count()
@@ -111,7 +112,6 @@ class Mover(Spender):
         return found
 
     def it_is_of_its_version(self, run: Run) -> None:
-        """Whatever came between."""
         model = self.model
         assert (run.version, run.graph_id, run.generation) == (model.version, self.agent.graph_id, model.generation)
 

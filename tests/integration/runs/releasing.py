@@ -1,4 +1,4 @@
-"""Two versions of an agent, a fleet that has them, and ramps between them."""
+"""Two versions of an agent, a fleet that serves them, and ramps between them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ NAME = "releasing"
 
 
 def versions(*nodes: Any, name: str = NAME, **more: Any) -> tuple[Agent, Agent]:
-    """The older one and the newer one."""
+    """Return the older and the newer version."""
     nodes = nodes or (ends_with("done"),)
     older, newer = (agent_of(*nodes, name=name, version=version, **more) for version in ("1.0.0", "2.0.0"))
     return older, newer
 
 
 def served(stage: Stage, *agents: Agent, worker: Any = None, is_draining: bool = False) -> None:
-    """A living worker has these, and lives on however slow the test is."""
+    """Let a worker serve these agents and stay alive however slow the test is."""
     who = (worker or stage.worker).id
     Process.objects.filter(pk=who).update(last_heartbeat_at=timezone.now() + timedelta(hours=1))
     for agent in agents:
@@ -40,13 +40,13 @@ def served(stage: Stage, *agents: Agent, worker: Any = None, is_draining: bool =
 
 
 def ramp(share: Any = 50, **more: Any) -> Ramp:
-    """A ramp from 1.0.0 to 2.0.0."""
+    """Begin a ramp from 1.0.0 to 2.0.0."""
     body = {"agent": NAME, "from_version": "1.0.0", "to_version": "2.0.0", "share": share, "justification": WHY}
     return acts.begin(RampBody.model_validate(body | more), by=OLGA)
 
 
 def seen(of: Ramp, **more: Any) -> RampActBody:
-    """An act on the ramp as it was seen."""
+    """Return an action on the ramp at the revision seen."""
     return RampActBody(revision=of.revision, justification=WHY, **more)
 
 
@@ -55,7 +55,7 @@ def raised(of: Ramp, share: Any) -> Ramp:
 
 
 def start(key: str = "", tags: Any = (), agent: str = NAME, **more: Any) -> Run:
-    """A start by name, under a key of the business or none."""
+    """Start by name, with a business key or without."""
     if key:
         with transaction.atomic():
             wanted = keys.Wanted(agent, {}, tags, business_key=key, on_conflict="queue", **more)

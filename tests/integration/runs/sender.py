@@ -1,5 +1,4 @@
-"""Messages that a run is sent and answers, on the real database and beside the model: a part of test_model.py's
-machine."""
+"""Messages to a run and their answers, on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ class Said(BaseModel):
 
 
 def takes_messages(agent: Agent) -> Agent:
-    """The same agent, which takes a message `say`."""
+    """Let the agent take a message `say`."""
 
     @agent.message(takes=Said)
     def say(state: BaseModel, request: Said) -> None:
@@ -34,7 +33,7 @@ def takes_messages(agent: Agent) -> Agent:
 
 
 class Sender(Spender):
-    """Each is on record once, whoever sends it twice, and answered in the order in which they came."""
+    """Each message is recorded once, even if repeated, and answered in order."""
 
     @precondition(lambda self: self.model.may_be_sent < 5 and now_and_then(self))
     @rule(again=st.booleans())

@@ -1,5 +1,4 @@
-"""What one of two people says of a call, and takes back, on the real database and beside the model: a part of
-test_model.py's machine. It changes nothing but the journal."""
+"""One person's verdict on a call, and its withdrawal: a part of test_model.py's machine. Changes only the journal."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def require(*families: str) -> None:
 
 
 class Sayer(Spender):
-    """Where it takes two, one says each time something else, so that nobody has said it before."""
+    """Where two people settle, says something else each time, so that it never agrees with an earlier verdict."""
 
     said = 0
 

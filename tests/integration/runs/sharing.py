@@ -1,4 +1,4 @@
-"""Pools as the tests make them, and what must hold of them whatever was done."""
+"""Shared pools for tests, and their invariants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def meter(shared: Pool) -> PoolMeter:
 
 
 def counted(shared: Pool) -> tuple[int, int]:
-    """Used and set aside, in the period under way."""
+    """Return used and reserved amounts of the current period."""
     found = meter(shared)
     return found.used, found.reserved
 
@@ -42,13 +42,13 @@ def in_line(run: Run) -> list[Wait]:
 
 
 def begun_anew(shared: Pool) -> None:
-    """A period has passed: what was this one is moved into the past, with its charges, and is over."""
+    """End the current period and move its charges into the past."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_poolmeter SET ends_at = clock_timestamp() WHERE pool_id = %s", [shared.pk])
 
 
 def forgotten(shared: Pool) -> None:
-    """What was let in a moment ago has begun, or never will."""
+    """Forget promises for runs admitted a moment ago."""
     PoolMeter.objects.filter(pool=shared).update(promised=0, promised_at=None)
 
 

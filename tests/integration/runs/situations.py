@@ -1,4 +1,4 @@
-"""Every situation that a run can be in, brought about by living through it, not by writing rows."""
+"""Every situation of a run, produced by running it and not by writing rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORGED = Grant("0.1/9", "nobody", "plan", "hash", "user:nobody", "finance_po")
 
 
 def agent_for_all(tools: Toolbox) -> Agent:
-    """An agent that goes where its input says."""
+    """Return an agent that does what its input says."""
 
     async def node(state: Notes, ctx: Context) -> End:
         match state.asked.text:
@@ -85,7 +85,7 @@ class Situations:
         return self._driven("sleep", "parked")
 
     def in_outage(self) -> Run:
-        """A keyed call waits for a retry timer, its outcome in doubt."""
+        """A keyed call waits for a retry timer, its outcome unknown."""
         self.tools.outside.trouble("order", NotSent("away"))
         run = self._driven("away", "parked")
         self.stage.retry = type(self.stage.retry)(first=0, in_place=-1, timer_first=3600, timer_longest=3600)
@@ -135,7 +135,7 @@ class Situations:
         return self._paused(self.asleep())
 
     def paused_woken(self) -> Run:
-        """What it waited for came while it was paused."""
+        """Its wait ended while it was paused."""
         run = self.paused_at_gate()
         self.stage.decide(run)
         return run
@@ -179,7 +179,7 @@ ALL = [*NOT_ENDED, *ENDED]
 
 
 def act(service: str, run: Run, justification: Any = "because I say so", **more: Any) -> Run:
-    """One of the services, by name."""
+    """Call a service by name."""
     if service in ("happened", "did_not", "fail"):
         receipt = {"ref": "seen"} if service == "happened" else None
         reconciling.reconcile(run.id, verdict=service, receipt=receipt, justification=justification, by=OLGA, **more)

@@ -1,8 +1,6 @@
-"""`python -m tests.integration.runs.skewed SECONDS`: a worker process whose wall clock is that far off. It drains
-when its input is
-closed.
+"""`python -m tests.integration.runs.skewed SECONDS`: a worker with a shifted wall clock; it drains on end of input.
 
-The shift is made before anything else is imported, in every way that Python code asks for the time of day.
+The clock is shifted before anything else is imported, in every way Python reads the time of day.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ REAL, REAL_TIME, REAL_TIME_NS = module.datetime, time.time, time.time_ns
 
 
 def shift(seconds: float) -> None:
-    """Let `time.time`, `datetime.now` and their like be off by so much. Monotonic clocks stay as they are."""
+    """Shift `time.time`, `datetime.now` and the like by this much; monotonic clocks stay."""
 
     class Meta(type):
         def __instancecheck__(cls, other: object) -> bool:

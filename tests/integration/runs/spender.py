@@ -1,4 +1,4 @@
-"""What a run does with its budget, on the real database and beside the model: a part of test_model.py's machine."""
+"""A run's budget on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def owned(machine: Spender) -> bool:
 
 
 def now_and_then(machine: Spender) -> bool:
-    """Every rule is picked as often as any other: what cuts a run's work short must not be on offer always, or no run
-    gets anywhere."""
+    """Return True now and then: rules that cut a run short must be rare, or no run gets anywhere."""
     return len(machine.model.kinds) % 3 == 0
 
 

@@ -1,8 +1,7 @@
-"""Runs on the real database, driven in this process: claimed, driven, killed and answered without a worker's processes.
+"""Runs on the real database, driven in this process: claimed, driven, killed and answered without worker processes.
 
-A `Stage` stands for the fleet. Each of its workers is a row like a real one's, alive (this test process) or dead (a pid
-that can't be). Everything it does goes through the code that the product runs: `runs.journal.postgres`,
-`runs.services.lifecycle`, `approvals.services`, the sweeper and the watchdog.
+A `Stage` is the fleet. Each of its workers has a row, alive (this process) or dead (an impossible pid). Everything uses
+product code: `runs.journal.postgres`, `runs.services.lifecycle`, `approvals.services`, the sweeper, the watchdog.
 """
 
 from __future__ import annotations
@@ -106,7 +105,7 @@ class Stage:
     # --- workers ---
 
     def hire(self, *, is_dead: bool = False) -> Worker:
-        """A worker known to the fleet: this very process, or one whose pid can't be running any more."""
+        """Register a worker: this process, or one with an impossible pid."""
         identity = members.identify(os.getpid())
         assert identity is not None
         pid = 2**22 + 1 if is_dead else identity.pid  # beyond the kernel's highest pid
@@ -143,7 +142,7 @@ class Stage:
         return self.wait(take())
 
     def take(self, run: Run, worker: Worker | None = None) -> PgJournal:
-        """Claim this run, the only ready one, and give its journal."""
+        """Claim this run, the only ready one, and return its journal."""
         (claimed,) = self.claim(worker)
         assert claimed.run_id == run.id
         return self.journal(claimed, worker)
@@ -152,8 +151,7 @@ class Stage:
         return PgJournal(self.wait(self.connected()), worker or self.worker, claimed)
 
     def drive(self, worker: Worker | None = None) -> str:
-        """Take the best ready run and drive it once. `killed` where the worker died on the way; `idle` if none is
-        ready."""
+        """Drive the best ready run once. Return `killed` if the worker died, `idle` if no run is ready."""
         claimed = self.claim(worker)
         return self.drive_claimed(claimed[0], worker) if claimed else "idle"
 
@@ -206,7 +204,7 @@ class Stage:
             raise Killed(f"{point} {tool}")
 
     def send_told(self) -> None:
-        """What nodes said for people goes to the database, as it does some times a second."""
+        """Send the nodes' progress to the database, as hosts do several times a second."""
 
         async def send() -> None:
             await self.teller.send(await self.connected())
@@ -214,7 +212,7 @@ class Stage:
         self.wait(send())
 
     def settle(self, run: Run, *, worker: Worker | None = None) -> str:
-        """Drive until it ends or needs somebody: due timers ring, runs of dead workers are taken back."""
+        """Drive until it ends or needs a person; fire timers, and take back runs of dead workers."""
         from runs.workers import failover
 
         for _ in range(200):
@@ -234,7 +232,7 @@ class Stage:
         return lifecycle.start(agent.graph_id, input, by=SHOP)
 
     def decide(self, run: Run, verdict: str = "approve", *, why: str = "as quoted") -> Approval:
-        """Decide the one open gate of a run, as whoever may."""
+        """Decide the one open gate of a run as its approver."""
         approval = Approval.objects.get(run=run, state="open")
         by = {"finance_po": FIONA, "legal": LENA}[approval.queue]
         return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=why, by=by)
@@ -246,7 +244,7 @@ class Stage:
 
 
 def announce(stage: Stage, worker: Worker | None = None) -> None:
-    """What a worker process does at its start, and whenever it finds something new in its registry."""
+    """Announce loaded agents, as a worker process does at its start and for each new one."""
     by = worker or stage.hire()
 
     async def act() -> None:
@@ -257,13 +255,13 @@ def announce(stage: Stage, worker: Worker | None = None) -> None:
 
 
 class Mood:
-    """Something outside of the journal that a repaired agent or a changed world would change."""
+    """A condition outside of the journal, which a repaired agent or changed world would change."""
 
     is_bad = True
 
 
 def calling(tools: Toolbox, tool: str, item: str = "a", amount: int = 1, **more: Any) -> Agent:
-    """An agent that makes this one call and ends with its reference."""
+    """Return an agent that makes this one call and ends with its reference."""
 
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(getattr(tools, tool), Item(name=item, amount=amount))).ref)
@@ -289,7 +287,7 @@ def head(run: Run) -> Head:
 
 
 def events(run: Run, kind: type[Any] | None = None) -> list[Any]:
-    """A run's journal as objects."""
+    """Return a run's journal as objects."""
     rows = Event.objects.filter(run_id=run.pk).order_by("seq").values_list("clear", "sealed")
     every = [decode(clear, unpack(packed)) for clear, packed in rows]
     return [x for x in every if kind is None or isinstance(x, kind)]
@@ -312,7 +310,7 @@ def waiting(run: Run) -> list[Wait]:
 
 
 def problems(run: Run) -> list[str]:
-    """What verification says of a run's whole record, but for deadlines: stories move them instead of waiting."""
+    """Return verification's problems except for deadlines, which tests move instead of waiting."""
     return [found for found in verify(run.id).problems if ": deadline says" not in found]
 
 
@@ -321,7 +319,7 @@ def output(run: Run) -> Any:
 
 
 def dump() -> dict[str, list[Any]]:
-    """Every row of every table that a service could touch, to compare before and after."""
+    """Return every row of every table that a service could change, to compare before and after."""
     found: dict[str, list[Any]] = {}
     with connection.cursor() as cursor:
         for table in TABLES:
@@ -334,7 +332,7 @@ def dump() -> dict[str, list[Any]]:
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """Start all acts at the same moment, each on a connection of its own, and return their answers or exceptions.
+    """Start all acts at the same moment on separate connections; return answers or exceptions.
 
     A failed check inside an act fails the test.
     """
@@ -364,8 +362,7 @@ def at_once(*acts: Callable[[], Any]) -> list[Any]:
 
 
 def in_turn(act: Callable[[], T]) -> T:
-    """What `act` answers when it gets its turn: on a busy machine twenty in a row may wait for a lock longer than
-    anybody may."""
+    """Retry `act` while the lock times out: under load twenty in a row may wait longer than allowed."""
     while True:
         try:
             return act()
@@ -375,7 +372,7 @@ def in_turn(act: Callable[[], T]) -> T:
 
 
 def in_thread(act: Callable[[], T]) -> T:
-    """What somebody else does meanwhile, on a connection of their own."""
+    """Run `act` concurrently, on its own connection; return its result."""
     (answer,) = at_once(act)
     if isinstance(answer, Exception):
         raise answer

@@ -1,4 +1,4 @@
-"""Runs that leave rows of every kind, and whoever may change each of them."""
+"""Runs that leave rows of every kind, and ways to change each of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
 def everything(tools: Toolbox) -> Agent:
-    """Reads, keyed and unsafe calls, gates, callbacks, signals, a message, a value, two visits."""
+    """Return an agent with all kinds of calls, gates, callbacks, signals, a message, a value, and two visits."""
 
     async def first(state: Notes, ctx: Context) -> str:
         await ctx.uuid()
@@ -62,8 +62,7 @@ def everything(tools: Toolbox) -> Agent:
 
 
 def through(stage: Stage, tools: Toolbox, agent: Agent) -> Run:
-    """One run that is decided, paused, reconciled, answered, signalled, taken from a dead worker, and asleep in the
-    end."""
+    """Return a run decided, paused, reconciled, answered, signalled, taken from a dead worker, and finally asleep."""
     tools.outside.trouble("mail", TransportError("cut"), when="after")
     run = stage.start(agent)
     signals.signal(run.id, "go", {"n": 1}, by=OLGA)
@@ -99,7 +98,7 @@ def failed(stage: Stage, tools: Toolbox) -> Run:
 
 
 def answered(stage: Stage, tools: Toolbox) -> Run:
-    """Started by somebody with an account, refused once and sent again under the same yes, and asked of people."""
+    """Return a run of an account, refused once, retried under the same approval, with a question to people."""
 
     async def ask(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.pay, Item(name="po", amount=9000))
@@ -131,7 +130,7 @@ def cancelled(stage: Stage, tools: Toolbox) -> Run:
 
 
 def as_superuser(statement: str, *parameters: Any) -> int:
-    """Triggers and rights are in nobody's way. How many rows it touched."""
+    """Run SQL without triggers, as a superuser can; return the number of rows."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, parameters)
@@ -141,8 +140,7 @@ def as_superuser(statement: str, *parameters: Any) -> int:
 
 @contextmanager
 def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
-    """The server refuses to change rows in this way ("INSERT ON ledger_event") where `which` holds of NEW: an SQLSTATE
-    as `code`."""
+    """Let the server refuse a change ("INSERT ON ledger_event") where `which` holds of NEW, with an SQLSTATE `code`."""
     table = what.split(" ON ")[1]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -159,7 +157,7 @@ def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
 
 
 def escalated(stage: Stage, tools: Toolbox) -> Run:
-    """A run whose question nobody answered: it went to a further queue, and people were reminded there."""
+    """Return a run whose question was escalated and reminded of."""
     timing = Timing(
         queue=Queue.objects.get(name="finance_po"),
         version=1,
@@ -187,7 +185,7 @@ def escalated(stage: Stage, tools: Toolbox) -> Run:
 
 
 def allowed_again(stage: Stage, tools: Toolbox) -> Run:
-    """One with two calls: with the yes to the first the same is allowed again, and the second goes through by that."""
+    """Return a run with two calls: the first approval is a standing one and lets the second through."""
     assert tools.pay.gate is not None
     allowed(boss())
     pay = replace(tools.pay, gate=replace(tools.pay.gate, amount="amount USD", same=["name"]))
@@ -206,7 +204,7 @@ def allowed_again(stage: Stage, tools: Toolbox) -> Run:
 
 
 def signed(stage: Stage, tools: Toolbox) -> Run:
-    """A run whose two calls were each let through by a yes that a passkey signed."""
+    """Return a run whose two calls were approved by passkey signatures."""
     assert tools.pay.gate is not None
     Queue.objects.filter(name="legal").update(proof={"within": 300})
     row = Queue.objects.get(name="legal")
@@ -237,7 +235,7 @@ def signed(stage: Stage, tools: Toolbox) -> Run:
 
 
 def talked_about(run: Run) -> None:
-    """Two people are asked about its question, one of whom answers; it is handed to both, and taken back from one."""
+    """Ask two people about its question (one answers); delegate it to both and revoke one."""
     fay, ira, ina = somebody("fay", "approver_finance"), somebody("ira", "operator"), somebody("ina", "operator")
     case, why = Approval.objects.get(run=run), "as agreed with the board"
     for one in (ira, ina):

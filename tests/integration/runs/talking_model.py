@@ -1,5 +1,4 @@
-"""What people ask each other about a run's question, to whom they hand it, and what an operator hands to the run
-itself, on the real database and beside the model: a part of test_model.py's machine."""
+"""Inquiries, delegations and injections on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ def approver(name: str) -> Actor:
 
 
 class Talker(Sayer):
-    """None of what is said about a question decides it. What is handed to a run changes nothing where it is refused."""
+    """Talk about a question never decides it, and a refused injection changes nothing."""
 
     @precondition(lambda self: "approval" in self.model.waits)
     @rule(how=st.sampled_from(HOW))
@@ -56,7 +55,7 @@ class Talker(Sayer):
     @precondition(lambda self: _is_free(self) and now_and_then(self))
     @rule(how=st.sampled_from(HOW))
     def ask_people_who_talk(self, how: str) -> None:
-        """By chance alone few questions are open when somebody would talk about them."""
+        """Open a question first: by chance alone few are open."""
         self.ask_people()
         self.ask_about_it(how)
 
@@ -66,7 +65,7 @@ class Talker(Sayer):
     @precondition(lambda self: self.model.state in ("paused", "failed") or now_and_then(self))
     @rule(act=st.sampled_from(["resume", "retry"]), is_stale=st.booleans())
     def hand_it_something(self, act: str, is_stale: bool) -> None:
-        """With the act that lets it go on, or not at all."""
+        """Inject values with the action that continues the run, or not at all."""
         before, top, after = dump(), head(self.run), deepcopy(self.model)
         seen = Seen(seq=top.seq, head=(bytes(32) if is_stale else bytes(top.chain)).hex())
         after.tells("ContextInjected")
@@ -85,7 +84,7 @@ class Talker(Sayer):
     @precondition(lambda self: _is_free(self) and not self.model.has_done and now_and_then(self))
     @rule()
     def stand_still_and_be_handed(self) -> None:
-        """By chance alone few runs stand still where they may be handed something."""
+        """Pause first: by chance alone few runs are in a state that permits injections."""
         self.steer("pause")
         if self.model.wants_pause:
             self.stand_still()

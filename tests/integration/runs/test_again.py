@@ -40,7 +40,7 @@ AGENTS: dict[str, Any] = {"the tool's own gate": paying, "a grant that was passe
 
 
 def deploy(tool: Tool, gate: Gate | None) -> None:
-    """Today's code has another gate. (A tool is frozen, and each test has its own.)"""
+    """Give the tool another gate, as if today's code had it. (It is frozen, and each test has its own.)"""
     object.__setattr__(tool, "gate", gate)
 
 
@@ -49,14 +49,14 @@ def expire_grants(run: Run) -> None:
 
 
 def mend_grants(run: Run) -> None:
-    """As they were decided: the record wouldn't hold otherwise, nothing but the test has moved them."""
+    """Give grants the expiry of their decision again, which only the test has changed."""
     Wait.objects.filter(run=run, kind="approval", resolution="approved").update(
         grant_expires_at=F("resolved_at") + GRANT_LIVES
     )
 
 
 def refused_once(stage: Stage, outside: Outside, agent: Agent) -> Run:
-    """Approved, sent, refused by the other side; the run failed."""
+    """Return a failed run whose approved call the system refused."""
     outside.trouble("pay", NO)
     run = stage.start(agent)
     assert stage.drive() == "parked"
@@ -163,7 +163,7 @@ def test_a_gate_that_is_new_today_is_passed_before_a_repeat(stage: Stage, tools:
 
 
 def test_a_late_word_that_it_happened_ends_what_the_yes_covers(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The other side refused the call, and called back all the same: perhaps it was done after all."""
+    """The system refused the call and called back all the same: perhaps it was done."""
     urls = []
 
     @tool(

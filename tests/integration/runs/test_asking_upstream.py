@@ -1,4 +1,4 @@
-"""An operator has the other side asked once more what became of a call: a worker asks it, and what it says is told."""
+"""An operator has the system asked again about a call: a worker asks, and the answer is shown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def run(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
 
 
 def hooked(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
-    """Its mail may have left, and the other side knew nothing when it was asked."""
+    """Return a run whose mail may have left, and whose hook found nothing."""
 
     outside.hook = lambda args, call: None
     outside.trouble("hooked_mail", TransportError("cut"), when="after")
@@ -72,7 +72,7 @@ def told(run: Run) -> Heard:
 
 
 def answers(outside: Outside, answer: Any) -> list[str]:
-    """What the hook says from now on; and each call that it is asked about."""
+    """Let the hook answer this from now on; return the list of calls it is asked about."""
     asked: list[str] = []
 
     def hook(args: Any, call: Any) -> Any:
@@ -182,7 +182,7 @@ def test_of_a_run_that_is_to_end_it_is_asked_too(run: Run, stage: Stage, outside
 
 
 def test_what_comes_first_stands(run: Run, stage: Stage, outside: Outside, olga: Actor) -> None:
-    """A person settles it while it is being asked; the answer comes to nobody any more."""
+    """A person settles it while the hook is asked; the hook's answer is dropped."""
     ask(run, olga)
 
     def settled(args: Any, call: Any) -> Any:

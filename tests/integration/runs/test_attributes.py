@@ -1,4 +1,4 @@
-"""Attributes on the real database: rows and journal say the same, whoever sets them, whatever dies, whoever tampers."""
+"""Attributes on the real database: rows and journal agree, whoever sets them, and despite crashes and tampering."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.world import Outside, Toolbox, agent_of, ends_with
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the agents of a test are known to it."""
+    """Let the registry hold only the test's agents."""
     monkeypatch.setattr(registry, "_agents", {})
     monkeypatch.setattr(registry, "_quarantined", set())
 
@@ -31,7 +31,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def check(file: Path, *more: str) -> tuple[int, str]:
-    """Exit code and all that was said."""
+    """Return the exit code and the output."""
     out, err = StringIO(), StringIO()
     try:
         call_command("agents", "check", "--baseline", str(file), *more, stdout=out, stderr=err)
@@ -96,7 +96,7 @@ def test_a_new_version_that_left_its_upgraders_behind_is_refused_by_name(file: P
 
 
 def test_it_needs_no_database(tmp_path: Path) -> None:
-    """As CI runs it, where there is none; also where a version is gone, which is when it would like to have one."""
+    """CI runs it without a database, also if a version is gone, where it would look one up."""
     here, env = Path.cwd(), os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}
     env["DATABASE_URL"] = env["DATABASE_OWNER_URL"] = "postgresql://nobody@127.0.0.1:9/nowhere"
 

@@ -77,7 +77,7 @@ def test_an_end_takes_its_open_questions_along_and_one_that_is_not_done_takes_no
 
 
 def withdrawn_with(run: Run) -> bool:
-    """Whether the transaction that ended the run is the one that withdrew its question."""
+    """Return whether the transaction that ended the run also withdrew its question."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT a.xmin::text = r.xmin::text FROM approvals_approval a JOIN runs_run r ON r.id = a.run_id
@@ -96,7 +96,7 @@ def test_more_than_fit_travel_one_batch_after_the_other(stage: Stage) -> None:
 
 
 def test_no_batch_takes_all_so_that_worker_and_server_work_at_once(stage: Stage) -> None:
-    """Runs that are answered together are ready together: once they were all in one batch they would stay so."""
+    """Runs answered together are ready together: once all in one batch, they would stay so."""
     runs, journals = crew(stage, 12)
 
     async def steps(journal: PgJournal) -> None:

@@ -24,8 +24,7 @@ from tests.world import Outside, Toolbox
 
 
 def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
-    """An unsafe call whose worker was taken for dead, and of which a person said that it did not happen. The worker
-    lives on, and holds the answer."""
+    """Return a run whose unsafe call a person declared undone, and its worker, alive with the answer."""
     run = stage.start(calling(tools, name))
     worker = comes_back(stage, run, name)
     assert stage.drive() == "parked"
@@ -35,7 +34,7 @@ def denied(stage: Stage, tools: Toolbox, name: str = "mail") -> tuple[Run, Any]:
 
 
 def asked_again(stage: Stage, run: Run, outside: Outside) -> None:
-    """The run waits for a person's word on the attempt that a witness told of, and sent nothing."""
+    """Assert that the run asks a person about the attempt with the late result, and sent nothing."""
     assert stage.drive() == "parked"
     (wait,) = waiting(run)
     assert (wait.kind, wait.attempt, str(fresh(run).state)) == ("reconcile", 0, "waiting_human")
@@ -121,7 +120,7 @@ def test_retry_goes_on_with_a_further_attempt_under_way(stage: Stage, tools: Too
 
 
 def test_the_word_comes_just_before_the_intent_is_written(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The worker has read the journal; the database knows better."""
+    """The worker has read the journal; the database has newer facts."""
     run, worker = denied(stage, tools)
 
     def meanwhile(point: str, tool: str) -> None:
@@ -150,7 +149,7 @@ def test_late_result_during_the_repeat_delays_nothing(stage: Stage, tools: Toolb
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not"])
 def test_refused_call_with_a_callback_is_asked(stage: Stage, tools: Toolbox, outside: Outside, verdict: str) -> None:
-    """The answer comes after the retry, so the retry could not tell of it."""
+    """The answer comes after the retry, so the retry couldn't show it."""
     outside.trouble("ask", BusinessFailure("no", code="no_credit"), when="after")
     run = stage.start(calling(tools, "ask"))
     assert stage.drive() == "failed"
@@ -166,7 +165,7 @@ def test_refused_call_with_a_callback_is_asked(stage: Stage, tools: Toolbox, out
 
 
 def test_nobody_is_asked_to_approve_what_may_have_been_done(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The yes of before covers no further attempt then, so its queue would be asked anew; first somebody looks."""
+    """The earlier approval covers no further attempt, so its queue would be asked again; first a person looks."""
 
     run = stage.start(calling(tools, "wire", "a", 5000))
     assert stage.drive() == "parked"

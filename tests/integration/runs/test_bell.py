@@ -1,4 +1,4 @@
-"""The bell rings for what is durable, never for what may yet not be."""
+"""Wake-ups are sent for committed changes only."""
 
 from __future__ import annotations
 

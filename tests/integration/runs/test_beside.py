@@ -22,7 +22,7 @@ from tests.world import Notes, agent_of, ends_with
 
 
 def stumbling(act: Callable[..., Any], times: int = 2) -> tuple[Callable[..., Any], list[int]]:
-    """The same, but for a bug that shows the first few times; and how often it was called."""
+    """Return a function that fails the first few times, and the list of its calls."""
     calls: list[int] = []
 
     def stumbles(*args: Any, **more: Any) -> Any:

@@ -41,7 +41,7 @@ def everything_at_once(tools: Toolbox) -> Agent:
 
 
 def help_on(stage: Stage, run: Run) -> None:
-    """Everybody gives the run what it waits for, truthfully."""
+    """Give the run everything it waits for."""
     for wait in waiting(run):
         match wait.kind:
             case "approval":
@@ -81,7 +81,7 @@ def test_what_its_branches_wait_for_may_all_come_at_once(stage: Stage, tools: To
 
 
 def test_a_zombies_branches_write_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Its three calls come back after another worker has the run: what they say is refused, one by one."""
+    """Its three calls return after another worker has claimed the run: each result is refused."""
     together, over = asyncio.Event(), asyncio.Event()
     arrived: list[str] = []
 
@@ -122,7 +122,7 @@ def test_a_zombies_branches_write_nothing(stage: Stage, tools: Toolbox, outside:
 
 
 def stolen(run: Run) -> None:
-    """Another worker takes the run, as after a suspicion that was wrong."""
+    """Let another worker take the run, as after a wrong suspicion."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -143,7 +143,7 @@ def two_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> Run:
 
 
 def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Sent twice, or for the call that somebody else has settled, it settles no other."""
+    """Sent twice, or for a call already settled, it settles no other."""
     run = two_in_doubt(stage, tools, outside)
     mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
     with pytest.raises(InvalidInput, match="say which one"):

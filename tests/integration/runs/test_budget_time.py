@@ -1,4 +1,4 @@
-"""A run's time is up: people are asked, whatever it does just then; and a request whose answer was lost, at its end."""
+"""A run's time limit: people are asked, whatever it does at that moment; also with a model answer lost."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
 
 @pytest.mark.parametrize("situation", thinned(PAST_TIME[::-1], 2))
 def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage, situation: str) -> None:
-    """At once, or when its worker, or the person who is asked about its call, has come to an end."""
+    """At once, or when its worker or the person settling its call has finished."""
     run = situations.make(situation)
     let_time_pass(run)
     overdue(run)
@@ -171,7 +171,7 @@ def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage,
 
 
 def lost_request(stage: Stage, tools: Toolbox, **caps: Any) -> Run:
-    """A model request went out, and the worker died before its answer was put on record."""
+    """Return a run whose worker died after a model request and before recording the answer."""
     priced()
     run = start(thinking(tools), **caps)
     stage.kill_at = [("CP4", "model")]

@@ -49,7 +49,7 @@ def _prices_of_this_test() -> Iterator[None]:
 
 
 def ordering(tools: Toolbox, *names: str, **more: Any) -> Agent:
-    """An agent that makes these calls, one after the other."""
+    """Return an agent that makes these calls in order."""
 
     async def node(state: Notes, ctx: Context) -> End:
         for i, name in enumerate(names):
@@ -60,7 +60,7 @@ def ordering(tools: Toolbox, *names: str, **more: Any) -> Agent:
 
 
 def thinking(tools: Toolbox, *, turns: int = 1, **more: Any) -> Agent:
-    """An agent whose model gives `turns` answers, all orders but the last."""
+    """Return an agent whose model gives `turns` answers, all orders but the last."""
 
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(m, ModelResponse) for m in messages)
@@ -86,7 +86,7 @@ def start(agent: Agent, **caps: Any) -> Run:
 
 
 def at_cap(stage: Stage, tools: Toolbox, *names: str, **caps: Any) -> Run:
-    """A run that stands still because it came to its cap."""
+    """Return a run that is paused at its cap."""
     run = start(ordering(tools, *(names or ("order", "order"))), **(caps or {"tool_calls": 1}))
     assert stage.drive() == "paused" and asked(run)
     return run
@@ -101,7 +101,7 @@ def raised(run: Run, by: Any = OLGA, why: str = WHY, **caps: Any) -> Run:
 
 
 def overdue(run: Run) -> None:
-    """Nobody raised it in time."""
+    """Let the time to raise it pass."""
     Wait.objects.filter(run=run, kind="budget", resolved_at=None).update(deadline=now() - timedelta(seconds=1))
     timers.sweep()
 
@@ -198,7 +198,7 @@ def test_a_key_gives_no_more_than_it_may(stage: Stage, tools: Toolbox) -> None:
 
 
 class Untidy(TidyHost):
-    """A host whose housekeeping has not come round yet."""
+    """A host without housekeeping."""
 
     async def _housekeeping(self) -> None:
         await asyncio.Event().wait()
@@ -317,7 +317,7 @@ def test_what_nobody_raises_ends_with_the_reason(stage: Stage, tools: Toolbox, d
 
 
 def in_doubt(stage: Stage, tools: Toolbox) -> Run:
-    """One call's outcome is unknown, another one came to the cap: it stands still for the budget first."""
+    """Return a run paused for its budget, with another call's outcome unknown."""
 
     async def node(state: Notes, ctx: Context) -> End:
         calls = [ctx.call(tools.mail, Item(name="a")), ctx.call(tools.order, Item(name="b"))]

@@ -1,4 +1,4 @@
-"""Acts on many runs are started by whoever asked for them, and stopped whoever is at them."""
+"""Bulk actions are begun by their requester and can be stopped while anyone works on them."""
 
 from __future__ import annotations
 

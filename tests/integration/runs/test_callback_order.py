@@ -1,4 +1,4 @@
-"""Callbacks a hundred at a time, in any order, a week late, and the answer to somebody else's question."""
+"""Callbacks by the hundred, in any order, a week late, and for another request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def two_calls(tools: Toolbox) -> Any:
 
 
 def test_many_concurrent_deliveries_are_recorded_once(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The second call's answer may come while the first one's is still being repeated."""
+    """The second call's answer may come while the first one's is still repeated."""
     run = stage.start(two_calls(tools))
     assert stage.drive() == "parked"
     first = token_of(outside, "0.1/1")
@@ -115,7 +115,7 @@ def test_answer_to_another_request_is_refused_and_the_right_one_taken(stage: Sta
 
 
 def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage: Stage, outside: Outside) -> None:
-    """When it came nobody knew yet which request was taken."""
+    """On arrival nobody knew yet which request had been accepted."""
     numbered = numbered_tool(outside)
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -134,7 +134,7 @@ def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage
 
 @pytest.mark.parametrize("name", ["ask", "ring"])
 def test_early_answer_outranks_a_later_refusal(stage: Stage, tools: Toolbox, outside: Outside, name: str) -> None:
-    """Upstream calls back, and then refuses the request that it has answered."""
+    """The system calls back and then refuses the request it has answered."""
 
     during_the_call(outside, name, {"ref": "early"}, then=BusinessFailure("no", code="no_credit"))
     run = stage.start(calling(tools, name, "form"))

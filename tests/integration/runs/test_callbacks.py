@@ -113,7 +113,7 @@ def test_unknown_agent_takes_the_answer_as_it_is(situations: Situations, stage: 
 
 
 def during_the_call(outside: Outside, name: str, body: Any, *, then: Exception | None = None) -> None:
-    """Upstream calls back before it has answered the call itself."""
+    """Let the system call back before it has answered the call."""
 
     async def quick(call: ToolCall) -> None:
         import asyncio
@@ -147,7 +147,7 @@ def test_answer_before_acceptance_is_kept(stage: Stage, tools: Toolbox, outside:
 @pytest.mark.parametrize("name", ["ask", "ring"])
 @pytest.mark.parametrize("then", [TransportError("cut"), KeyError("a bug"), BusinessFailure("no")], ids=repr)
 def test_early_answer_stands(stage: Stage, tools: Toolbox, outside: Outside, name: str, then: Exception) -> None:
-    """The answer proves that it happened: nothing is sent again, nobody is asked, no result is overwritten."""
+    """The answer proves that it happened: nothing is resent, asked or overwritten."""
     run = stage.start(asking(tools, name))
     during_the_call(outside, name, {"ref": "early"}, then=then)
     for _ in range(4):
@@ -186,7 +186,7 @@ def test_a_call_that_was_answered_is_not_repeated_in_place(stage: Stage, tools: 
 
 
 def test_answer_after_a_verdict_keeps_what_the_node_saw(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """A replay has to see the receipt that the live run went on from."""
+    """A replay must see the receipt that the live run used."""
 
     async def node(state: Notes, ctx: Context) -> End:
         seen = (await ctx.call(tools.ring, Item(name="form"))).ref
@@ -297,7 +297,7 @@ def test_a_call_that_was_refused_waits_for_no_answer(stage: Stage, tools: Toolbo
 
 
 def test_retry_opens_a_withdrawn_callback_wait_again(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The end withdrew the wait; if the retry found it withdrawn it could neither park nor ever be answered."""
+    """The end withdrew the wait; with it withdrawn the retried run could neither park nor be answered."""
 
     run = stage.start(calling(tools, "ask", "form"))
     outside.trouble("ask", KeyError("a bug"), when="after")

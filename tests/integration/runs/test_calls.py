@@ -31,7 +31,7 @@ FAR_SECONDS = 120.0
 
 @pytest.fixture
 def claims(monkeypatch: pytest.MonkeyPatch) -> Counter[UUID]:
-    """How often each worker looked for runs. Nobody looks of their own accord, so a wake-up that is lost shows."""
+    """Count each worker's claims. Polling is off, so a lost wake-up shows."""
     counted: Counter[UUID] = Counter()
     plain = hosts.claim
 
@@ -45,7 +45,7 @@ def claims(monkeypatch: pytest.MonkeyPatch) -> Counter[UUID]:
 
 
 def on_show(worker: Worker, graphs: Sequence[str], *, slots: int = 10, used: int = 0, **fields: Any) -> None:
-    """The worker's row as its heartbeat keeps it (it stays fresh for the whole story), and what it has loaded."""
+    """Write the worker's heartbeat row (fresh for the whole test) and its loaded agents."""
     fields = {
         "last_heartbeat_at": database_now() + timedelta(hours=1),
         "slots_total": slots,
@@ -57,12 +57,12 @@ def on_show(worker: Worker, graphs: Sequence[str], *, slots: int = 10, used: int
 
 
 def out_of_call(worker: Worker) -> None:
-    """No call comes to it, though it lives: silence would make it gone for whoever keeps house beside it."""
+    """Let it get no wake-ups though it lives; a silent row would count as dead."""
     on_show(worker, [], slots=1, used=1)
 
 
 def called_for(run: Run) -> str:
-    """Who is called for the run."""
+    """Return the worker that is woken for the run."""
     with psycopg.connect(dsn(), autocommit=True) as link:
         link.execute(f"LISTEN {CHANNEL}")
         link.execute(CALL_SQL, [str(run.id)])
@@ -71,7 +71,7 @@ def called_for(run: Run) -> str:
 
 @contextmanager
 def crew(stage: Stage, count: int, claims: Counter[UUID], **more: Any) -> Iterator[list[Host]]:
-    """So many hosts, listening, and past their first looks."""
+    """Run this many listening hosts, past their first claims."""
     with ExitStack() as stack:
         made = [stack.enter_context(working(stage, stage.hire(), **more)) for _ in range(count)]
         eventually(lambda: _listening() == count, what="their ears", seconds=60)
@@ -140,7 +140,7 @@ def test_a_run_that_must_be_driven_alone_calls_all(stage: Stage) -> None:
 
 
 def _held() -> tuple[Any, threading.Event, threading.Event]:
-    """A node that keeps its slot until it is let go."""
+    """Return a node that keeps its slot until released."""
     begun, free = threading.Event(), threading.Event()
 
     async def node(state: Notes, ctx: Context) -> End:
@@ -202,7 +202,7 @@ def test_who_drains_calls_the_others(stage: Stage, claims: Counter[UUID]) -> Non
 
 
 def test_a_call_that_dies_with_its_worker_strands_nobody(stage: Stage) -> None:
-    """The dead one is called, the other finds the run when it looks of its own accord."""
+    """The dead one is woken; the other finds the run when it polls."""
     agent = agent_of(ends_with(1))
     gone = stage.hire(is_dead=True)
     with working(stage, stage.hire()):

@@ -26,7 +26,7 @@ from tests.world import OLGA, Outside, Toolbox
 
 
 def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
-    """A probe on record."""
+    """Record a probe's result."""
     now = at or database_now()
     row = Probe(
         tool=tool.name,
@@ -47,7 +47,7 @@ def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = N
 
 
 class Knowing:
-    """A stage whose worker knows what probes found, under a policy."""
+    """A stage whose worker knows probe results, under a policy."""
 
     def __init__(self, stage: Stage, policy: str) -> None:
         self.stage = stage

@@ -1,4 +1,4 @@
-"""Runs that are steps of others, on the real database: one child a step, one end told, one sum of what was used."""
+"""Child runs on the real database: one child per step, one recorded end, one sum of usage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.world import OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, 
 
 @pytest.fixture
 def helper(tools: Toolbox) -> Agent:
-    """Orders what it is asked for; *fail* fails, *wait* waits for a signal."""
+    """Return an agent that orders its input; *fail* fails, *wait* waits for a signal."""
 
     async def work(state: Notes, ctx: Context) -> End:
         done = await ctx.call(tools.order, Item(name=state.asked.text))
@@ -61,7 +61,7 @@ def children(run: Run) -> list[Run]:
 
 
 def everything(stage: Stage, most: int = 60) -> None:
-    """Drive whatever is ready, tell of every end, until nothing moves."""
+    """Drive ready runs and notify parents until nothing changes."""
     for _ in range(most):
         if stage.drive() == "idle" and not timers.tell_parents():
             return

@@ -96,7 +96,7 @@ def test_a_forged_end_in_the_parents_journal_is_not_believed(stage: Stage, helpe
 
 @pytest.mark.parametrize("state", ["completed", "cancelled"])
 def test_a_forged_end_of_a_child_is_told_to_nobody(stage: Stage, helper: Agent, sql: Sql, state: str) -> None:
-    """With the application's own rights a row may say anything; what is told is what the child's journal proves."""
+    """A row may say anything with the application's rights; parents are told what the child's journal proves."""
     run, child = with_child(stage, helper, "wait")
     stage.drive()
     end: e.Event = e.RunCompleted(payload={"ref": "forged"})

@@ -52,7 +52,7 @@ def test_a_parent_that_is_stopped_before_its_child_is_made_leaves_none(stage: St
 
 @pytest.mark.parametrize(("what", "nth"), thinned(itertools.product(["question", "answer"], range(1, 9)), 3))
 def test_losses_make_one(stage: Stage, helper: Agent, outside: Outside, wire: LossyWire, nth: int, what: Any) -> None:
-    """Around the claim, the intent with the child in it, and the park."""
+    """Lost answers around the claim, the intent with the child in it, and the park."""
     stage.start(parent_of(helper, "warm"))
     everything(stage)
     outside.requests.clear()
@@ -117,7 +117,7 @@ def test_a_parent_cancelled_by_its_worker_takes_its_children_along(stage: Stage,
 
 
 def fails_beside(helper: Agent, tools: Toolbox) -> Agent:
-    """Its child goes on while a call in doubt beside it is settled as failed."""
+    """Return an agent whose child continues while an unknown call is settled as failed."""
 
     async def node(state: Notes, ctx: Context) -> End:
         found = await ctx.gather(ctx.child(helper, Asked(text="wait")), ctx.call(tools.mail, Item(name="letter")))

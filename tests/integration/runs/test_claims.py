@@ -52,7 +52,7 @@ def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
 
 
 def test_versions_take_turns_whoever_has_the_longer_queue(stage: Stage) -> None:
-    """Also slot by slot, as they fall free: whose runs this worker drives the fewest of comes first."""
+    """Also slot by slot: the version of which this worker drives the fewest runs comes first."""
     many, few = agent_of(ends_with(1)), agent_of(ends_with(2))
     for _ in range(20):
         stage.start(many)
@@ -248,7 +248,7 @@ def test_the_web_process_serves_with_connections_that_have_rehearsed(
 
 
 def _memory_of_plans(link: Any) -> int:
-    """How many plans the session keeps."""
+    """Return how many plans the session keeps."""
     row = link.execute(
         "SELECT count(*) FROM pg_backend_memory_contexts WHERE name IN ('CachedPlan', 'CachedPlanSource', 'SPI Plan')"
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Steps of several runs travel together: one round trip, one commit, and each has its own fence, answer and refusal."""
+"""Steps of several runs share a round trip and a commit; each has its own fence, answer and refusal."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_the_server_refuses_to_one_it_refuses_to_none_of_its_neighbours(sta
 
 @together_in_one
 def test_what_the_server_refuses_at_the_commit_is_refused_to_whom_it_concerns(stage: Stage) -> None:
-    """A deferred constraint speaks up when everybody's statement has been answered."""
+    """A deferred constraint fails after all statements have been answered."""
     runs, journals = crew(stage, 3)
     with refusing("22000", "BranchesOpened"), connection.cursor() as cursor:
         cursor.execute("DROP TRIGGER refuse ON ledger_event")
@@ -161,7 +161,7 @@ def test_a_head_that_somebody_holds_keeps_none_of_the_neighbours_waiting(stage: 
 
 @together_in_one
 def test_held_heads_take_nobodys_place(stage: Stage) -> None:
-    """Each goes alone, one after the other, and waits: more of them than may be in flight at once."""
+    """Each goes alone and waits: more of them than the limit in flight."""
     runs, journals = crew(stage, 5)
 
     async def write_while_held(other: psycopg.Connection[Any]) -> list[Reply]:
@@ -217,7 +217,7 @@ def test_a_batch_is_one_round_trip(stage: Stage, wire: LossyWire) -> None:
 
 
 def snapped(journal: PgJournal) -> Coroutine[Any, Any, Reply]:
-    """A write that also touches the run's row."""
+    """Write a step that also changes the run's row."""
     return record(journal, [value()], snapshot=Snapshot("one", 1, 0, "print", {}))
 
 
@@ -245,7 +245,7 @@ def test_cutting_one_off_leaves_its_neighbours_alone(stage: Stage) -> None:
 
 @together_in_one
 def test_a_batch_that_nobody_waits_for_is_cut_off_at_the_server(stage: Stage) -> None:
-    """As at a drain's deadline, when every run's task is cut off: the lock that the batch waits for is still held."""
+    """At a drain's deadline all tasks are cancelled while the batch still waits for a lock."""
     runs, journals = crew(stage, 3)
 
     async def cut() -> list[Any]:
@@ -315,7 +315,7 @@ def test_each_run_of_a_batch_passes_failpoint(stage: Stage, tmp_path: Path, monk
 
 
 def test_one_alone_goes_at_once_by_itself(stage: Stage) -> None:
-    """At the end of the turn of the loop in which it came, as a plain call of the step's function."""
+    """At the end of its turn of the event loop, as a plain call of the step's function."""
     stage.loop.close()
     stage.loop = kept.Loop()  # whose connections have prepared nothing yet
     _, (journal,) = crew(stage, 1)

@@ -36,7 +36,7 @@ def buying_twice(tools: Toolbox) -> Agent:
 
 
 def by_hand(statement: str, run: Run, *values: Any) -> None:
-    """As a superuser does it, past every trigger."""
+    """Run SQL without triggers, as a superuser can."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(statement, [*values, run.id])
@@ -44,7 +44,7 @@ def by_hand(statement: str, run: Run, *values: Any) -> None:
 
 
 def out_of_range(what: str) -> Damage:
-    """Damage that the database refuses: its constraint holds again for what is written afterwards."""
+    """Return damage that a constraint refuses; the constraint holds again for later writes."""
 
     def damage(run: Run) -> None:
         with connection.cursor() as cursor:
@@ -171,7 +171,7 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
 
 
 def test_a_run_whose_wait_is_gone_is_found_and_shown(stage: Stage, tools: Toolbox) -> None:
-    """Nothing would ever wake it, and nothing that comes by itself looks at it."""
+    """Nothing would ever wake it, and no sweep looks at it."""
     agent = buying_twice(tools)
     bad, good = stage.start(agent), stage.start(agent)
     assert [stage.drive(), stage.drive()] == ["parked", "parked"]

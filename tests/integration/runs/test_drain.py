@@ -17,7 +17,7 @@ from tests.world import Done, Item, Notes, agent_of
 
 
 class Door:
-    """Where a tool waits until the test lets it go on."""
+    """Holds a tool until the test lets it go on."""
 
     def __init__(self) -> None:
         self.reached, self._open = threading.Event(), threading.Event()
@@ -100,7 +100,7 @@ def test_an_unsafe_call_is_not_cut_at_the_deadline(stage: Stage) -> None:
 
 def test_a_run_hears_of_the_drain_also_while_its_host_looks_for_more(stage: Stage) -> None:
     class SlowlyLooking(TidyHost):
-        """Once it drives something, its look at the run table takes until it doesn't any more."""
+        """While it drives something, its claim takes until it no longer does."""
 
         async def _claim(self, *args: Any) -> bool:
             while self.slots_used:  # noqa: ASYNC110  emptied by the runs
@@ -119,7 +119,7 @@ def test_a_run_hears_of_the_drain_also_while_its_host_looks_for_more(stage: Stag
 
 def test_what_is_claimed_while_the_drain_is_asked_for_calls_nothing_and_is_handed_over(stage: Stage) -> None:
     class ToldMeanwhile(TidyHost):
-        """The drain is asked for while the database is being asked for runs."""
+        """Its drain is requested during a claim."""
 
         async def _claim(self, *args: Any) -> bool:
             asyncio.get_running_loop().call_soon(self.drain, 5)

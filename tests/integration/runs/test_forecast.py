@@ -1,4 +1,4 @@
-"""When the last run of a version may end: estimated from runs of which some have not ended, and said where it can't."""
+"""The estimate of when a version's last run ends, from runs of which some are unfinished, or why there is none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_of_runs_that_have_all_ended_it_is_the_share_of_them() -> None:
 
 
 def test_runs_under_way_make_it_longer_and_not_shorter() -> None:
-    """Nine quick ones and as many that are at work for an hour: the quick ones alone would say a second."""
+    """Nine quick ones and as many that have run for an hour: the quick ones alone would give a second."""
     quick = [(1.0, True)] * 9
     assert within(quick, NEARLY_ALL) == 1.0
     assert within(quick + [(3600.0, False)] * 9, NEARLY_ALL) is None
@@ -41,7 +41,7 @@ def test_whatever_there_is_it_is_a_time_that_was_seen_and_more_takes_longer(last
 
 
 def ended(version: str, *seconds: float, state: str = "completed") -> None:
-    """Runs of a version that took so long; written as rows, for a clock can't be waited for."""
+    """Insert ended runs of a version with these durations."""
     run = start(agent=f"{NAME}@{version}")
     now = timezone.now()
     with connection.cursor() as cursor:

@@ -28,7 +28,7 @@ Sql = psycopg.Connection[Any]
 
 @pytest.fixture
 def sql(stage: Stage, postgres: Mapping[str, str]) -> Iterator[Sql]:
-    """What smuggled SQL has: the role that everything runs as."""
+    """A connection with the rights of injected SQL: the runtime role's."""
     with psycopg.connect(database_urls(postgres)["runtime"], autocommit=True) as link:
         yield link
 
@@ -38,8 +38,7 @@ def paying(tools: Toolbox) -> Agent:
 
 
 def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
-    """By the database's own function, as the application's code would, with whatever code the attacker has got hold
-    of."""
+    """Append by the database's own function, with whatever code the attacker has."""
     clear, packed = e.encode_clear(event), pack(event.payload)
     sql.execute(
         "SELECT ledger_append_as(%s, 'user:fiona', ARRAY[ROW(%s, %s, %s, %s, %b, %b, "
@@ -49,7 +48,7 @@ def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
 
 
 def let_through(sql: Sql, run: Run, plan_hash: str) -> None:
-    """The wait's row and the run's row, as a decision leaves them."""
+    """Change the wait's and the run's row as a decision does."""
     sql.execute(
         "UPDATE runs_wait SET resolution = 'approved', resolved_by = 'user:fiona', resolved_at "
         "= clock_timestamp(), grant_hash = %s, "
@@ -64,7 +63,7 @@ def make_ready(sql: Sql, run: Run) -> None:
 
 
 def approve(sql: Sql, run: Run, code: bytes = b"") -> None:
-    """Everything that `decide` writes, written by hand."""
+    """Write by hand everything that `decide` writes."""
     asked = Approval.objects.get(run=run)
     sql.execute(
         "INSERT INTO approvals_decision (approval_id, verdict, plan_hash, justification, by, "
@@ -260,8 +259,7 @@ def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(
 
 
 def as_before(run: Run) -> None:
-    """The run as an installation of the version before has it: without codes, and checkpoints that the journal doesn't
-    vouch for."""
+    """Make the run one of the previous version: without codes or vouched checkpoints."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute("UPDATE ledger_event SET code = NULL WHERE run_id = %s", [run.id])
@@ -276,7 +274,7 @@ def demand() -> None:
 
 @pytest.fixture
 def upgrade(stage: Stage) -> Iterator[Callable[[], None]]:
-    """Opens the time in which processes of the version before still write; afterwards nothing of it is left."""
+    """Return a function that begins a rolling upgrade, in which the previous version still writes; clean up after."""
     yield lambda: Uncoded(run_id=UUID(int=0), seq=0).save(force_insert=True)
     Uncoded.objects.all().delete()
 

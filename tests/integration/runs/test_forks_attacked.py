@@ -19,7 +19,7 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 def turns(tools: Toolbox, name: str, *, ends_well: bool) -> Agent:
-    """A mail, and as another run an order."""
+    """Return an agent that mails, then orders as a continuation."""
 
     async def work(state: Notes, ctx: Context) -> Any:
         called = tools.order if state.seen else tools.mail

@@ -1,4 +1,4 @@
-"""A run and its fork beside each other: neither knows what the other does, so nobody sets the origin going unseen."""
+"""A run and its fork: neither knows the other's effects, so the origin is never resumed unseen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHY = "because it must be"
 
 @pytest.fixture
 def run(stage: Stage, tools: Toolbox) -> Run:
-    """A run that somebody paused before it has done anything."""
+    """A run paused before any effect."""
     run = stage.start(mailer(tools, "paused-origin"))
     stage.settle(run)
     lifecycle.pause(run.pk, by=OLGA, justification=WHY)
@@ -25,7 +25,7 @@ def run(stage: Stage, tools: Toolbox) -> Run:
 
 
 def acted(stage: Stage, run: Run) -> Run:
-    """A fork of it that has sent its mail."""
+    """Return a fork of it that has sent its mail."""
     made = fork(run, 1)
     signals.signal(made.pk, "go", None, by=SHOP)
     stage.settle(made)

@@ -30,7 +30,7 @@ def tools(outside: Outside) -> Reversible:
 
 
 def parent(tools: Reversible) -> Any:
-    """Its child books, goes on, and books again. It waits, and then undoes all of that."""
+    """Return an agent that waits and then undoes its child's two bookings, made in two nodes."""
 
     async def one(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.book, {"name": "a"})
@@ -51,7 +51,7 @@ def parent(tools: Reversible) -> Any:
 
 @pytest.fixture
 def run(stage: Stage, tools: Reversible) -> Run:
-    """A parent that waits; its child has ended well."""
+    """A parent that waits; its child has completed."""
     run = stage.start(parent(tools))
     everything(stage)
     assert str(child_of(run).state) == "completed"
@@ -82,7 +82,7 @@ def test_an_effect_that_was_undone_since_is_not_offered(stage: Stage, run: Run, 
 
 
 def test_an_effect_that_is_about_to_be_undone_is_not_offered(stage: Stage, run: Run) -> None:
-    """The child is reopened, and nobody has made its plan yet."""
+    """The child is reopened, but its plan is not made yet."""
     made = fork(child_of(run), 2)
     everything(stage)
     signals.signal(run.pk, "go", None, by=SHOP)
@@ -136,7 +136,7 @@ def test_a_record_of_an_undo_that_can_not_be_read_counts_as_one(stage: Stage, ru
 
 
 def test_no_fork_begins_at_what_was_undone_since_wherever_that_was_done(stage: Stage, run: Run) -> None:
-    """By the run itself, by the one that it is a fork of, or where it was given that one's."""
+    """By the run itself, its origin, or a run whose effects it was given."""
     child = child_of(run)
     made = fork(child, 2)
     everything(stage)

@@ -18,7 +18,7 @@ from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 
 def three_visits(tools: Toolbox) -> Agent:
-    """An agent with an effect, a value and a read in each of three visits, asleep in the last."""
+    """Return an agent with an effect, a value and a read in each of three visits, asleep in the last."""
 
     async def node(state: Notes, ctx: Context) -> str | End:
         n = len(state.seen)
@@ -68,7 +68,7 @@ DAMAGES = [
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("how_many", [1, 2])
 def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: Run, damage: str, how_many: int) -> None:
-    """The visits after it are replayed from their own events: nothing is sent again, nothing is drawn anew."""
+    """The visits after it are replayed from their events: nothing is resent or drawn again."""
     sent = len(outside.requests)
     newest = list(Checkpoint.objects.filter(run_id=asleep.id).order_by("-seq").values_list("seq", flat=True)[:how_many])
     assert (
@@ -137,7 +137,7 @@ def test_an_operator_can_look_and_let_a_repaired_journal_go_on(stage: Stage, asl
 
 @pytest.fixture
 def newer(asleep: Run) -> type[e.Event]:
-    """A kind that a newer version wrote into this journal, and this one doesn't know."""
+    """Append an event of a kind that only a newer version knows."""
 
     class CallInspected(e.Event):
         by: str

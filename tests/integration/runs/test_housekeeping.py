@@ -1,4 +1,4 @@
-"""Housekeeping alone acts on every wait that the system has to end, where no other run exists."""
+"""Housekeeping alone ends every wait that the system has to end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEAR = {"name": "x", "amount": 1000}
 
 @dataclass
 class Scene:
-    """One run that waits, and what a test may use to build it."""
+    """One waiting run, and what a test uses to build it."""
 
     stage: Stage
     outside: Outside
@@ -49,13 +49,13 @@ class Scene:
             pass
 
     def look(self) -> None:
-        """One thorough pass of a worker's housekeeping."""
+        """Run one full pass of a worker's housekeeping."""
         house = House(self.stage.worker.id)
         house.keep()
         house.close()
 
     def lose_follow_ups(self) -> None:
-        """From here on, whoever acts on a run dies right after the commit."""
+        """Skip everything after the commit of an action, as if its process died there."""
         self.monkeypatch.setattr(command, "on_act", [])
 
 

@@ -1,4 +1,4 @@
-"""Every recovery leaves a record: why, where the run stood, how long it took, what was repeated, and what was not."""
+"""Every recovery is recorded: cause, position, duration, and what was repeated or not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 
 
 def dies(stage: Stage, run: Run, point: str = "", tool: str = "") -> Any:
-    """A worker drives the run, dies at a crash point (or right after its claim), and is found dead."""
+    """Let a worker die at a crash point (by default right after its claim) and be found dead."""
     worker = stage.hire(is_dead=True)
     if point:
         stage.kill_at = [(point, tool)]
@@ -170,7 +170,7 @@ def test_a_second_death_is_an_incident_of_its_own(stage: Stage, tools: Toolbox) 
 
 
 def poisoned_rounds(stage: Stage, poison: Run, rounds: int, *, dies_at: Callable[[], None] = lambda: None) -> None:
-    """Workers take what they can; whoever has the poison run dies with all that it has, the others do their work."""
+    """Let workers claim all they can; the one with the poison run dies with all its runs, the others drive theirs."""
     for _ in range(rounds):
         Run.objects.filter(ready_at__isnull=False).update(ready_at=now())
         worker = stage.hire(is_dead=True)
@@ -263,7 +263,7 @@ def test_detection_is_told_apart_from_the_last_sign_of_life(stage: Stage) -> Non
 
 
 def test_drain_incident_is_held_against_nobody(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """A real host, told to end while a keyed call is under way."""
+    """A real host, drained while a keyed call is under way."""
     import asyncio
 
     from tests.integration.runs.hosts import TidyHost

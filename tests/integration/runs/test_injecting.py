@@ -68,7 +68,7 @@ def handed(
 
 
 def paused(stage: Stage, agent: Agent) -> Run:
-    """A run that waits, and stands still."""
+    """Return a waiting run that is paused."""
     run = stage.start(agent)
     assert stage.drive() == "parked"
     lifecycle.pause(run.id, by=OLGA, justification=WHY)
@@ -126,7 +126,7 @@ def test_whoever_drives_it_again_sees_the_same(stage: Stage, tools: Toolbox) -> 
 
 
 def test_what_was_frozen_for_a_yes_stays_what_people_saw(stage: Stage, tools: Toolbox) -> None:
-    """A call that waits for a decision keeps its plan: the patch is seen after it."""
+    """A call that waits for a decision keeps its plan; the patch shows afterwards."""
 
     async def node(state: Deal, ctx: Context) -> End:
         first = await ctx.call(tools.pay, Item(name=state.name, amount=200 * state.terms.price))
@@ -217,7 +217,7 @@ def test_several_stand_one_after_the_other_and_a_later_node_has_them_all(stage: 
 
 
 def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
-    """Thinks in two turns, with a signal between the first call and the second."""
+    """Return an agent that thinks in two turns, with a signal between the first call and the second."""
 
     def say(messages: list[Any], info: Any) -> ModelResponse:
         said = [p.content for m in messages for p in m.parts if isinstance(p, UserPromptPart)]

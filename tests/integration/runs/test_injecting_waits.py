@@ -19,7 +19,7 @@ from tests.world import OLGA, Done, Toolbox
 
 @pytest.mark.parametrize("is_own", [False, True], ids=["assistant", "own loop"])
 def test_pending_request_says_what_its_model_was_told_since(stage: Stage, tools: Toolbox, is_own: bool) -> None:
-    """Nothing of it has left: the wait is all that is on record of it."""
+    """Nothing was sent: the wait is its only record."""
     heard: list[str] = []
 
     def say(messages: list[Any], info: Any) -> ModelResponse:

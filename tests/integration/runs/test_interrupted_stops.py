@@ -20,7 +20,7 @@ from tests.world import Item, Killed, Notes, Outside, Toolbox, agent_of
 
 
 def stopped_half_way(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch, *, sleeps: bool = True) -> Run:
-    """The stop is on record; the worker dies before it lets the run go; what was wrong is right again."""
+    """Return a run whose stop is recorded, whose worker died before releasing it, and whose cause is repaired."""
     world = {"is_wrong": True}
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -147,7 +147,7 @@ class InPostgres:
 
 
 class Accompanied(PgJournal):
-    """Whatever it writes has company: a step of another run that is ready in the same turn."""
+    """Every write shares its batch with another run's step."""
 
     neighbour: PgJournal
 
@@ -213,7 +213,7 @@ def snapshot(node: str = "one", visit: int = 1, state: Any = None) -> Snapshot:
 
 
 def opened(kept: Kept, wait: WaitSpec) -> WaitSpec:
-    """The wait, stored."""
+    """Store the wait."""
     event = e.WaitOpened(slot=wait.slot, wait=wait.kind, deadline=wait.deadline.isoformat(), n=wait.n)
     kept.wait(record(kept.journal, [event], wait=wait))
     return wait
@@ -382,7 +382,7 @@ def test_no_further_attempt_is_begun_while_a_witness_belies_what_is_on_record(ke
 
 @pytest.fixture
 def inspected() -> Iterator[e.Event]:
-    """Of a kind that is to come, whose fields are called like those by which a call's fate is told."""
+    """An event of a future kind with the field names that tell a call's outcome."""
 
     class CallInspected(e.Event):
         outcome: str
@@ -428,7 +428,7 @@ def test_a_stale_lease_may_repeat_nothing(kept: Kept) -> None:
 
 
 def test_branches_write_at_once_and_each_write_is_whole(kept: Kept) -> None:
-    """Twenty writes of one claim in flight: none is lost, none is torn, and the numbers have no gap."""
+    """Twenty writes of one claim in flight: none is lost or torn, and the numbers have no gap."""
     j, before = kept.journal, len(kept.events())
 
     async def all_at_once() -> list[Reply]:
@@ -574,7 +574,7 @@ AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
 
 
 def let_through(kept: Kept, *told: e.Event) -> WaitSpec:
-    """A call that went out under a grant, and what is on record of it."""
+    """Write a call under a grant and further events about it."""
     wait = opened(kept, spec(kept))
     kept.resolve(wait, "approved", grant="plan")
     first = replace(invoked(), grant=wait.slot)
@@ -616,7 +616,7 @@ def test_a_grant_covers_no_further_attempt_after_its_time(kept: Kept) -> None:
 
 
 def test_what_went_out_under_a_grant_goes_out_again_under_one_only(kept: Kept) -> None:
-    """The worker's code may have lost its gate; the record has not."""
+    """The worker's code may have lost its gate, but the record shows it."""
     let_through(kept, _DID_NOT)
     with pytest.raises(ApprovalMissing):
         kept.wait(intend(kept.journal, [invoked(attempt=1)], entry=entry(attempt=1)))
@@ -794,7 +794,7 @@ def debited(n: int = 0, slot: str = "0.1/1", **more: Any) -> e.BudgetDebited:
 @pytest.mark.parametrize("resource", RESOURCES)
 @pytest.mark.parametrize("room", [-1, 0])
 def test_an_intent_beyond_a_cap_is_refused_and_leaves_nothing(kept: Kept, resource: str, room: int) -> None:
-    """Exactly at the cap is within it; and a fact is taken whatever the cap."""
+    """Exactly the cap is allowed; and a fact is accepted whatever the cap."""
     is_call = resource in ("steps", "tool_calls")
     event: e.Event = invoked() if is_call else routed()
     wanted = {"tokens_in": 100, "tokens_out": 10, "usd_micro": 7}.get(resource, 1)
@@ -815,7 +815,7 @@ def test_an_intent_beyond_a_cap_is_refused_and_leaves_nothing(kept: Kept, resour
 
 
 def _only(resource: str, used: int) -> dict[str, int]:
-    """A debit of this and nothing else."""
+    """Return a debit of this resource alone."""
     none = {"model_calls": 0, "tokens_in": 0, "tokens_out": 0, "usd_micro": 0}
     return {name: used if name == resource else 0 for name in none}
 
@@ -845,7 +845,7 @@ def test_what_was_not_afforded_uses_no_approval(kept: Kept) -> None:
 
 
 def test_a_request_is_debited_once(kept: Kept) -> None:
-    """One debit for each time it went out: a second one is refused, with all that came with it."""
+    """One debit per attempt: a second one is refused with its whole commit."""
     kept.wait(record(kept.journal, [debited()]))
     used = kept.used()
     with pytest.raises(Exception, match=r"unique constraint|is on record already"):
@@ -871,7 +871,7 @@ def test_run_out_of_budget_stands_still_unless_people_act(kept: Kept, flags: tup
 
 
 def test_connections_are_given_back(stage: Stage) -> None:
-    """A refusal inside the database leaves no transaction open: one would hold the run's lock against everybody."""
+    """A refusal in the database leaves no transaction open, which would hold the run's lock."""
     kept = InPostgres(stage)
     for _ in range(20):
         with pytest.raises(ApprovalMissing):

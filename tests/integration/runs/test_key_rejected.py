@@ -1,4 +1,4 @@
-"""A key that the other side rejects, on the real record: what verifies, what people and programs read, what follows."""
+"""A rejected idempotency key on the real record: verification, what people and programs read, what follows."""
 
 from __future__ import annotations
 

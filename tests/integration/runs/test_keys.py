@@ -60,7 +60,7 @@ def state(run: Run) -> str:
 
 
 def drive(stage: Stage) -> str:
-    """One drive, and what a worker does about others then."""
+    """Drive once, and then pass the key's turn on, as a worker does."""
     how = stage.drive()
     turns.pass_on_from(Run.objects.filter(ended_at__isnull=False).values_list("id", flat=True))
     return how
@@ -154,7 +154,7 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
 
 
 def due(run: Run) -> None:
-    """Its time has come."""
+    """Let its start time come."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_run SET ready_at = clock_timestamp() WHERE id = %s", [run.id])
 
@@ -315,7 +315,7 @@ def test_of_many_starts_at_once_one_lives(name: str, stage: Stage, rule: str) ->
 
 
 def test_starts_and_ends_and_retries_that_cross_leave_one_that_lives_and_none_behind(name: str, stage: Stage) -> None:
-    """Each round a run of the key ends, or is retried, while others are started under it."""
+    """Each round a run of the key ends or is retried while others start under it."""
     for round_ in range(8):
         lead = run_of(name, "queue", "fail")
         while state(lead) == "pending":

@@ -1,4 +1,4 @@
-"""A worker that was taken for dead comes back with the answer to its call: it may not write it, but it may tell."""
+"""A worker taken for dead returns with an answer: it may not write it, but may hand it in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
 def comes_back(stage: Stage, run: Run, name: str, *, at: str = "CP4") -> Worker:
-    """A worker drives the run, is taken for dead at a crash point of its call, and goes on all the same."""
+    """Let a worker drive the run, be taken for dead at a crash point of its call, and continue."""
     worker = stage.hire()
 
     def taken_for_dead(point: str, tool: str) -> None:
@@ -80,7 +80,7 @@ def test_it_comes_before_anybody_took_the_run(stage: Stage, tools: Toolbox, outs
 
 
 def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The next worker has read the journal and asks the hook; then the answer comes. Nobody is asked."""
+    """The next worker has read the journal and asks the hook; then the answer comes, and nobody is asked."""
     run = stage.start(calling(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     (answer,) = stage.late
@@ -91,7 +91,7 @@ def test_late_answer_beats_an_unknown_outcome(stage: Stage, tools: Toolbox, outs
 
 
 def test_it_comes_while_the_hook_is_telling_the_same(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The first to put it on record stands, and the node goes on from that one."""
+    """The first recorded answer is valid, and the node uses it."""
     run = stage.start(calling(tools, "hooked_mail"))
     worker = comes_back(stage, run, "hooked_mail")
     (answer,) = stage.late
@@ -195,7 +195,7 @@ def test_a_call_that_this_run_never_made_is_not_taken_from_anybody(stage: Stage,
 
 
 def unknown_of(stage: Stage, tools: Toolbox, *, host: str, cause: str) -> Run:
-    """An unsafe call whose worker was given up without proof, on this host or another."""
+    """Return a run whose unsafe call's worker was declared dead without proof, on this host or another."""
     run = stage.start(calling(tools, "mail"))
     worker = stage.hire()
     stage.kill_at = [("CP2", "mail")]
@@ -208,7 +208,7 @@ def unknown_of(stage: Stage, tools: Toolbox, *, host: str, cause: str) -> Run:
 
 
 def long_ago(run: Run) -> Any:
-    """As if the call's time limit had passed."""
+    """Return a time after the call's limit."""
     return now() + timedelta(hours=1)
 
 
@@ -301,7 +301,7 @@ def test_repeat_keeps_answer(stage: Stage, tools: Toolbox, outside: Outside, mon
 
 
 def test_unrecordable_answer_is_no_outcome_for_a_retry(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """It is known that it came, and not what it was: a person gives the receipt."""
+    """It is known that it came but not its content: a person enters the receipt."""
     run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     (answer,) = stage.late

@@ -21,7 +21,7 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
-    """Orders at A; where A doesn't answer, at B; then breaks for another reason."""
+    """Return an agent that orders at A, or at B if A doesn't answer, then fails for another reason."""
 
     async def node(state: Notes, ctx: Context) -> End:
         try:
@@ -36,7 +36,7 @@ def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
 
 
 def said_of(run: Run) -> str:
-    """What the operator is told whom the run stopped for last."""
+    """Return the operator's message of the run's last stop."""
     found = events(run, e.OperatorNeeded)[-1]
     assert found.reason == "late_news"
     return str(found.payload["problem"])
@@ -187,7 +187,7 @@ def asking(tools: Toolbox) -> Any:
 
 
 def failed_unknown(stage: Stage, tools: Toolbox) -> tuple[Run, Any]:
-    """An unsafe call whose worker was taken for dead; a person let the run fail."""
+    """Return a run that a person failed after an unsafe call, and its worker, wrongly taken for dead."""
     run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert stage.drive() == "parked"
@@ -213,7 +213,7 @@ def test_retry_uses_a_late_result_that_came_after_the_end(stage: Stage, tools: T
 
 
 def test_late_answer_to_a_repeated_call_has_no_effect(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The repeat gets the answer itself: two outcomes of one attempt would be on record."""
+    """The repeat gets the answer itself: otherwise one attempt would have two outcomes."""
     run = stage.start(calling(tools, "order"))
     worker = comes_back(stage, run, "order")
     (answer,) = stage.late
@@ -273,7 +273,7 @@ def test_retry_waits_again_for_a_missing_callback(stage: Stage, tools: Toolbox, 
 
 
 def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The time of a callback runs from the acceptance, not from the intent."""
+    """A callback's time runs from the acceptance, not from the intent."""
     outside.trouble("ask", TransportError("away"))
     run = stage.start(agent_of(asking(tools), tools=tools.all()))
     assert stage.drive() == "parked" and {w.kind for w in waiting(run)} == {"webhook", "timer"}
@@ -289,8 +289,7 @@ def test_an_outage_longer_than_the_deadline_fails_nothing(stage: Stage, tools: T
 
 
 def test_retry_opens_only_waits_that_the_journal_has(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Of three branches one breaks. The answer to the second comes after the end: then nothing of it is waited for any
-    more."""
+    """One of three branches fails. The second is answered after the end: nothing of it may wait any more."""
 
     async def node(state: Notes, ctx: Context) -> End:
         asked = ctx.call(tools.ask, Item(name="form"))

@@ -15,7 +15,7 @@ from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
 def lost(stage: Stage, outside: Outside, link: Any, name: str = "a b", agent: str = "") -> Run:
-    """A run whose letter may have left."""
+    """Return a run whose letter may have left."""
 
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, link=link)
     async def letter(args: Item, call: ToolCall) -> Done:

@@ -38,7 +38,7 @@ EVERY = many(1, 3)  # of the statements, which one is lost
 
 
 def everything(tools: Toolbox) -> Any:
-    """An agent that writes every kind of commit: intents, results, values, a gate, a timer, several visits, an end."""
+    """Return an agent with every kind of commit: intents, results, values, a gate, a timer, visits, an end."""
 
     async def first(state: Notes, ctx: Context) -> str:
         state.seen.append((await ctx.call(tools.order, Item(name="a"))).ref)
@@ -56,7 +56,7 @@ def everything(tools: Toolbox) -> Any:
 
 
 def play(stage: Stage, run: Run) -> None:
-    """Drive it to its end: a yes to every gate, timers rung."""
+    """Drive it to its end: approve every gate and fire timers."""
     for _ in range(60):
         stage.drive()
         if str(fresh(run).state) in ("completed", "failed"):
@@ -105,7 +105,7 @@ def test_any_lost_commit_is_survived(
 
 @pytest.mark.parametrize("what", LOSSES)
 def test_branches_survive_losses(stage: Stage, tools: Toolbox, outside: Outside, wire: LossyWire, what: Any) -> None:
-    """Finding out takes the run again under a new lease; the commits of the other branches go on under that one."""
+    """The check claims the run again under a new lease, under which the other branches' commits continue."""
 
     async def node(state: Notes, ctx: Context) -> End:
         done = await ctx.gather(*(ctx.call(tool, Item(name="a")) for tool in (tools.order, tools.mail, tools.look)))
@@ -245,7 +245,7 @@ def test_own_intent_sends_nothing_after_a_takeover(stage: Stage, wire: LossyWire
 
 
 def test_a_refusal_is_still_a_refusal_after_its_answer_was_lost(stage: Stage, wire: LossyWire) -> None:
-    """Nothing was written, so it is asked again, and refused again: a cancelled run gets no intent by accident."""
+    """Nothing was written, so it is repeated and refused again: a cancelled run gets no intent by accident."""
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
     asked = head(run)
@@ -270,7 +270,7 @@ def test_wait_resolved_during_a_lost_park_is_noticed(stage: Stage, wire: LossyWi
 
 
 def test_worker_survives_a_terminated_backend(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """`pg_terminate_backend`, as a failover or an administrator does it, at every step."""
+    """`pg_terminate_backend`, as in a failover or by an administrator, at every step."""
     run = stage.start(everything(tools))
 
     def terminate(point: str, tool: str) -> None:
@@ -328,8 +328,7 @@ def test_what_passes_by_itself_is_told_from_what_does_not(error: Exception, pass
 
 
 def test_a_lost_farewell_does_not_take_the_run_from_the_same_workers_newer_claim(stage: Stage, tools: Toolbox) -> None:
-    """The park was committed and its answer lost; by the time that its worker asks, it has the run again, and is at
-    work on it."""
+    """The park committed and its answer was lost; when its worker checks, it has claimed the run again."""
 
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.sleep(0)

@@ -1,4 +1,4 @@
-"""The manifest of an agent version, on its page and over the API; and what has changed under it."""
+"""An agent version's manifest on its page and over the API, and what has changed under it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A move at the wrong moment, twice, over damaged or forged rows, against claims, people and the outside."""
+"""Migrations at the wrong moment, twice, over damaged or forged rows, and in races with claims and people."""
 
 from __future__ import annotations
 
@@ -84,8 +84,7 @@ def waits_for_a_lock(name: str) -> bool:
 
 
 def test_old_worker_does_not_claim_a_run_that_is_being_moved(stage: Stage, tools: Toolbox) -> None:
-    """Its claim has seen two ready runs and waits for the first one's row; meanwhile the second becomes another
-    version's."""
+    """Its claim saw two ready runs and waits for the first one's row; meanwhile the second changes its version."""
     agent = old(tools)
     first, second = stage.start(agent), stage.start(agent)
     renamed(tools)
@@ -164,7 +163,7 @@ def test_a_signal_or_a_cancel_in_the_same_moment_is_not_lost(stage: Stage, tools
 
 
 def test_a_model_request_whose_answer_was_lost_is_not_forgotten(stage: Stage, tools: Toolbox) -> None:
-    """Or what it may have cost is on no record: whoever comes to its place again debits it."""
+    """Otherwise its possible cost is unrecorded: the next to reach that place debits it."""
     mind = Assistant(name="mind", instructions="Think.", output=Done, offline=lambda messages, info: None)
 
     async def hold(state: Notes, ctx: Context) -> End:

@@ -48,7 +48,7 @@ def end(backend: int) -> None:
 
 
 def lost_on_commit(action: str, run: Run) -> None:
-    """A hook of `command.on_act`: a move is committed, and its answer never comes."""
+    """Hook of `command.on_act`: the migration commits, and its answer is lost."""
 
     def lost() -> None:
         end(own_backend())
@@ -99,7 +99,7 @@ def test_a_deadlock_ends_one_run_s_move_alone(three: list[Run], tools: Toolbox) 
 
 @pytest.fixture
 def lost_in_the_look(three: list[Run], tools: Toolbox) -> None:
-    """While the second run is tried, an administrator ends the session of whoever moves it."""
+    """End the session of the migrating person while the second run is previewed."""
     backend, tries = own_backend(), [0]
 
     def state(old_state: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_lost_commit_is_reported_as_done(three: list[Run], tools: Toolbox, monke
 
 
 def test_real_refusal_is_not_hidden(three: list[Run], tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake of ours in the second move is no matter of asking again."""
+    """A bug in the second migration is no reason to repeat it."""
     renamed(tools)
 
     def wrong(action: str, run: Run) -> None:

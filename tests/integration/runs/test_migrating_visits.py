@@ -82,7 +82,7 @@ def test_an_open_question_and_gate_are_withdrawn_with_the_visit(stage: Stage, to
 
 
 def gated(tools: Toolbox, version: str, **gate: Any) -> Agent:
-    """It pays by a tool whose gate is given."""
+    """Return an agent that pays by a tool with this gate."""
     pay = tools._plain("pay", tools.pay.replay_class, external_id="ref", gate=Gate(**gate) if gate else None)
 
     async def hold(state: Notes, ctx: Context) -> End:
@@ -117,7 +117,7 @@ def test_a_yes_to_one_gate_is_none_to_another(
 
 
 def to_the_end(stage: Stage, child: Run) -> None:
-    """The child ends, its parent hears of it and ends too."""
+    """Complete the child and then its parent."""
     assert stage.settle(child) == "completed"
     ends.tell_parent(child.pk)
     while stage.drive() != "idle":

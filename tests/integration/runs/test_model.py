@@ -66,7 +66,7 @@ def invoked(slot: str, tool: str, attempt: int = 0) -> e.ToolInvoked:
 
 
 class Machine(Forker, Going, Sender, Talker, Undoer):
-    """Each rule does one thing to the run, and the same to the model, which says what must have come of it."""
+    """Each rule does one thing to the run and to the model, which says what must result."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @precondition(lambda self: self.model.is_denied)
     @rule()
     def testify(self) -> None:
-        """The worker that had sent the call says that it happened."""
+        """Let the worker that sent the call report that it happened."""
         (slot, tool), model = self.denied, self.model
         asked = Wait.objects.filter(run=self.run, kind="reconcile", slot=slot, resolved_at=None).exists()
         settles = asked and (not model.is_owned or tool == "mail")

@@ -1,4 +1,4 @@
-"""A run keeps the models that it began with; a person moves it, on the record, and verification knows of it."""
+"""A run keeps the models it began with; a person may change them on record, and verification checks it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(stage: Stage) -> list[str]:
-    """The models that were asked, in order; the assistant's own function answers for all."""
+    """Record the models asked, in order; the assistant's own function answers for all."""
     found: list[str] = []
     ask = stage.ask_model
 
@@ -50,7 +50,7 @@ def asked(stage: Stage) -> list[str]:
 
 
 def thinking() -> Agent:
-    """Thinks, waits for a signal, and thinks again."""
+    """Return an agent that thinks, waits for a signal, and thinks again."""
 
     def thought(messages: list[Any], info: Any) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
@@ -74,7 +74,7 @@ def fresh(run: Run) -> Run:
 
 
 def waiting(stage: Stage) -> Run:
-    """A run that has thought once and waits."""
+    """Return a run that has thought once and waits."""
     run = start(thinking())
     assert stage.drive() == "parked"
     return run

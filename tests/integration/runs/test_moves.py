@@ -1,4 +1,4 @@
-"""The table of legal moves is declared once; the model and the database both hold to it, whoever asks and however."""
+"""The table of legal state changes is declared once; model and database both enforce it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ILLEGAL = sorted(set(itertools.permutations(STATES, 2)) - set(LEGAL))
 
 
 def run_in(state: str) -> Run:
-    """A run that somehow came to be in this state."""
+    """Return a run forced into this state."""
     at = now()
     run = Run(
         id=uuid4(),
@@ -41,8 +41,7 @@ def run_in(state: str) -> Run:
 
 
 def test_the_table_is_the_one_that_the_design_draws() -> None:
-    """Ended runs stay ended, but for a failed one that is retried, and a child that ended well and is undone with its
-    parent; nothing comes back to where it never was."""
+    """Ended runs stay ended, except a retried failed one and a completed child undone with its parent."""
     assert {source for source, _ in LEGAL} == set(STATES) - {"cancelled"}
     assert [target for source, target in LEGAL if source == "failed"] == ["running"]
     assert {source for source, target in LEGAL if target == "pending"} == {"paused"}
@@ -89,7 +88,7 @@ def test_no_illegal_move_is_made_not_even_in_sql(source: str) -> None:
 
 
 def answer_to(statement: str, *given: object) -> str:
-    """What the database says against it; empty if it has nothing against it."""
+    """Return the database's error, or an empty string."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement, given)

@@ -1,4 +1,4 @@
-"""An operator whom a run stops for late news is told what a retry does about each call, and it does that."""
+"""On a stop for late news, an operator is told what a retry does about each call, and it does that."""
 
 from __future__ import annotations
 

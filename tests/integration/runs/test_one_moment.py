@@ -9,7 +9,7 @@ from tests.integration.runs.stage import Stage
 
 
 def test_what_is_read_of_one_moment_locks_nothing_and_may_take_its_time(stage: Stage) -> None:
-    """On a busy machine more than a transaction's seconds may lie between two statements of a check."""
+    """Under load more than a transaction's seconds may lie between two statements of a check."""
 
     def limit() -> str:
         with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Runs that were begun again from one another, in whatever line: none does what another did without a person's word."""
+"""Forks and restarts of one run: none repeats another's work without a person's verdict."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def payer(tools: Toolbox, mood: Mood, name: str) -> Agent:
 
 @pytest.fixture
 def failed(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
-    """A run that failed before it has done anything."""
+    """A run that failed before any effect."""
     run = stage.start(payer(tools, mood, "one-work"))
     assert stage.settle(run) == "failed"
     return fresh(run)
 
 
 def idle(stage: Stage, origin: Run) -> Run:
-    """A fork of it that failed before it has done anything."""
+    """Return a fork of it that failed before any effect."""
     made = fork(origin, 1)
     assert stage.settle(made) == "failed"
     return fresh(made)
@@ -219,7 +219,7 @@ def test_budgeted_child_goes_on_once_no_fork_competes(stage: Stage, tools: Toolb
 
 
 def test_of_an_origin_and_its_fork_one_is_retried(stage: Stage, tools: Toolbox, mood: Mood, outside: Outside) -> None:
-    """Each would find the other ended; they have one lock."""
+    """Each would find the other ended; they share one lock."""
     run = stage.start(payer(tools, mood, "one-work-raced"))
     assert stage.settle(run) == "failed"
     made = idle(stage, fresh(run))

@@ -1,4 +1,4 @@
-"""A run goes on with the code that wrote its checkpoint, or somebody looks first."""
+"""A run continues with the code that wrote its checkpoint, or a person looks first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["production"]  # the fixture
 
 
 def made(tools: Toolbox, amount: int = 1) -> Agent:
-    """An agent that waits for a signal and then pays; another `amount` is other code."""
+    """Return an agent that waits for a signal and then pays; another `amount` is other code."""
     if amount == 1:
 
         async def waits(state: Notes, ctx: Context) -> End:

@@ -27,7 +27,7 @@ from tests.world import Done, Killed, Notes, agent_of
 
 
 class Speaker:
-    """A scripted model that says its answer in pieces, and stops in the middle until it is let go on."""
+    """A scripted model that streams its answer and stops in the middle until released."""
 
     def __init__(self, *pieces: str) -> None:
         self.pieces, self.asked = pieces, 0
@@ -61,7 +61,7 @@ def heard(run: Run) -> list[str]:
 
 
 class Drive:
-    """One drive of the one ready run, held where the model has said the half."""
+    """Drives the one ready run, held in the middle of the model's answer."""
 
     def __init__(self, stage: Stage, speaker: Speaker, worker: Worker | None = None) -> None:
         self.stage, self.speaker = stage, speaker

@@ -1,4 +1,4 @@
-"""A run that kills whoever drives it is stopped, whatever else is written about it meanwhile."""
+"""A run that kills its workers is stopped, whatever else is written about it meanwhile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted(run: Run) -> list[bool]:
 
 @pytest.mark.parametrize("point", ["CP2", "CP4"])
 def test_a_request_whose_answer_kills_whoever_reads_it_is_not_paid_for_without_end(stage: Stage, point: str) -> None:
-    """Each claim gives the lost request up, which is on record with its price, and sends another one."""
+    """Each claim gives the lost request up, recorded with its price, and sends another."""
     run = stage.start(thinking())
     for _ in range(MOST_DEATHS + 1):
         dies(stage, run, point, "model")

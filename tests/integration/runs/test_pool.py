@@ -1,4 +1,4 @@
-"""A worker's connections, when the database is away for a moment."""
+"""A worker's connections while the database is briefly away."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_fact
 
 
 def test_a_transaction_that_is_undone_spoils_no_statement_that_comes_after_it(postgres: Mapping[str, str]) -> None:
-    """psycopg has the server forget all that is prepared then, steps included."""
+    """psycopg then drops all prepared statements on the server, steps included."""
 
     async def play() -> list[bytes | None]:
         async with await psycopg.AsyncConnection.connect(postgres["runtime"], autocommit=True) as link:

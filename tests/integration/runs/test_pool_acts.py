@@ -1,4 +1,4 @@
-"""Pools: made, changed, refused; the calendar that they go by; and what verification finds."""
+"""Pools: creation, changes, refusals, their calendar, and verification."""
 
 from __future__ import annotations
 

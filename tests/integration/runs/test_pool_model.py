@@ -1,4 +1,4 @@
-"""Three runs and the pools that they share, beside a model of what each must have: whatever is done, in any order."""
+"""Three runs and their shared pools against a model, with any actions in any order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TAGS = (["a"], ["a", "b"], ["b"])
 
 @dataclass
 class Share:
-    """What a pool must be like."""
+    """A model of a pool."""
 
     row: Pool
     most: int
@@ -62,7 +62,7 @@ class Share:
         return wanted > 0 and (is_behind or self.used + self.reserved + wanted > self.most)
 
     def moves(self, turn: int, reserved: int, used: int) -> None:
-        """Amounts come to what the period of a turn counts."""
+        """Add amounts to the period of a turn."""
         if turn < self.turns:
             self.past[turn][0] += used
             self.past[turn][1] += reserved
@@ -72,7 +72,7 @@ class Share:
 
 @dataclass
 class Call:
-    """A request of so many tokens, or with none a call of a tool."""
+    """A request of this many tokens; with none, a tool call."""
 
     run: int
     slot: str

@@ -1,4 +1,4 @@
-"""Budgets that many runs share, on the real database."""
+"""Budgets shared by many runs, on the real database."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
 
 
 def queue(stage: Stage, tools: Toolbox, n: int, **more: Any) -> list[Run]:
-    """Runs that wait for a pool, in the order in which they came."""
+    """Return runs that wait for a pool, in order of arrival."""
     agent, runs = ordering(tools, "order"), []
     for _ in range(n):
         runs.append(start(agent, **more))
@@ -207,7 +207,7 @@ def test_a_call_that_wants_more_than_a_period_gives_holds_nobody_up(stage: Stage
 
 
 def terse(tools: Toolbox) -> Any:
-    """An agent whose answers are short, so that little is set aside for them."""
+    """Let another worker drive a run for which there is no room."""
 
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "done"})])
@@ -239,7 +239,6 @@ def test_what_comes_back_of_what_was_set_aside_lets_others_in(stage: Stage, tool
 
 
 def _parked_now(run: Run) -> Run:
-    """Somebody else drives a run that there is no room for now."""
     other = Stage()
     try:
         assert other.drive() == "parked" and in_line(run)
@@ -444,7 +443,7 @@ def test_a_run_whose_journal_can_t_be_read_ends_and_leaves_nothing_set_aside(sta
 
 
 def test_what_may_draw_on_a_pool_never_goes_in_company(stage: Stage, tools: Toolbox) -> None:
-    """Of several in one transaction each would lock its own meters in turn, and two such could wait for each other."""
+    """In one transaction each would lock its own meters in turn, so two could deadlock."""
     pool(limit=5, scope="tag", of="ours")
     agent = ordering(tools, "order")
     alone, free = start(agent, tags=["ours"]), start(agent)

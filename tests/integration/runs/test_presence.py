@@ -125,7 +125,7 @@ def owned(stage: Stage, count: int) -> list[Run]:
 
 
 def test_a_stopped_workers_open_transaction_holds_nobody_up(stage: Stage) -> None:
-    """It sits in the middle of a commit, on its own run; its connections are closed and the run goes on elsewhere."""
+    """It is in the middle of a commit on its own run; its connections are closed and the run continues elsewhere."""
     one, other = owned(stage, 2)
     owner = fresh(one).owner
     assert owner is not None

@@ -1,4 +1,4 @@
-"""Questions to people on the real database: who may answer, what fits, the one answer that stands."""
+"""Questions to people on the real database: permissions, validation, and one accepted answer."""
 
 from __future__ import annotations
 

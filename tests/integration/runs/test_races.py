@@ -1,4 +1,4 @@
-"""Several hands on one run at the same moment: one order, one winner, nothing lost and nothing twice."""
+"""Concurrent actions on one run: one order, one winner, nothing lost or doubled."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def deciding(approval: Approval, verdict: str, by: Any = FIONA) -> Callable[[], 
 
 
 def winners(answers: list[Any], loses: type[Exception]) -> list[Any]:
-    """Those who got through; everybody else has to have lost in the one way that is right."""
+    """Return the successful answers; assert that all others failed with `loses`."""
     won = [a for a in answers if not isinstance(a, Exception)]
     assert [a for a in answers if isinstance(a, Exception) and not isinstance(a, loses)] == []
     return won
@@ -155,8 +155,7 @@ PAIRS: list[tuple[str, Callable[[Run, Outside], Callable[[], Any]], str]] = [
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda p: f"{p[0]}-{p[2]}")
 def test_two_concurrent_acts_have_one_order(situations: Situations, stage: Stage, outside: Outside, pair: Any) -> None:
-    """Both may get through, or one refuses the other; either way the run is exactly one of: ready, waiting, paused,
-    ended."""
+    """Both succeed, or one refuses the other; then the run is exactly one of ready, waiting, paused, ended."""
     situation, other, service = pair
     for _ in range(2):
         run = situations.make(situation)
@@ -178,7 +177,7 @@ def test_two_concurrent_acts_have_one_order(situations: Situations, stage: Stage
 
 
 def meanwhile(stage: Stage, point: str, does: Callable[[], Any]) -> list[Any]:
-    """Let somebody act, to the end of their commit, when the worker passes a point for the first time."""
+    """Let somebody act and commit when the worker first passes a point."""
     answers: list[Any] = []
 
     def at(passed: str, tool: str) -> None:
@@ -231,7 +230,7 @@ def test_a_wish_that_comes_before_the_run_parks_is_heard(
 
 @pytest.mark.parametrize("service", ["pause", "cancel"])
 def test_wish_in_the_last_step_is_heard(situations: Situations, stage: Stage, tools: Toolbox, service: str) -> None:
-    """A cancel before the end commits wins; a pause of a run that has nothing left to do lets it end."""
+    """A cancel before the end commits wins; a pause of a finished run lets it end."""
     run = stage.start(situations.agent, text="end")
     meanwhile(stage, "CP7", lambda: act(service, run))
     assert stage.drive() == {"pause": "completed", "cancel": "cancelled"}[service]
@@ -271,7 +270,7 @@ def test_many_sweepers_act_on_what_is_due_once(situations: Situations, situation
 
 
 def test_services_lock_in_one_order_and_never_deadlock(situations: Situations, outside: Outside) -> None:
-    """A deadlock would show as an OperationalError in somebody's answer."""
+    """A deadlock would show as an OperationalError in an answer."""
     run = situations.make("at_gate")
     approval = run.approvals.get()
     due(run)

@@ -1,4 +1,4 @@
-"""Dead workers, due times: what is proven or due is acted on once, and nothing else is."""
+"""Dead workers and due times: what is proven or due is acted on once, and nothing else."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.writing import record
 
 
 def ready(run: Run) -> None:
-    """Let the backoff be over."""
+    """End the backoff."""
     Run.objects.filter(pk=run.pk, ready_at__isnull=False).update(ready_at=now())
 
 
 def die_after_claiming(stage: Stage, run: Run, *, writes: bool = False) -> Worker:
-    """A worker takes the run, perhaps writes something, and is gone."""
+    """Let a worker claim the run, perhaps write something, and die."""
     worker = stage.hire(is_dead=True)
     journal = stage.take(run, worker)
     if writes:
@@ -207,7 +207,7 @@ def test_no_callback_in_time_comes_to_the_node_as_a_failure(situations: Situatio
 
 
 def test_moved_deadline_is_read_again(situations: Situations, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sweep finds a wait due; then the other side accepts the call and gives it more time."""
+    """The sweep finds a wait due; then the system accepts the call and extends it."""
     run = situations.make("at_callback")
     Wait.objects.filter(run=run).update(deadline=now() - timedelta(seconds=1))
     locked = timers.locked

@@ -24,7 +24,7 @@ from tests.world import OLGA, Outside, Toolbox
 
 @contextmanager
 def refusing(code: str, *kinds: str, times: int = 1_000_000) -> Iterator[None]:
-    """The server refuses to store events of these kinds, so many times. A sequence counts: it outlasts the rollback."""
+    """Let the server refuse events of these kinds this many times. A sequence counts, since it outlasts rollbacks."""
     with connection.cursor() as cursor:
         cursor.execute("CREATE SEQUENCE refused")
     try:
@@ -80,7 +80,7 @@ def test_somebody_elses_lock_is_waited_for_however_long(stage: Stage, tools: Too
 
 
 def test_a_journal_that_takes_too_long_to_read_is_no_outage(stage: Stage, tools: Toolbox) -> None:
-    """The limit is the role's, as an administrator sets it; here it is that of one connection."""
+    """The limit is the role's, set by an administrator; here the connection's."""
     run = stage.start(buying(tools))
     journal = stage.take(run)
 

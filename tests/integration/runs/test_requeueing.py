@@ -61,7 +61,7 @@ def test_its_worker_writes_no_more_and_the_next_one_goes_on(stage: Stage, tools:
 
 @pytest.mark.parametrize("name", ["order", "mail"])
 def test_a_call_that_was_under_way_is_never_made_twice(stage: Stage, tools: Toolbox, name: str) -> None:
-    """It is taken away while its worker waits for the answer; what comes then is handed in."""
+    """It is taken away while its worker waits for the answer, which is handed in later."""
     run = stage.start(buys(tools, name))
 
     def taken(call: Any) -> None:

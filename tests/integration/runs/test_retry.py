@@ -38,7 +38,7 @@ def retried(stage: Stage, run: Run) -> str:
 
 
 def after_two_calls(tools: Toolbox, then: Any) -> Agent:
-    """An agent that makes an effect and a read, and then does what may fail."""
+    """Return an agent that makes an effect and a read, and then does what may fail."""
 
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, Item(name="before"))
@@ -119,7 +119,7 @@ def test_retry_uses_an_unused_approval(stage: Stage, tools: Toolbox, outside: Ou
 
 
 def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
-    """An agent that pays once finance says yes, and breaks by its mood."""
+    """Return an agent that pays once finance approves, and fails in a bad mood."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
 
@@ -132,7 +132,7 @@ def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
 
 
 def breaks(stage: Stage, run: Run, mood: Mood) -> None:
-    """The node of a run that waits breaks the next time that it is looked at."""
+    """Let the node of a waiting run fail when next driven."""
     act("pause", run)
     Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
     act("resume", run)
@@ -141,8 +141,7 @@ def breaks(stage: Stage, run: Run, mood: Mood) -> None:
 
 
 def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, outside: Outside, mood: Mood) -> None:
-    """The node broke while its question was open; after the retry people must be able to decide, or the run is
-    stuck."""
+    """The node failed while its question was open; after the retry people must be able to decide."""
     mood.is_bad = False
 
     run = stage.start(paying(tools, mood))
@@ -156,14 +155,14 @@ def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, ou
 
 
 def halted(by: timedelta) -> None:
-    """Everything was halted for so long, and isn't any more."""
+    """Halt everything for this long, up to now."""
     it = halt("all")
     lift(it)
     as_superuser("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
 
 
 def about_time(run: Run) -> list[str]:
-    """What verification says of deadlines, of a run that was made older."""
+    """Return verification's problems about deadlines of a run made older."""
     return [problem for problem in verify(run.id).problems if "deadline" in problem or "had not ended" in problem]
 
 
@@ -214,7 +213,7 @@ def test_retry_keeps_the_time_left(stage: Stage, tools: Toolbox, mood: Mood, ask
 
 
 def test_people_are_reminded_after_a_retry_as_late_as_they_were_asked(stage: Stage, tools: Toolbox, mood: Mood) -> None:
-    """And that its deadline is near is told by the newest of what was put down about it alone."""
+    """And the deadline's warning follows its newest record alone."""
     timing(boss(), remind=[50])
     mood.is_bad = False
     run = stage.start(paying(tools, mood, within=timedelta(days=2)))
@@ -273,7 +272,7 @@ def test_retry_asks_about_an_unknown_outcome_again(stage: Stage, tools: Toolbox,
 
 
 def test_retry_extends_a_callback_deadline_verifiably(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """And still tells a deadline that was moved by hand: further than the run had ended, or to earlier."""
+    """A deadline moved by hand is still found: beyond the time the run was ended, or earlier."""
 
     outside.trouble("ring", TransportError("cut"), when="after")
     run = stage.start(calling(tools, "ring", "bell"))

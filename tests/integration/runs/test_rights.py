@@ -30,7 +30,7 @@ def role(postgres: Mapping[str, str]) -> str:
 
 @contextmanager
 def acting_as(role: str) -> Iterator[None]:
-    """What this process says to the database is said with that role's rights."""
+    """Use the database with that role's rights."""
     with connection.cursor() as cursor:
         cursor.execute(f'SET ROLE "{role}"')
         try:
@@ -76,7 +76,7 @@ def test_smuggled_sql_asks_nobody_else_for_a_budget(stage: Stage, tools: Toolbox
 
 
 def test_callback_wait_needs_the_runtime_role_only(stage: Stage, tools: Toolbox, outside: Outside, role: str) -> None:
-    """Its address stays the one that was given out, and only there."""
+    """Its address stays as given out, and only there."""
 
     run = stage.start(calling(tools, "ask", "form"))
     assert stage.drive() == "parked"

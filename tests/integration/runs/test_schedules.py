@@ -1,4 +1,4 @@
-"""Starts by the clock: each planned time at most once, and not never; as whoever set it, and only while they may."""
+"""Schedules: each planned time at most once, and not never; as their owner, and only while that one may."""
 
 from __future__ import annotations
 
@@ -54,8 +54,7 @@ def person(called: str, role: str = "integrator") -> Actor:
 
 
 def body(name: str, **more: Any) -> ScheduleBody:
-    """Planned for half an hour from now, so that none of its own times comes while a test goes on: a minute that ends
-    in the middle of one would start another run. Where each minute has to count, the test says so."""
+    """Return a schedule half an hour from now, so that no planned time comes during a test."""
     cron = f"{(now().minute + 30) % 60} * * * *"
     return ScheduleBody.model_validate({"name": "nightly", "agent": name, "input": {"text": "a"}, "cron": cron} | more)
 
@@ -65,7 +64,7 @@ def schedule(name: str, by: Actor, **more: Any) -> Schedule:
 
 
 def came(one: Schedule, ago: timedelta = timedelta(0)) -> datetime:
-    """Its planned time came so long ago."""
+    """Set its planned time this long ago."""
     at = (now() - ago).replace(second=0, microsecond=0)
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=at)
     return at

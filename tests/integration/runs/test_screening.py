@@ -85,14 +85,14 @@ def test_a_refused_prompt_ends_the_run_by_name_and_costs_nothing(stage: Stage) -
 
 
 def screened(to: str = "tool x", refused: int = 0, replaced: int = 0, **more: Any) -> e.Event:
-    """A look of the hook `guard`, as it is put on record."""
+    """Return a recorded look of the hook `guard`."""
     return e.ContentScreened(
         slot="0.1/9", n=0, to=to, hooks=["guard@1"], pieces=1, refused=refused, replaced=replaced, **more
     )
 
 
 def withheld(**more: Any) -> e.Event:
-    """A hook's verdict, as it is put on record."""
+    """Return a hook's recorded verdict."""
     given = {"place": "arguments", "source": "node node", "to": "tool x", "verdict": "replaced", "hook": "guard"} | more
     return e.ContentWithheld(slot="0.1/9", n=0, version="1", digest="", size=1, reason="x", **given)
 
@@ -122,7 +122,7 @@ FORGED: dict[str, tuple[list[e.Event], str]] = {
 
 @pytest.mark.parametrize("what", FORGED)
 def test_verdicts_that_do_not_hang_together_are_found(stage: Stage, tools: Toolbox, what: str) -> None:
-    """Written with the installation's key, so that only what they say gives them away."""
+    """Written with the installation's key, so only their content gives them away."""
     said, problem = FORGED[what]
     run = stage.start(acting(tools, "look a"))
     journal = stage.take(run)
@@ -132,7 +132,7 @@ def test_verdicts_that_do_not_hang_together_are_found(stage: Stage, tools: Toolb
 
 
 def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """Hand-edited on disk: nothing goes on from it."""
+    """It was edited in the database."""
     stage.screens = (guard,)
     run = stage.start(acting(tools, "order dirty"))
     stage.kill_at = [("CP2", "order")]

@@ -16,14 +16,14 @@ from tests.world import Done, Item, Notes, agent_of
 
 @pytest.fixture
 def line() -> Iterator[threading.Event]:
-    """Until it is free, whoever sends over it doesn't come to an end."""
+    """Holds its sender until set."""
     line = threading.Event()
     yield line
     line.set()
 
 
 def faxing(line: threading.Event, **more: Any) -> Agent:
-    """An agent that sends a fax over this line."""
+    """Return an agent that sends a fax over this line."""
 
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2, **more)
     def fax(args: Item, call: ToolCall) -> Done:
@@ -38,7 +38,7 @@ def faxing(line: threading.Event, **more: Any) -> Agent:
 
 @pytest.fixture
 def in_doubt(stage: Stage, line: threading.Event) -> Run:
-    """A run whose call was given up, while the thread that makes it goes on."""
+    """Return a run whose call timed out while its thread continues."""
 
     run = stage.start(faxing(line))
     assert stage.drive() == "parked"
@@ -59,7 +59,7 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
 
 
 def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage, in_doubt: Run) -> None:
-    """Rows of the last week are kept: somebody took it away."""
+    """Rows of the last week are kept, so somebody deleted it."""
     Process.objects.filter(pk=stage.worker.id).delete()
     before = dump()
     with pytest.raises(IllegalTransition, match="doesn't tell any more which worker"):
@@ -75,7 +75,7 @@ def test_that_it_happened_may_be_said_at_any_time(stage: Stage, in_doubt: Run) -
 
 
 def test_and_every_sender_before_it_that_lost_the_run(stage: Stage, line: threading.Event) -> None:
-    """One was given up on suspicion, the next is proven dead: the first may still be sending."""
+    """One was suspected dead, the next is proven dead: the first may still be sending."""
 
     async def nothing_there(args: Item, call: ToolCall) -> DidNotHappen:
         return DidNotHappen()

@@ -1,4 +1,4 @@
-"""Two people settle an unknown outcome: what one says changes nothing, what a second one says alike settles it."""
+"""Two people settle an unknown outcome: one verdict changes nothing, an equal second one settles it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def ben(stage: Stage) -> Actor:
 
 @pytest.fixture
 def two(ann: Actor, ben: Actor) -> None:
-    """Two people settle what nobody knows."""
+    """Require two people to settle unknown outcomes."""
     boss()
     somebody("second", is_superuser=True, is_staff=True)
     guarded(*FAMILIES)
@@ -175,7 +175,7 @@ def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
 
 
 def refused_late(stage: Stage, run: Run) -> None:
-    """The worker that sent it tells that it was refused: no answer that settles it, but news."""
+    """Let the sending worker report a refusal, which settles nothing but is news."""
     intent = events(run, e.ToolInvoked)[-1]
     told = LateAnswer(str(run.id), intent.slot, intent.attempt, "mail", failure={"code": "no", "message": "refused"})
     assert hand_in(told, lost_worker(stage.hire().id)) is False
@@ -226,7 +226,7 @@ def test_rule_counts_while_it_is_in_force(situations: Situations, stage: Stage, 
 
 
 def told(run: Run) -> tuple[str, str]:
-    """What whoever asks is told: why it stands still, and whose word doesn't count again."""
+    """Return why it waits, and whose verdict doesn't count again."""
     found = why(look_at(run.pk), Reader(OLGA, frozenset({"operator"})))
     assert found.cause == "unknown_outcome" and found.who.roles == ("operator",)
     return found.sentence, found.who.but

@@ -36,7 +36,7 @@ def send(run: Run, payload: Any = None, **more: Any) -> Sent:
 
 
 def due(run: Run) -> None:
-    """The deadlines of everything that the run waits for are past."""
+    """Let all deadlines of the run pass."""
     Wait.objects.filter(run=run, resolved_at=None).update(deadline=now())
 
 
@@ -196,8 +196,7 @@ def test_many_senders_at_once_are_numbered_without_a_gap(stage: Stage, tools: To
 
 
 def test_a_damaged_signal_is_found_out_and_an_operator_looks(stage: Stage, tools: Toolbox) -> None:
-    """It came long before the checkpoint that the run goes on from, so it is read by itself, and checked like the
-    rest."""
+    """It came long before the current checkpoint, so it is read by itself and checked like the rest."""
 
     async def first(state: Notes, ctx: Context) -> str:
         return "second"

@@ -1,4 +1,4 @@
-"""The journal is the truth: folding it gives the rows, after every step of any story (each act: test_steering)."""
+"""Folding the journal gives the rows after every step of any run (each action: test_steering)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
 def wanderer(tools: Toolbox) -> Any:
-    """An agent with a bit of everything, in a loop of three visits."""
+    """Return an agent with a bit of everything, in a loop of three visits."""
 
     async def node(state: Notes, ctx: Context) -> str | End:
         n = len(state.seen)
@@ -53,7 +53,7 @@ def wanderer(tools: Toolbox) -> Any:
 
 
 class Walk:
-    """Random acts of everybody on one run, checked after each. A seed tells the whole story again."""
+    """Random actions on one run, checked after each; a seed repeats them."""
 
     def __init__(self, stage: Stage, tools: Toolbox, outside: Outside, seed: int) -> None:
         self.stage, self.outside, self.random = stage, outside, random.Random(seed)
@@ -140,7 +140,7 @@ class Walk:
             self.stage.decide(self.run, self.random.choice(["approve", "approve", "reject"]))
 
     def finish(self) -> None:
-        """Everybody does what is asked of them, until it ends."""
+        """Answer everything until it ends."""
         self.outside.troubles.clear()
         for _ in range(80):
             state = str(fresh(self.run).state)

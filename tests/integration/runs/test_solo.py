@@ -1,4 +1,4 @@
-"""A run that workers keep dying on is driven alone; making room for it never stops the others from being driven."""
+"""A run that kills its workers is driven alone; making room for it never stops the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.world import agent_of, ends_with
 
 @contextmanager
 def beating(*crew: Host) -> Iterator[None]:
-    """What the heartbeats of these hosts' processes would say."""
+    """Write the heartbeats of these hosts."""
     done = threading.Event()
 
     def beat() -> None:
@@ -72,7 +72,7 @@ def test_busy_fleet_makes_room_for_a_solo_run(stage: Stage, caplog: pytest.LogCa
 
 
 def test_the_one_who_makes_room_hands_over_at_the_next_step(stage: Stage) -> None:
-    """Its runs go on elsewhere; nothing waits for them to come to their own end."""
+    """Its runs continue elsewhere; nothing waits for them to end."""
     door = Door()
     slow, quick = agent_with(ReplayClass.PURE, door, timeout=120.0), agent_of(ends_with(1))
     run = stage.start(slow)

@@ -1,4 +1,4 @@
-"""The stage leaves nothing behind: what a story commits would be met by whichever test comes next in its process."""
+"""The stage leaves nothing behind: a test's commits would reach the next test in its process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_nothing_of_a_story_stays(stage: Stage, tools: Toolbox, postgres: Mappin
 
 
 def test_what_a_story_lets_roles_stays_with_it(stage: Stage, postgres: Mapping[str, str]) -> None:
-    """A story took the operators' right to read: whichever came next in its process, failed."""
+    """One test revoked the operators' right to read, and the next one failed."""
     right = Permission.objects.get(codename=READ_PAYLOADS)
     Group.objects.get(name=OPERATOR).permissions.clear()
     Group.objects.create(name="helpers").permissions.add(right)

@@ -1,4 +1,4 @@
-"""A run from the input of one that can't be gone on from: what that one did is gone through first."""
+"""A new run from the input of one that can't continue, after its effects were reviewed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
 
 def damaged(statement: str, *parameters: Any) -> None:
-    """What nothing but a superuser of the database, or a broken disk, does."""
+    """Run SQL without triggers, as only a superuser or a broken disk can."""
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE ledger_event DISABLE TRIGGER USER")
         cursor.execute(statement, parameters)
@@ -52,7 +52,7 @@ def decided(run: Run, **counts: str) -> list[Verdict]:
 
 @pytest.fixture
 def stuck(stage: Stage, tools: Toolbox) -> Run:
-    """It has ordered twice, waits for a signal, and then an event of it can't be read any more."""
+    """A run with two orders that waits for a signal; then one of its events becomes unreadable."""
     run = stage.start(orders(tools), text="wait")
     assert stage.settle(run) == "parked"
     return run

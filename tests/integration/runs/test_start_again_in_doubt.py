@@ -32,7 +32,7 @@ GONE = {"sender_is_gone": True}
 
 @pytest.fixture
 def line() -> Iterator[Flag]:
-    """Until it is free, whoever sends over it doesn't come to an end."""
+    """Holds its sender until set."""
     line = Flag()
     yield line
     line.set()
@@ -40,7 +40,7 @@ def line() -> Iterator[Flag]:
 
 @pytest.fixture
 def sent() -> list[str]:
-    """Every request that began."""
+    """The requests that began."""
     return []
 
 
@@ -60,7 +60,7 @@ def faxing(line: Flag, sent: list[str]) -> Agent:
 
 @pytest.fixture
 def failed(stage: Stage, faxing: Agent) -> Run:
-    """One person failed it while the thread that makes its call goes on."""
+    """Return a run that a person failed while its call's thread continues."""
     run = stage.start(faxing)
     assert stage.drive() == "parked"
     stage.reconcile(run, "fail")
@@ -68,13 +68,13 @@ def failed(stage: Stage, faxing: Agent) -> Run:
 
 
 def again(run: Run, counts_as: str, *, by: Actor = OLGA, **said: Any) -> Run:
-    """A new start that says the same of everything."""
+    """Restart with the same verdict on everything."""
     audit = [Verdict(x.slot, x.attempt, counts_as, x.run, **said) for x in remains(fresh(run)).effects]
     return start_again(run.pk, Again(audit), by=by, justification="it went wrong")
 
 
 def lose(stage: Stage, run: Run) -> None:
-    """Its call was on the way when its worker, on another host, was given up without proof; and it was failed."""
+    """Let its worker on another host be declared dead without proof during a call; then fail the run."""
     worker = stage.hire()
     stage.kill_at = [("CP2", "mail")]
     assert stage.drive(worker) == "killed"
@@ -86,7 +86,7 @@ def lose(stage: Stage, run: Run) -> None:
 
 @pytest.fixture
 def many(settings: Any) -> None:
-    """More than one host is at work."""
+    """Let several hosts be at work."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"database_url": "postgresql://a.server.for.many/"}
     )
@@ -191,7 +191,7 @@ def parent_of(child: Agent) -> Agent:
 
 @pytest.fixture
 def above(stage: Stage, faxing: Agent) -> Run:
-    """Its child was failed while the thread that makes the child's call goes on, and it with that."""
+    """A parent that failed because its child was failed while the child's call continues."""
     parent = stage.start(parent_of(faxing))
     stage.settle(parent)
     child = Run.objects.get(parent=parent.pk)
@@ -228,7 +228,7 @@ def test_a_run_that_it_started_and_that_is_at_work_is_ended_first(stage: Stage, 
 
 @pytest.fixture
 def mailed(stage: Stage, tools: Toolbox, two: None, ann: Actor) -> Run:
-    """Nobody knows whether its letter left, its sender is done, and one of two people failed it."""
+    """A run that one of two people failed; its sender is done, and nobody knows whether its letter left."""
     run = Situations(stage, tools).make("unknown")
     says(run, ann, verdict="fail")
     return run

@@ -1,4 +1,4 @@
-"""A step's statement goes to the server as it is meant, whatever its values hold."""
+"""A step's statement reaches the server unchanged, whatever its values hold."""
 
 from __future__ import annotations
 
@@ -72,8 +72,7 @@ def test_more_statements_than_are_kept_prepared_still_run(stage: Stage) -> None:
 
 @pytest.mark.parametrize("turns", range(1, 6))
 def test_a_statement_that_is_cut_off_leaves_the_connection_as_good_as_before(stage: Stage, turns: int) -> None:
-    """A drain's deadline may strike while the statement is being prepared: the server knows it then, and nobody here
-    does."""
+    """A drain's deadline may come while the statement is prepared: then only the server knows it."""
 
     async def ask() -> list[list[bytes | None]]:
         async with (await stage.connected()).connection() as link:

@@ -124,7 +124,7 @@ def test_legal_act_leaves_one_record(situations: Situations, stage: Stage, servi
 
 
 def check_form(run: Run) -> None:
-    """What must hold of a run's row in any state."""
+    """Assert what must hold of a run's row in any state."""
     row, open_ = fresh(run), waiting(run)
     if row.state in ("completed", "failed", "cancelled"):
         assert open_ == [] and row.ready_at is None and row.owner is None and row.ended_at is not None
@@ -146,7 +146,7 @@ def check_form(run: Run) -> None:
 
 
 def is_sound(run: Run) -> None:
-    """What must hold of a run's row and of its journal."""
+    """Assert what must hold of a run's row and its journal."""
     check_form(run)
     check_against_journal(run)
 
@@ -174,7 +174,7 @@ def test_nobody_acts_without_saying_why(situations: Situations, service: str) ->
 
 
 def refusal(kind: type[Refused], what: str, attempt: Callable[[], Any]) -> Refused:
-    """The error of an attempt that must be refused."""
+    """Return the error of an attempt that must be refused."""
     try:
         attempt()
     except kind as refused:

@@ -20,7 +20,7 @@ from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
 def both(tools: Toolbox) -> Any:
-    """Waits for a signal and for a timer at once, then sends."""
+    """Return an agent that waits for a signal and a timer at once, then mails."""
 
     async def node(state: Notes, ctx: Context) -> End:
         went = await ctx.gather(ctx.signal("go"), ctx.sleep(3600))
@@ -39,7 +39,7 @@ def signals(run: Run) -> None:
 
 
 def stopped(stage: Stage, run: Run) -> None:
-    """The engine failed on the run while its worker had it, with both of its waits open."""
+    """Let the engine fail on the run while a worker has it, with both waits open."""
     assert stage.drive() == "parked"
     assert {w.kind for w in waiting(run)} == {"signal", "timer"}
     Run.objects.filter(pk=run.pk).update(state="running", ready_at=now())

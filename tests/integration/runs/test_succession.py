@@ -1,4 +1,4 @@
-"""Runs that go on as others, on the real database: one commit, one heir, one budget, one key, links that verify."""
+"""Continuations on the real database: one commit, one successor, one budget, one key, verified links."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SENT = 60
 
 
 def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
-    """Orders one thing in each run, and ends when it has `turns`; *wait* waits for a signal before."""
+    """Return an agent that orders once per run and ends after `turns`; *wait* waits for a signal first."""
 
     async def work(state: Notes, ctx: Context) -> Any:
         if state.asked.text == "wait":
@@ -188,7 +188,7 @@ def test_a_signal_that_meets_the_renewal_is_not_lost(stage: Stage, tools: Toolbo
 
 
 def _in_the_last_moment(stage: Stage, act: Callable[[], Any]) -> str:
-    """Drive, and do this when the worker is about to end its run and to make the one that it goes on as."""
+    """Drive, and run `act` just before the worker ends its run and makes the continuation."""
     from runs.journal.postgres import PgJournal
 
     succeed, acts = PgJournal.succeed, [act]

@@ -1,4 +1,4 @@
-"""Runs that go on as others, and who has to do with them: keys, parents, people, and whoever forges a link."""
+"""Continuations and business keys, parents, people, and forged links."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
 
 
 def _owner(statement: str, *values: Any) -> None:
-    """As whoever owns the database might: past every trigger."""
+    """Run SQL without triggers, as the owner of the database could."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         try:
@@ -201,7 +201,7 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
 
 
 def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools: Toolbox) -> None:
-    """The database's owner may delete a run, row by row; what goes on from it needs nothing of it."""
+    """The database's owner may delete a run; its continuation needs nothing of it."""
     agent = counting(tools, 3, name="helper")
     run = stage.start(parent_of(agent, "a"))
     stage.drive(), stage.drive(), stage.drive()

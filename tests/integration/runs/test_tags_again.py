@@ -24,7 +24,7 @@ def said(run: Run) -> list[str]:
 
 
 def line_of_runs(stage: Stage) -> tuple[Run, Run, Run]:
-    """A run with a tag, what it started, and what that goes on as, as far as their rows tell."""
+    """Return a tagged run, its child and the child's continuation, as far as rows show."""
     graph = agent_of(ends_with("well")).graph_id
     top, child, heir = (lifecycle.start(graph, {}, by=SHOP, tags=tags) for tags in (["acme"], [], []))
     Run.objects.filter(pk=child.pk).update(parent=top.pk, parent_slot="0.1/1", depth=1)
@@ -34,7 +34,7 @@ def line_of_runs(stage: Stage) -> tuple[Run, Run, Run]:
 
 
 def without_rows(*runs: Run) -> None:
-    """As if they were started in the very moment."""
+    """Delete their tag rows, as if they had just started."""
     as_superuser("DELETE FROM runs_runtag WHERE run_id = ANY(%s)", [run.pk for run in runs])
 
 

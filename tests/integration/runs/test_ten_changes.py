@@ -28,8 +28,7 @@ _ROW = re.compile(r"^\| (a[^|]*|another[^|]*) \| `([^|]+)` \| ([^|]+) \| ([^|]+)
 
 
 def table() -> dict[str, tuple[str, str, str]]:
-    """Of each change: how production refuses it, what becomes of the runs beside a bumped version, and in
-    development."""
+    """Return per change: production's refusal, the result beside a bumped version, and in development."""
     return {name: (told, beside, later) for name, told, beside, later in _ROW.findall(PAGE.read_text())}
 
 
@@ -45,14 +44,14 @@ def stage_is(settings: Any, name: str) -> None:
 
 
 def known(*agents: Agent) -> None:
-    """The process has these versions, and has just begun."""
+    """Let the process have just started with these versions."""
     desk.forget()
     for agent in agents:
         registry.add(agent)
 
 
 def became(run: Run) -> str:
-    """What became of a run, as the page says it."""
+    """Return what became of a run in the page's words."""
     run = fresh(run)
     if str(run.state) == "completed":
         return f"goes on: {output(run)['ref']}"
@@ -89,7 +88,7 @@ def test_two_hundred_parked_runs_fare_as_the_page_says(stage: Stage, tmp_path: P
 
 
 def refused_in_production(stage: Stage, settings: Any, folder: Path) -> Agent:
-    """A process begins with changed code under the version: it refuses it, and leaves every run alone."""
+    """Start a process with changed code under the version: it refuses the code and touches no run."""
     stage_is(settings, "production")
     desk.forget()
     changed = desk.loaded(folder)
@@ -109,7 +108,7 @@ def change_here(agent: Agent) -> str:
 def beside_a_bumped_one(
     stage: Stage, first: Agent, folder: Path, change: str, version: str, waiting: Iterator[Run]
 ) -> str:
-    """A process has the changed code under a number of its own, and the version that the runs began on."""
+    """Start a process with the changed code under its own number next to the runs' version."""
     desk.forget()
     bumped = desk.loaded(desk.written(folder, change, version=version))
     known(first, bumped)
@@ -119,7 +118,7 @@ def beside_a_bumped_one(
 
 
 def driven(stage: Stage, waiting: Iterator[Run]) -> str:
-    """Drive the next ones, which are the oldest that are ready; what became of them, which is the same of each."""
+    """Drive the next, oldest ready runs; return their common result."""
     runs = [next(waiting) for _ in range(EACH)]
     for _ in runs:
         stage.drive()

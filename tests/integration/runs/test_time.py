@@ -1,4 +1,4 @@
-"""Sweeps cost what is due, not what exists, and go by the database's clock."""
+"""Sweeps cost what is due, not what exists, and use the database's clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY, DUE = many(100_000, 20_000), 50
 
 
 def wait_for_later(count: int) -> None:
-    """So many runs that wait for something in the days to come. Rows alone: nobody looks at their journals."""
+    """Insert rows of this many runs that wait for days; nobody reads their journals."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         cursor.execute(
@@ -43,7 +43,7 @@ def wait_for_later(count: int) -> None:
 
 
 def rows_read() -> dict[str, int]:
-    """How many rows were read so far, by table: by scans, and by way of an index."""
+    """Return the rows read so far by table, by scans and by indexes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT pg_stat_clear_snapshot()")

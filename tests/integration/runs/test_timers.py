@@ -141,7 +141,7 @@ def test_idle_sweeper_only_shows_that_it_lives(stage: Stage, monkeypatch: pytest
 
 
 def test_what_comes_due_before_the_next_look_is_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nobody else takes the same pains meanwhile."""
+    """And no other process does the same work meanwhile."""
     monkeypatch.setattr(housekeeping, "PASS_SECONDS", 0.0)
     monkeypatch.setattr(housekeeping, "SWEPT_SECONDS", 60.0)
     (run,) = asleep(stage, 1)

@@ -1,4 +1,4 @@
-"""Blocking calls that hang keep runs of other tools neither from a thread nor from a worker's slot."""
+"""Hanging blocking calls cost other tools' runs neither a thread nor a worker's slot."""
 
 from __future__ import annotations
 

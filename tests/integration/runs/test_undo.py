@@ -22,7 +22,7 @@ def tools(outside: Outside) -> Reversible:
 
 @pytest.fixture
 def waits(tools: Reversible) -> Agent:
-    """It has an effect that can be undone, one that stands, and waits for a signal."""
+    """Return an agent with one undoable and one permanent effect that waits for a signal."""
 
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": "a"})

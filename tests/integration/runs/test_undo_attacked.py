@@ -1,4 +1,4 @@
-"""Undoing, met by what isn't a death: wishes at the worst moment, waits of before, rules that end a run."""
+"""Undo without crashes: requests at the worst moment, earlier waits, rules that end a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def tools(outside: Outside) -> Reversible:
 
 @pytest.mark.parametrize("how", ["undo", "leave"])
 def test_who_cancels_between_two_nodes_is_heard(stage: Stage, tools: Reversible, outside: Outside, how: str) -> None:
-    """A checkpoint is taken after the wish."""
+    """The checkpoint is taken after the request."""
 
     async def node(state: Notes, ctx: Context) -> str:
         if state.seen:
@@ -58,7 +58,7 @@ def test_cancel_leaving_effects_beats_a_failure(stage: Stage, tools: Reversible,
 
 
 def half_undone(stage: Stage, tools: Reversible) -> Run:
-    """It stood still for its budget, was cancelled then, and asks a person about an effect that it is to undo."""
+    """Return a run cancelled while paused for its budget, which asks a person about an effect to undo."""
 
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
@@ -74,7 +74,7 @@ def half_undone(stage: Stage, tools: Reversible) -> Run:
 
 
 def still_asked(stage: Stage, tools: Reversible) -> Run:
-    """Its time was up while the step failed that it undoes for: people are asked for more, and it stands still."""
+    """Return a run whose time ran out in the failing step it undoes for: it is paused and asks for more."""
 
     async def node(state: Notes, ctx: Context) -> None:
         await ctx.call(tools.book, {"name": "a"})
@@ -105,7 +105,7 @@ def test_old_budget_wait_ends_nothing_half_undone(stage: Stage, tools: Reversibl
 
 
 def test_who_pauses_a_run_that_undoes_can_set_it_going_again(stage: Stage, tools: Reversible, outside: Outside) -> None:
-    """It had asked for more budget before: nobody has to raise one, nor could."""
+    """It had asked for more budget before, which nobody has to raise, or could."""
     run = half_undone(stage, tools)
     assert {wait.kind for wait in waiting(run)} == {"approval"}, "its budget is asked for no more"
     lifecycle.pause(run.id, by=OLGA, justification="a look first")

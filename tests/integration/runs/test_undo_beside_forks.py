@@ -22,7 +22,7 @@ def tools(outside: Outside) -> Reversible:
 
 @pytest.fixture
 def below(stage: Stage, tools: Reversible, outside: Outside) -> tuple[Run, Run]:
-    """A parent that a person paused and forked, and its child, which stands still with it in the middle of its undo."""
+    """Return a parent that was paused and forked, and its child, stopped in the middle of its undo."""
     run = stage.start(family(tools, "wait", fails=False))
     everything(stage)
     child = Run.objects.get(parent=run.pk)

@@ -45,7 +45,7 @@ def child_of(run: Run) -> Run:
 
 
 def until_reopened(stage: Stage, run: Run) -> Run:
-    """Up to the moment in which the child is reopened, and nobody has it yet."""
+    """Drive until the child is reopened and unclaimed."""
     for _ in range(40):
         child = Run.objects.filter(parent=run.pk).first()
         if child is not None and child.state == "compensating":
@@ -246,7 +246,7 @@ def test_child_stays_paused_while_its_parent_is(stage: Stage, tools: Reversible,
 
 
 def test_late_end_is_undone(stage: Stage, tools: Reversible, outside: Outside, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record is read, the child's good end is told, the plan is written: it speaks of a child at work."""
+    """The record is read, the child's completion arrives, and the plan still calls the child running."""
     run = stage.start(family(tools, "ok", fails=False))
     while child_of(run).state != "completed" if Run.objects.filter(parent=run.pk).exists() else True:
         assert stage.drive() != "idle"
@@ -270,7 +270,7 @@ def test_late_end_is_undone(stage: Stage, tools: Reversible, outside: Outside, m
 
 
 def tell_elsewhere() -> int:
-    """On a connection of its own, as another process does."""
+    """Notify parents on another connection, as another process does."""
     try:
         return timers.tell_parents()
     finally:

@@ -211,7 +211,7 @@ def test_a_step_that_breaks_or_never_ends_changes_nothing(stage: Stage, monkeypa
 
 
 def again(stage: Stage, number: str, **more: Any) -> Agent:
-    """The same version with other code, as in development."""
+    """Register the same version with other code, as in development."""
     agent = version(number, **more)
     announce(stage)
     return agent
@@ -269,7 +269,7 @@ def test_production_upgrades_once_after_a_look(stage: Stage, monkeypatch: pytest
 
 
 def test_a_run_of_older_code_is_moved_by_the_number_that_its_state_has(stage: Stage) -> None:
-    """Its version has changed since under its name: what counts is who wrote the state."""
+    """Its version's code has changed under the same name: the state's writer counts."""
     run = parked_by(stage, version("1.0.0"))
     again(stage, "1.0.0", upgraders=UPGRADERS["2.0.0"])
     version("3.0.0")

@@ -27,7 +27,7 @@ WHY = "as it was planned"
 
 @pytest.fixture(autouse=True)
 def nobody_else() -> None:
-    """The same code under another version's name would be known by it."""
+    """Unregister all versions: the same code under another version's name would be recognised."""
     for agent in registry.versions(NAME):
         registry.remove(agent.graph_id)
 
@@ -224,7 +224,7 @@ def test_what_a_message_changed_of_an_older_number_stops_the_run_and_is_not_lost
 
 
 def test_what_a_message_changed_of_the_new_number_stays(stage: Stage, tools: Toolbox) -> None:
-    """The checkpoint is of the older one still, and is brought up at each claim."""
+    """The checkpoint still has the older number and is upgraded at each claim."""
     own = messages.desk(tools)
     announce(stage)
     run = stage.start(own)

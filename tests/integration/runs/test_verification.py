@@ -192,8 +192,7 @@ def double(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 
 def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
-    """Two rows, of one run or of two, exchange what they say in one column. Not their times, which are held to the
-    minute."""
+    """Swap one column of two rows, except times, which are only checked to the minute."""
     one, other = dice.sample(rows, 2)
     column = dice.choice(sorted(name for name, kind in columns_of(table).items() if not kind.startswith("timestamp")))
     sql(
@@ -208,7 +207,7 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 
 def move(dice: random.Random, table: str, rows: list[Any]) -> str:
-    """A row goes to another run."""
+    """Move a row to another run."""
     column = tables.get(table, {"ledger_accountrecord": "subject", "ledger_register": "name"}.get(table, "approval_id"))
     target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
     sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
@@ -222,7 +221,7 @@ def whole(table: str) -> list[str]:
 
 
 def is_found(before: list[str], after: list[str]) -> bool:
-    """Whether the runs that the changed rows belong to, or belonged to, do not hold any more."""
+    """Return whether every run of the changed rows fails verification."""
     rows = [json.loads(row) for row in {*before} ^ {*after} or {*after}]
     gates = dict(Approval.objects.values_list("id", "run_id"))
     rows = [row for row in rows if row.get("run_id", row) is not None]  # acts that belong to no run
@@ -245,11 +244,11 @@ def does_not_hold(run_id: UUID) -> bool:
 
 
 class _Undo(Exception):
-    """Ends an attempt."""
+    pass
 
 
 def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | None:
-    """One change, looked for and taken back. None: the database refused it, or nothing was changed."""
+    """Make one change, verify, roll back. Return None if the database refused it or nothing changed."""
     told: tuple[str, bool] | None = None
     try:
         with transaction.atomic():
@@ -287,15 +286,14 @@ def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back:
 
 @contextmanager
 def taken_back() -> Iterator[None]:
-    """What is done inside has not happened afterwards."""
+    """Roll back what is done inside."""
     with suppress(_Undo), transaction.atomic():
         yield
         raise _Undo
 
 
 def of_table(record: list[Run], table: str) -> Run:
-    """One of the runs that has rows there: only one went to a further queue, and was talked about, one was signed for,
-    and in one the same was allowed again."""
+    """Return a run with rows in this table."""
     only = {"approvals_assertion": -2, "approvals_standinguse": -3, "approvals_standinggrant": -3}
     if table in only:
         return record[only[table]]
@@ -369,7 +367,7 @@ def test_one_table_that_still_tells_of_a_run_is_enough(record: list[Run]) -> Non
 
 
 def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(record: list[Run]) -> None:
-    """The superuser recomputes all that needs no key."""
+    """The superuser recomputes everything that needs no key."""
     from ledger.chain import body_hash, link_hash
 
     run, prev = record[0], None
@@ -473,7 +471,7 @@ def test_the_command_refuses_what_it_can_not_check(stage: Stage, run: str, capsy
 
 
 def test_every_decision_and_head_of_the_stories_was_looked_at(record: list[Run]) -> None:
-    """The stories leave rows in every table, or nothing would be proven about it."""
+    """Otherwise nothing is proven about tables without rows."""
     assert [table for table in ALL_TABLES if not sql(f"SELECT 1 FROM {table} LIMIT 1")] == []
     assert Decision.objects.count() == 10 and Head.objects.count() == 8 and fresh(record[0]).state == "waiting_event"
 

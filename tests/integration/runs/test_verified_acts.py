@@ -1,4 +1,4 @@
-"""Verification knows what people did: who started, answered and signalled, and which call went out under whose yes."""
+"""Verification knows people's actions: starts, answers, signals, and the approval of each call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.world import Toolbox
 
 
 def test_who_started_a_run_is_known_by_two_records(stage: Stage, tools: Toolbox) -> None:
-    """Four eyes rest on it: also changing both is found, since one of them has a code."""
+    """Four eyes depend on it. Changing both is found as well, since one of them has a code."""
     run = answered(stage, tools)
     assert run.creator == 4711 and verify(run.id).problems == []
     as_superuser("UPDATE runs_run SET creator = 4712 WHERE id = %s", run.id)
@@ -36,7 +36,7 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     [("ledger_actrecord", ", subject, queue", ", '', ''"), ("ledger_overriderecord", "", "")],
 )
 def test_act_under_a_wrong_id_is_found(stage: Stage, tools: Toolbox, table: str, more: str, values: str) -> None:
-    """It is in no list, having a run, and nothing else tells of that run."""
+    """It belongs to a run, so it is in no list, and nothing else names it."""
     sound = answered(stage, tools)
     with connection.cursor() as cursor:
         cursor.execute(

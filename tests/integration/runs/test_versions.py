@@ -1,4 +1,4 @@
-"""A run stays on its version: only a worker that has it drives it, and where none has, everybody is told."""
+"""A run keeps its version: only a worker with it drives the run, and if none has it, people see that."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def operator(stage: Stage) -> Client:
 
 
 def changed(agent: Agent) -> Agent:
-    """The same name and version, other code."""
+    """Return the same name and version with other code."""
 
     async def another(state: Notes, ctx: Context) -> End:
         return End("something else")
@@ -151,7 +151,7 @@ def test_in_development_changed_code_is_warned_of_and_goes_on(stage: Stage, capl
 
 
 def stored_by_older_code(agent: Agent) -> None:
-    """What an installation has on record that was last used before fingerprints had schemes."""
+    """Record the version as before fingerprints had schemes."""
     AgentVersion.objects.update_or_create(
         graph_id=agent.graph_id,
         defaults={"fingerprint": first_scheme(agent), "parts": {"prompts": {}}, "first_used_at": now()},
@@ -203,7 +203,7 @@ def test_dropped_gate_is_quarantined(stage: Stage, production: None, caplog: pyt
 
 
 def test_first_process_wins_where_the_old_scheme_saw_one(stage: Stage, production: None, tmp_path: Any) -> None:
-    """It didn't see other modules. Whoever comes first after the upgrade is the version; the other is named."""
+    """The old scheme ignored other modules. The first process after the upgrade defines the version."""
     from tests.integration.runs import desk
 
     try:

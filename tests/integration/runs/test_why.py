@@ -39,7 +39,7 @@ STEERED = ["pause", "resume", "cancel", "retry", "reconcile", "budget", "priorit
 
 
 class Lives(Situations):
-    """The situations of every state, and one for each thing that a run waits for besides."""
+    """The situations of every state, and one for each other kind of wait."""
 
     def question(self) -> Run:
         async def node(state: Notes, ctx: Context) -> End:
@@ -204,7 +204,7 @@ def test_every_situation_has_one_cause_with_evidence_and_somebody_who_must_act(l
 
 
 def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
-    """What is sent with an act so that nothing is wrong with it."""
+    """Return a valid body for an offered action."""
     body: dict[str, Any] = {"justification": "because I say so"}
     match offer["act"]:
         case "cancel" if "effects" in offer["body"]["required"]:
@@ -232,7 +232,7 @@ def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """What is done inside is looked at, and taken back."""
+    """Roll back what is done inside."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

@@ -1,5 +1,4 @@
-"""A run that begins to undo its effects, on the real database and beside the model: a part of test_model.py's
-machine."""
+"""Runs that undo their effects, on the real database and the model: a part of test_model.py's machine."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from tests.integration.runs.spender import Spender, now_and_then, owned
 
 
 class Undoer(Spender):
-    """As the driver does it, in the one commit that begins it; from then on everything else is done to it too."""
+    """Begins to undo in one commit, as the driver does; all other rules still apply."""
 
     @precondition(lambda self: owned(self) and not self.model.call and not self.model.waits and _may_begin(self))
     @rule()
@@ -44,14 +43,14 @@ class Undoer(Spender):
         self.model.tells("EffectLeft")
 
     def may_end(self, state: str) -> bool:
-        """One that undoes ends by its plan, once that is done; another one as cancelled by a wish alone."""
+        """Return whether it may end in this state: an undo by its plan, others as cancelled only on request."""
         if self.model.is_undoing:
             return state == self.plan.reason and bool(self.left)
         return (state != "cancelled" or self.model.wants_cancel) and (state == "cancelled" or not self.model.waits)
 
     @property
     def said(self) -> dict[str, object]:
-        """What its end says."""
+        """Return the extra fields of its end event."""
         return {"undo": told(self.plan, self.left)} if self.model.is_undoing else {}
 
 

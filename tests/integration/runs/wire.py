@@ -1,4 +1,4 @@
-"""A wire to the database that loses exactly the answer, or the question, that a test names."""
+"""A database connection that loses exactly the answer or the question that a test names."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Loss = Literal["question", "answer"]
 
 
 class LossyWire:
-    """Listens in `folder` as the server does, passes bytes on, and cuts a connection around the statement that was
-    named.
+    """Listens in `folder` like the server and cuts a connection around the named statement.
 
-    `question`: the statement never reaches the server. `answer`: the server runs it, commits, and its answer is lost.
+    `question`: the statement never reaches the server. `answer`: it commits, and its answer is lost.
     """
 
     def __init__(self, folder: Path, dsn: str) -> None:
@@ -37,15 +36,14 @@ class LossyWire:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, *plan: tuple[int, Loss]) -> None:
-        """Cut the wire around the n-th statement from here, on whatever connection it comes; then around the n-th after
-        that."""
+        """Cut the wire around the n-th statement from here, on any connection; then around the n-th after that."""
         with self._lock:
             at = self.statements
             self._plan = [(at := at + nth, what) for nth, what in plan]
 
     @property
     def has_lost(self) -> bool:
-        """Whether everything that was to be lost is."""
+        """Return whether everything planned is lost."""
         return not self._plan
 
     def close(self) -> None:
@@ -91,7 +89,7 @@ class LossyWire:
 
 
 def counted(wire: LossyWire, doing: Callable[[], object]) -> int:
-    """How many statements something takes."""
+    """Return how many statements `doing` takes."""
     before = wire.statements
     doing()
     return wire.statements - before

@@ -1,4 +1,4 @@
-"""A long history, made by SQL in seconds: runs in every state with what hangs on them. Its chains are not real ones."""
+"""A long history, inserted by SQL in seconds: runs in every state with their rows. Its hash chains are not real."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ TABLES = (
 
 
 def fill(runs: int = RUNS) -> None:
-    """Put it into the current transaction, past the triggers that keep real rows honest, and let the planner know."""
+    """Insert the history past the triggers, in the current transaction, and analyze the tables."""
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
         for statement in PARTS:

@@ -1,5 +1,4 @@
-"""A run that has lived long: thousands of visits, turns, calls, gates and crashes, appended the way that services
-append."""
+"""A long-lived run: thousands of visits, turns, calls, gates and crashes, appended as services do."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ AT_ONCE = 500
 
 
 def lived(run_id: UUID, events: int, *, after: int = 0) -> int:
-    """Let a run that has lived for `after` of its events live for so many more; the last one's seq."""
+    """Append this many events to a run that has `after`; return the last one's seq."""
     last = 0
     coming = islice(life(), after, after + events)
     while some := list(islice(coming, AT_ONCE)):
@@ -26,7 +25,7 @@ def lived(run_id: UUID, events: int, *, after: int = 0) -> int:
 
 
 def life() -> Iterator[Event]:
-    """Visit after visit of one loop; every hundredth is gated, every two hundredth loses its worker."""
+    """Yield the events of an endless loop; every hundredth visit is gated, every two hundredth loses its worker."""
     yield e.RunClaimed(epoch=1, worker="w", host="h", pid=7, cause="start")
     for n in count():
         yield e.VisitEntered(node=("think", "order")[n % 2], visit=n // 2 + 1)

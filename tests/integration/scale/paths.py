@@ -1,4 +1,4 @@
-"""The lists of the console and the API on a long history, each with its filters, at its beginning and deep inside."""
+"""The lists of the console and the API on a long history, with each filter, on the first page and deep inside."""
 
 from __future__ import annotations
 

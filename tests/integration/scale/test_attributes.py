@@ -1,5 +1,6 @@
-"""What a search by attributes costs, however many runs there are: every statement goes by an index, and no page looks
-at more than its bound. The plans that the database really runs; a million runs in `pytest --long`."""
+"""The cost of a search by attributes on any number of runs: every statement uses an index, and no page reads more than
+its bound. Checks the executed plans; a million runs in `pytest --long`.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def filled(db: None) -> Iterator[None]:
 
 
 def scans(plan: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Each scan of a table in a plan that ran: what it is, and how many rows it read."""
+    """Yield each table scan of an executed plan and the rows it read."""
     node = plan["Node Type"]
     if "Scan" in node and "Relation Name" in plan and node != "CTE Scan":
         dropped = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)
@@ -118,7 +119,7 @@ def test_every_page_goes_by_index_and_within_its_bound_and_the_pages_have_each_r
 
 
 def _took(filters: Filters, sought: Any, cursor: str) -> float:
-    """Milliseconds of one page."""
+    """Return the milliseconds of one page."""
     began = time.perf_counter()
     stretch(filters, sought, limit=50, cursor=cursor)
     return (time.perf_counter() - began) * 1000
@@ -155,7 +156,7 @@ def _goes_by_index() -> None:
 
 
 def _has_each_once() -> None:
-    """Also where one page is not enough to come by the next that fits."""
+    """Assert that paging finds each run once, also where several pages find nothing."""
     for where, sort, number in [
         ("rare = true", "-score", 4),
         ("amount < 0.5 and not customer = C7", "", 48),

@@ -1,4 +1,4 @@
-"""Children among a hundred thousand: what is asked again and again reads those at work, not those that were."""
+"""Children among a hundred thousand: frequent queries read the running ones only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GROWN = """
 
 
 def grown() -> UUID:
-    """The id of the parent of very many."""
+    """Return the id of a parent with very many children."""
     vacuum()
     fill()
     with connection.cursor() as cursor:

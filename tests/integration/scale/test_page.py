@@ -1,5 +1,4 @@
-"""A run's page costs what it shows, not what the run has lived; and what is kept for that is never believed against the
-database."""
+"""A run's page costs what it shows, not the run's length, and the database overrides its cache."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ def long_run(events: int = LONG) -> Run:
 
 
 def scanned(statement: str) -> int:
-    """How many rows of the journal a statement reads."""
+    """Return how many rows of the journal a statement reads."""
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.replace("%", "%%"))
         found = cursor.fetchone()[0]
@@ -135,8 +134,7 @@ def test_readers_share_a_fold(monkeypatch: pytest.MonkeyPatch, operator: Reader,
 
 
 def check_every_prefix(lines: list[Line]) -> None:
-    """A fold that is asked after each event for what it shows tells, each time, what a fold of that much of the journal
-    tells."""
+    """Assert that a fold shows after each event what a new fold of that prefix shows."""
     fold, so_far = Fold(), {}
     for n, line in enumerate(lines, 1):
         fold.take(line)
@@ -203,7 +201,7 @@ def test_real_runs_are_told_alike_whether_they_are_followed_or_read_afterwards()
 
 
 class Still(datetime):
-    """A clock that stands, so that two pages can be compared."""
+    """A stopped clock, so that two pages can be compared."""
 
     @classmethod
     def now(cls, tz: Any = None) -> datetime:
@@ -211,7 +209,7 @@ class Still(datetime):
 
 
 def still(answer: Any) -> str:
-    """A page without what ticks, the moment it shows and the form's token."""
+    """Return a page without durations, its moment and the form's token."""
     return re.sub(
         r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>",
         "",
@@ -350,7 +348,7 @@ def test_what_is_kept_is_bounded_and_the_longest_unseen_goes_first(monkeypatch: 
 
 
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """Let something happen once, when a first look knows of the rows and hasn't read them yet."""
+    """Run `happens` once, between a page's look at the rows and its reading them."""
     rows, todo = folded._rows, [happens]
 
     def known(statement: str, *values: Any) -> list[tuple[Any, ...]]:

@@ -1,5 +1,4 @@
-"""What a page reads is what it shows, however much there is beside it. Asked of the database: the plans it really runs,
-on 100,000 runs."""
+"""A page reads what it shows, however much else exists: the executed plans on 100,000 runs."""
 
 from __future__ import annotations
 
@@ -27,8 +26,7 @@ MOST_STATEMENTS = 8 + HALTS
 
 
 def wasted(plan: dict[str, Any], slack: int, shown: float | None = None) -> Iterator[str]:
-    """The places of a plan that read more than ten times what they are for: the rows that the limit above them, or the
-    query, lets out."""
+    """Yield a plan's nodes that read over ten times the rows that the limit above, or the query, returns."""
     node = plan["Node Type"]
     if shown is None or node == "Limit":
         shown = float(plan["Actual Rows"]) * plan["Actual Loops"]
@@ -49,7 +47,7 @@ def explained(statement: str, slack: int) -> list[str]:
 
 
 def vacuum() -> None:
-    """What earlier tests have deleted stands in the indexes until then, and a bitmap scan counts it."""
+    """Vacuum: rows deleted by earlier tests are still in the indexes, and a bitmap scan counts them."""
     with psycopg.connect(os.environ["DURABLEAGENTS_TEST_DATABASE_URL"], autocommit=True) as link:
         name = connection.settings_dict["NAME"]
         with psycopg.connect(link.info.dsn, password=link.info.password, dbname=name, autocommit=True) as own:
@@ -66,7 +64,7 @@ def test_no_list_reads_more_than_ten_times_what_it_returns(reader: Callable[...,
 
 
 def test_an_integrators_lists_read_what_is_theirs_whoever_elses_there_is(reader: Callable[..., Reader]) -> None:
-    """200 runs of their own and 500 of a tag of theirs, of 100,000: a list walks none of the others'."""
+    """200 own runs and 500 of an own tag among 100,000: a list reads none of the others'."""
     vacuum()
     fill()
     person = reader("integrator")
@@ -81,7 +79,7 @@ MINE = 2000
 
 
 def own(user: User) -> None:
-    """One account's share of what `fill` has made."""
+    """Give one account its share of what `fill` made."""
     own_tags.give(user, "tenant:7", justification="Theirs.")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -91,7 +89,7 @@ def own(user: User) -> None:
 
 
 def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
-    """What is wrong with each path, for somebody."""
+    """Return what is wrong with each path for this person."""
     person.client.get("/agents")  # the session's first request of a minute also notes that somebody is there
     trouble: dict[str, list[str]] = {}
     for path in paths():

@@ -1,5 +1,4 @@
-"""How many statements an address costs: every page and every list that there is, found in the addresses themselves, so
-that a new one is counted from its first day."""
+"""The number of statements of every page and list, found by their addresses, so that a new one is counted too."""
 
 from __future__ import annotations
 
@@ -106,7 +105,7 @@ def is_read(route: URLPattern) -> bool:
 
 
 def scheduled() -> Schedule:
-    """One with a history, among others."""
+    """A schedule with a history, among others."""
     now = timezone.now()
     given = {
         "agent": "buyer",
@@ -136,15 +135,14 @@ def runs() -> list[Any]:
 
 
 def cases() -> list[Any]:
-    """Those that come first in their lists, and last: a list that hasn't got its case on its first page is read twice.
-    Which they are is not left to the database."""
+    """Return each kind's first and last case in a fixed order: a case beyond the first page costs a second read."""
     kinds = [Q(state="open"), Q(state="approved"), Q(revision=2)]
     found = [Approval.objects.filter(kind).order_by("deadline", "id") for kind in kinds]
     return [one.id for some in found for one in (some[0], some.reverse()[0])]
 
 
 def samples(name: str) -> list[Any]:
-    """What stands for a part of an address: one of each kind that its page shows in its own way."""
+    """Return samples for a part of an address: one of each kind that its page shows differently."""
     match name:
         case "run_id":
             return runs()
@@ -221,7 +219,7 @@ def standing_grant() -> StandingGrant:
 
 
 def timed() -> None:
-    """A calendar, by which a queue works."""
+    """A calendar that a queue uses."""
     if not Calendar.objects.exists():
         root = Actor("os", "root", auth="shell")
         calendar(root)
@@ -275,7 +273,7 @@ def addresses() -> Iterator[str]:
 
 
 def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
-    """What a page asks the database, and one that it leads to: a start form has an address of its own."""
+    """Return the status and the statements of a page, redirects included."""
     with CaptureQueriesContext(connection) as found:
         status = client.get(path, follow=True, **more).status_code
     asked = [query["sql"][:160] for query in found.captured_queries]
@@ -318,7 +316,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
 
 
 def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reader: Callable[..., Reader]) -> None:
-    """Whether the run is theirs, and which of its kin they may be told of."""
+    """They check whether the run is theirs, and which related runs they may see."""
     person = reader("integrator")
     assert person.user is not None
     with connection.cursor() as cursor:

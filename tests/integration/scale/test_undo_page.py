@@ -1,5 +1,4 @@
-"""The page of a run that has effects to undo costs what it shows, not what the run has lived; and what is kept for that
-is never what a cancel goes by."""
+"""The page of a run with effects to undo costs what it shows, not the run's length; a cancel never uses its cache."""
 
 from __future__ import annotations
 

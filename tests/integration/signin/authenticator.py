@@ -1,6 +1,6 @@
-"""An authenticator in software: what a phone does when a browser asks it for a passkey, with every part of it that can
-be wrong. Written by the standard and with `cryptography` alone, so that a mistake of the library that judges is none
-here."""
+"""A software authenticator in which every part can be made wrong. Written by the standard with `cryptography` alone, to
+be independent of the library under test.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def unb64(text: str) -> bytes:
 
 
 def cose(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public key as CBOR: {1: 2, 3: -7, -1: 1, -2: x, -3: y}."""
+    """Return the public key as CBOR: {1: 2, 3: -7, -1: 1, -2: x, -3: y}."""
     numbers = key.public_key().public_numbers()
     x, y = numbers.x.to_bytes(32, "big"), numbers.y.to_bytes(32, "big")
     return b"\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20" + x + b"\x22\x58\x20" + y
@@ -34,7 +34,7 @@ def cose(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 @dataclass
 class Device:
-    """One passkey on one device. `lies` puts something else in the place of what a good one would answer."""
+    """One passkey on one device. `lies` replaces parts of a correct answer."""
 
     origin: str = "http://localhost:8000"
     rp_id: str = "localhost"
@@ -60,7 +60,7 @@ class Device:
         return hashlib.sha256(self.rp_id.encode()).digest() + bytes([shown]) + self.counter.to_bytes(4, "big") + more
 
     def make(self, options: dict[str, Any], **lies: Any) -> str:
-        """The answer to `create`, as the page's script sends it."""
+        """Return the answer to `create`, as the page's script sends it."""
         self.handle = options["user"]["id"]
         attested = bytes(16) + len(self.credential).to_bytes(2, "big") + self.credential + cose(self.key)
         data = self.data(attested, AT)
@@ -70,7 +70,7 @@ class Device:
         return self._answer(response)
 
     def sign(self, options: dict[str, Any], **lies: Any) -> str:
-        """The answer to `get`."""
+        """Return the answer to `get`."""
         client, data = self.client_data("webauthn.get", options["challenge"], **lies), self.data()
         signature = self.key.sign(data + hashlib.sha256(client).digest(), ec.ECDSA(hashes.SHA256()))
         return self._answer(

@@ -26,7 +26,7 @@ PASSWORD = "correct horse battery"
 
 
 class Clock:
-    """The time of day that codes go by."""
+    """The clock of one-time codes."""
 
     seconds = 1_800_000_000.0
 
@@ -44,7 +44,7 @@ class Someone:
     secret: str = ""
 
     def code(self, skew: int = 0) -> str:
-        """What the device shows; `skew` is by how many steps it goes before or after the server."""
+        """Return the device's code; `skew` is its clock's difference in steps."""
         return format_hotp_value(hotp_value(self.secret, int(self.clock.seconds) // 30 + skew))
 
     def sign_in(self, password: str = PASSWORD, **more: str) -> Any:
@@ -57,7 +57,7 @@ class Someone:
         return bool(self.client.get("/account/password").status_code == 200)
 
     def set_up(self) -> list[str]:
-        """On the page, signed in; the recovery codes."""
+        """Set up a second factor on the page; return the recovery codes."""
         self.secret = secret_on(self.client.get("/account/second-factor"))
         answer = self.client.post("/account/second-factor", {"code": self.code()})
         assert answer.status_code == 200, answer.content
@@ -65,7 +65,7 @@ class Someone:
         return codes_on(answer)
 
     def elsewhere(self) -> Someone:
-        """The same person at another browser."""
+        """Return the same person in another browser."""
         return Someone(self.user, self.clock, secret=self.secret)
 
 
@@ -92,7 +92,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def someone(db: None, clock: Clock) -> Callable[..., Someone]:
-    """An account with a password and roles."""
+    """Return a function that makes an account with a password and roles."""
 
     def of_name(name: str = "olga", *roles: str, **more: Any) -> Someone:
         user = User.objects.create_user(name, password=PASSWORD, **more)
@@ -109,7 +109,7 @@ def olga(someone: Callable[..., Someone]) -> Someone:
 
 @pytest.fixture
 def with_factor(olga: Someone) -> Someone:
-    """Olga, who has a second factor and isn't signed in."""
+    """Olga with a second factor, not signed in."""
     olga.secret = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
     with of(olga.user):
         sealed = Adapter().encrypt(olga.secret)
@@ -119,7 +119,7 @@ def with_factor(olga: Someone) -> Someone:
 
 @pytest.fixture
 def required() -> Iterator[Callable[..., None]]:
-    """Whose roles need a second factor, for a while."""
+    """Return a function that sets the roles which need a second factor."""
     before = settings.DURABLEAGENTS
 
     def roles(*patterns: str) -> None:
@@ -130,7 +130,7 @@ def required() -> Iterator[Callable[..., None]]:
 
 
 def grow_old(client: Client) -> None:
-    """As if the session's person had shown long ago who they are."""
+    """Make the session's last authentication old."""
     session = client.session
     session[PROVED] = "2026-01-01T00:00:00+00:00"
     session.save()
@@ -144,7 +144,7 @@ def _server() -> Iterator[Idp]:
 
 @pytest.fixture
 def configure(tmp_path: Path, idp: Idp) -> Iterator[Callable[..., OidcProvider]]:
-    """The environment names the provider, and what it may do."""
+    """Return a function that configures the provider in the environment."""
     before, secret = settings.DURABLEAGENTS, tmp_path / "secret"
     secret.write_text(SECRET + "\n")
 

@@ -1,5 +1,4 @@
-"""A small OpenID Connect provider: a process's own server on a real socket, which signs what it is told to say and lies
-where a test wants it to."""
+"""A small OpenID Connect provider on a real socket, which signs what it is told to, lies included."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ CLIENT, SECRET = "durable", "a secret between the two"
 
 @dataclass
 class Idp:
-    """`claims` is who is signed in there. What `lies` names is otherwise than it should be."""
+    """`claims` describes who is signed in there; `lies` names what is wrong in its answers."""
 
     issuer: str = ""
     claims: dict[str, Any] = field(default_factory=lambda: {"sub": "248289761001"})
@@ -100,13 +99,13 @@ class Idp:
 
 
 def forged_without_signature(claims: dict[str, Any]) -> str:
-    """A token of algorithm `none`, and whatever it likes to say."""
+    """Return a token of algorithm `none` with these claims."""
     parts = ({"alg": "none", "typ": "JWT"}, claims)
     return ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in parts) + "."
 
 
 def signed_with_the_public_key(pem: bytes, claims: dict[str, Any]) -> str:
-    """HS256 with what everybody may read (RFC 8725, 2.1); PyJWT itself refuses to make one."""
+    """Return a token signed HS256 with the public key (RFC 8725, 2.1), which PyJWT refuses to make."""
     import hmac
 
     parts = ({"alg": "HS256", "kid": "one", "typ": "JWT"}, claims)

@@ -1,4 +1,4 @@
-"""Before what is risky, one shows once more who one is; nothing that was written is lost by it."""
+"""Risky actions need fresh authentication, and it loses nothing that was typed."""
 
 from __future__ import annotations
 

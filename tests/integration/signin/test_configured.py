@@ -1,4 +1,4 @@
-"""What the environment says of signing in is typed, and what can't be right is one line that names it."""
+"""Sign-in settings are typed, and a wrong one is reported in one line that names it."""
 
 from __future__ import annotations
 
@@ -96,8 +96,7 @@ def test_what_can_not_be_right_starts_nothing(tmp_path: Path, change: dict[str, 
 
 
 def test_no_process_loads_what_only_signing_in_needs() -> None:
-    """A worker has no use for an HTTP client, JSON web tokens, a QR code's drawing or security keys; web has when
-    somebody comes who signs in so."""
+    """Workers need no HTTP client, web tokens, QR codes or security keys; web loads them at such a sign-in."""
     heavy = ("jwt", "oauthlib", "qrcode", "fido2")
     for imports, none_of in (("runs.workers.run_loop", ("requests", *heavy)), ("durableagents.urls", heavy)):
         look = f"import django, sys; django.setup(); import {imports}; print(*({{*sys.modules}} & {{*{none_of}}}))"

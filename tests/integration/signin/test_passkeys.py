@@ -1,4 +1,4 @@
-"""Passkeys: set up by who has just shown who they are, used to sign in, and worth nothing where one part is wrong."""
+"""Passkeys: set up after fresh authentication, used to sign in, and refused if one part is wrong."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.django_db
 
 
 def shown_on(page: Any) -> tuple[str, dict[str, Any]]:
-    """The challenge that a page's button holds, and its options."""
+    """Return the challenge token in a page's button, and its options."""
     text = page.content.decode()
     token, options = (re.findall(rf'data-{name}="(.*?)"', text, re.DOTALL)[0] for name in ("token", "options"))
     return unescape(token), json.loads(unescape(options))
@@ -47,7 +47,7 @@ def keep(who: Someone, token: str, answer: str, name: str = "my phone") -> Any:
 
 
 def set_up(who: Someone, device: Device, name: str = "my phone") -> Any:
-    """On the pages, signed in."""
+    """Set up a passkey on the pages, signed in."""
     token, options = to_make(who, name)
     answer = keep(who, token, device.make(options), name)
     assert answer.status_code in (200, 302), answer.content.decode()
@@ -76,7 +76,7 @@ def device() -> Device:
 
 @pytest.fixture
 def with_passkey(olga: Someone, device: Device) -> Someone:
-    """Olga, who has a passkey and isn't signed in."""
+    """Olga with a passkey, not signed in."""
     olga.sign_in()
     set_up(olga, device)
     olga.client = Client()
@@ -379,7 +379,7 @@ def test_who_sends_rubbish_is_told_so_and_slowed_down(db: None) -> None:
 
 @pytest.mark.parametrize("part", ["id", "userHandle", "type"])
 def test_half_a_character_anywhere_in_an_answer_is_refused(with_passkey: Someone, device: Device, part: str) -> None:
-    """To JSON it is text, and nothing else can write it."""
+    """It is valid JSON text that nothing else can encode."""
     token, options = to_sign_in(with_passkey.client)
     given = json.loads(device.sign(options))
     (given["response"] if part == "userHandle" else given)[part] = "\ud800"

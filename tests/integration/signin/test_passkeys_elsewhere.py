@@ -1,4 +1,4 @@
-"""Passkeys in rows that other hands wrote, and at addresses for which there are none."""
+"""Passkeys in forged rows, and at addresses that can't have any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody comes in by a password alone who has a second factor, or needs one."""
+"""A password alone doesn't sign in people who have or need a second factor."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_slips_on_the_way_to_a_first_factor_do_not_count_at_the_next_sign_in(olg
 def test_whoever_has_but_the_password_can_not_clear_the_tries_by_setting_one_up(
     olga: Someone, required: Callable[..., None]
 ) -> None:
-    """Not even with a key of their own that the page gave them before there was a factor."""
+    """Not even with a secret that the page gave them before there was a factor."""
     required("operator")
     thief = olga.elsewhere()
     thief.sign_in()
@@ -94,7 +94,7 @@ def test_whoever_has_but_the_password_can_not_clear_the_tries_by_setting_one_up(
 
 
 def test_it_is_set_up_once(olga: Someone) -> None:
-    """In two windows: whoever comes second changes nothing."""
+    """In two windows: the second one changes nothing."""
     olga.sign_in()
     olga.set_up()
     kept = list(Authenticator.objects.order_by("id").values_list("data", flat=True))
@@ -146,7 +146,7 @@ ODD = [
 
 @pytest.mark.parametrize("wanted", ODD)
 def test_what_is_no_address_of_this_site_keeps_nobody_out_and_costs_no_code(olga: Someone, wanted: str) -> None:
-    """A recovery code was used up by a sign-in that then failed."""
+    """A failing sign-in used up a recovery code."""
     olga.sign_in()
     codes = olga.set_up()
     assert olga.client.get("/login", {"next": wanted})["Location"] == "/"

@@ -1,4 +1,4 @@
-"""Whoever is in by what is no longer enough, or no longer there, is out; and administrators are asked once more."""
+"""Sessions end with the proof they rest on; administrators authenticate again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def in_twice(one: Someone) -> Someone:
-    """Signed in here and elsewhere, with whatever is asked; the one elsewhere."""
+    """Sign in here and elsewhere with all that is asked; return the one elsewhere."""
     there = one.elsewhere()
     for place in (one, there):
         place.sign_in()
@@ -81,7 +81,7 @@ def test_nobody_elses_session_ends_with_it(someone: Callable[..., Someone], olga
 
 
 def test_a_session_that_waits_for_its_code_while_the_factor_goes_is_not_let_in_by_it(with_factor: Someone) -> None:
-    """Half signed in: the password is given, the code is not, and then there is none to ask for."""
+    """The password was given, the code not yet, and then there is none to ask for."""
     half = with_factor.elsewhere()
     half.sign_in()
     with_factor.sign_in()
@@ -104,7 +104,7 @@ def boss(someone: Callable[..., Someone]) -> Someone:
 
 
 def acts_on_people() -> list[str]:
-    """Every address that changes something on an administrator's page."""
+    """Return every address that changes something on an administrator's page."""
     found = [
         "/" + str(pattern.pattern)
         for pattern in urls_console.urlpatterns
@@ -186,7 +186,7 @@ def test_an_administrator_leaves_without_being_asked(boss: Someone) -> None:
 
 
 def test_a_proof_is_for_the_one_who_gave_it(boss: Someone, someone: Callable[..., Someone]) -> None:
-    """The next one to sign in at the same browser has shown who they are, and the one before has not for them."""
+    """The next person at the same browser authenticated, which proves nothing for the one before."""
     invited = {"username": "new", "email": "new@example.com", "days": "3", "justification": "she starts on Monday"}
     boss.client.post("/people/invitations", {**invited, "proof_password": PASSWORD})
     assert boss.client.session["proved_at"] > "2026-02"

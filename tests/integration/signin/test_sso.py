@@ -1,4 +1,4 @@
-"""Signing in by a provider's word: whose account that is, no provider decides alone."""
+"""Single sign-on: a provider never decides alone whose account it is."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_an_address_counts_where_the_issuer_verified_it_and_may_speak_for_its_do
 def test_addresses_that_only_the_database_takes_for_equal_find_no_account(
     someone: Callable[..., Someone], idp: Idp, configure: Callable[..., OidcProvider]
 ) -> None:
-    """upper() of PostgreSQL makes `I` of `ı` and `S` of `ſ`; the account's own address may be the odd one as well."""
+    """PostgreSQL's upper() makes `I` of `ı` and `S` of `ſ`; the account's own address may be the odd one too."""
     mike = someone("mike")
     configure(email_domains=["example.org"])
     for kept, claimed, reason in [
@@ -237,7 +237,7 @@ def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(olga: Som
 
 
 def test_nothing_is_linked_that_was_not_asked_for_here(olga: Someone, idp: Idp) -> None:
-    """Somebody else's page sends the browser to begin: whoever is signed in goes where they are signed in."""
+    """A foreign page sends the browser to begin: a signed-in person lands where they are signed in."""
     olga.sign_in()
     assert olga.client.get("/login/sso/corp")["Location"] == "/"
     begun = Client()
@@ -254,7 +254,7 @@ def test_linking_needs_a_fresh_proof(olga: Someone, idp: Idp) -> None:
 
 
 def test_the_proof_has_to_be_fresh_still_when_the_provider_is_asked(olga: Someone, idp: Idp) -> None:
-    """A page that asked for a link and was left open links nothing hours later, nor once it is proven again."""
+    """A page that asked for a link and stayed open links nothing hours later, nor after another authentication."""
     olga.sign_in()
     assert olga.client.post("/account/sign-ins", {"provider": "corp"}).status_code == 200
     grow_old(olga.client)

@@ -1,4 +1,4 @@
-"""What comes back from a provider is believed only if it says so itself, to us, now, for this sign-in."""
+"""A provider's answer is accepted only if it is signed by it, for us, now, and for this sign-in."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_code_that_was_used_signs_nobody_in(olga: Someone, idp: Idp) -> None:
 
 
 def test_a_code_of_somebody_elses_sign_in_is_of_no_use(olga: Someone, idp: Idp) -> None:
-    """Injected into one's own sign-in: PKCE (RFC 7636) ties a code to the browser that began."""
+    """Injected into another sign-in: PKCE (RFC 7636) ties a code to the browser that began."""
     known(olga, idp)
     (code,) = re.findall(r"code=([^&]+)", out(olga.client))
     thief = Client()
@@ -112,7 +112,7 @@ def test_a_token_that_is_not_for_this_sign_in_is_refused(olga: Someone, idp: Idp
 
 
 def test_a_token_that_somebody_else_signed_is_refused(olga: Someone, idp: Idp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another key under the same name; none at all; the published key taken for a shared secret."""
+    """Another key under the same name; no signature; the published key used as a shared secret."""
     known(olga, idp)
     idp.lies = {"signing": {"key": idp.other_key}}
     assert sign_in(olga.client).status_code == 403

@@ -1,4 +1,4 @@
-"""Out to the provider and back, as a browser goes."""
+"""Go to the provider and back, as a browser does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BACK = "/login/sso/corp/callback"
 
 
 def out(client: Client, next_: str = "/") -> str:
-    """Begin, go there and come back: the address that the provider sends the browser to."""
+    """Begin a sign-in; return the address that the provider sends the browser to."""
     answer = client.get("/login/sso/corp", {"next": next_})
     assert answer.status_code == 302, answer.content
     there = requests.get(answer["Location"], allow_redirects=False, timeout=10)

@@ -1,5 +1,4 @@
-"""A refund desk, as integrators write agents: one of each kind of step. It imports what they may import, and nothing
-else."""
+"""A refund desk with one of each kind of step, using only what integrators may import."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def private_agent(tools: Toolbox, name: str = "private") -> Agent:
 
 
 def recording_of(agent: Agent, given: Any = None) -> Recording:
-    """As a run of it stands on record, told in memory."""
+    """Return the recording of a run in memory."""
     from durableagents.testing import Harness
     from runs.engine.recordings.recording import recordings_of
 

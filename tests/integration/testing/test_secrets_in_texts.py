@@ -105,7 +105,7 @@ def test_it_is_found_in_json_within_a_text(code: str, is_ascii: bool, times: int
 
 
 def replaced(given: str) -> str:
-    """What becomes of a text that a model wrote, in which `code` and `access` are private."""
+    """Return a model's text after redaction, with `code` and `access` private."""
     redaction = Redaction((), b"salt", Secrets(frozenset({"code", "access"}), frozenset({("pins", 0)})))
     value = {"parts": [{"part_kind": "tool-call", "tool_name": "pay", "args": given}]}
     redaction._collect(value)
@@ -137,7 +137,7 @@ def replaced(given: str) -> str:
     ],
 )
 def test_what_a_model_writes_as_json_is_read_for_what_is_private(given: str) -> None:
-    """Also what can't be read, such as an answer that was cut where it became too long."""
+    """Also what can't be parsed, such as an answer cut at its length limit."""
     assert "tango" not in replaced(given)
 
 
@@ -164,7 +164,7 @@ def test_what_stays_of_json_is_json_still() -> None:
 
 
 def test_arguments_that_no_tool_takes_leave_without_it() -> None:
-    """No call is on record then: they stand in the model's answer alone, as it wrote them."""
+    """No call is recorded then: they are only in the model's answer, as written."""
     written = ['{"code": "tango-7-foxtrot", "note": 7}']
 
     def thought(messages: list[Any], info: Any) -> ModelResponse:

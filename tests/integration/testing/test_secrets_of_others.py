@@ -47,7 +47,7 @@ class Closed(BaseModel):
 
 
 def holder(name: str, model: type[BaseModel], version: str = "1.0.0", **more: Any) -> Agent:
-    """It has the code in its state, and waits in its second node."""
+    """Return an agent with the code in its state that waits in its second node."""
 
     async def take(state: Any, ctx: Context) -> str:
         return "keep"
@@ -109,7 +109,7 @@ def by_a_fork_of_a_fork(stage: Stage) -> tuple[Run, str]:
 
 
 def by_a_renewal(stage: Stage) -> tuple[Run, str]:
-    """The run before it was moved, and then went on as this one."""
+    """The run was migrated before its continuation."""
 
     def renewing(model: type[BaseModel], version: str) -> Agent:
         async def take(state: Any, ctx: Context) -> Any:
@@ -143,7 +143,7 @@ def by_a_handoff(stage: Stage) -> tuple[Run, str]:
 
 
 def parent(name: str, child: Agent) -> Agent:
-    """It has what its child gave in its state."""
+    """Return an agent with its child's result in its state."""
 
     async def take(state: Any, ctx: Context) -> str:
         given = await ctx.child(child, {"code": state.code, "what": "asked"})
@@ -171,7 +171,7 @@ def by_a_child(stage: Stage) -> tuple[Run, str]:
 
 
 def by_a_childs_child(stage: Stage) -> tuple[Run, str]:
-    """The child between them says nothing of it."""
+    """The child between them doesn't declare it."""
     lowest = gives("lowest-child", Closed)
 
     async def take(state: Any, ctx: Context) -> End:
@@ -193,7 +193,7 @@ def by_its_parent(stage: Stage) -> tuple[Run, str]:
 
 
 def by_a_sister(stage: Stage) -> tuple[Run, str]:
-    """Its parent had it of another child."""
+    """Its parent got it from another child."""
     sister, below = gives("telling-sister", Closed), holder("told-sister", Open)
 
     async def take(state: Any, ctx: Context) -> End:

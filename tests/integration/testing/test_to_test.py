@@ -1,4 +1,4 @@
-"""A run becomes a test: one that passes by today's code, and says in words what other code does otherwise."""
+"""A run becomes a test that passes with today's code and says what other code does differently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.world import SHOP, only_for_now
 
 
 def told(story: Harness) -> Told:
-    """As the database has it, a second between two events."""
+    """Return the run as the database has it, a second between two events."""
     member = story._first
     began = datetime(2026, 5, 4, 12, tzinfo=UTC)
     times = [began + timedelta(seconds=n) for n in range(len(member.run.events))]
@@ -148,7 +148,7 @@ def test_code_that_does_otherwise_is_told_from_it_in_words() -> None:
 
 
 def changed(order: list[int], usd: int = 250) -> Agent:
-    """The desk's agent with the calls of its first node in another order, or not all of them."""
+    """Return the desk's agent with its first node's calls reordered or left out."""
     from durableagents import Context, End
     from runs.engine.agents import registry
     from tests.integration.testing.desk import Case, Letter, Order, Refund, Wish, look_up, post, refund

@@ -1,4 +1,4 @@
-"""The cancel form shows what would be undone, and asks; a run that undoes says so."""
+"""The cancel form previews what would be undone and asks; a run that undoes says so."""
 
 from __future__ import annotations
 

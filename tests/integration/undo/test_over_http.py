@@ -1,4 +1,4 @@
-"""Undo over HTTP: what would be undone is shown, a cancel has to say what becomes of it, and what became is told."""
+"""Undo over HTTP: a preview, a cancel that must choose, and the result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_would_be_undone_is_shown_and_a_cancel_says_what_becomes_of_it(
 
 
 def test_what_is_said_of_a_cancel_is_all_that_it_takes(run: Run, operator: Api) -> None:
-    """A machine that sends just what is asked for stops a run that has acted, too."""
+    """A client that sends exactly the requested fields can stop a run with effects."""
     (cancel,) = [act for act in operator.get(f"runs/{run.id}/why").json()["acts"] if act["act"] == "cancel"]
     assert cancel["allowed"] and set(cancel["body"]["required"]) == {"effects", "justification"}
     assert cancel["body"]["properties"]["effects"]["enum"] == ["undo", "leave"], "and not that nothing is said"
