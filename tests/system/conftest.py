@@ -1,4 +1,4 @@
-"""What all tests of processes share: time for a machine that is busy with other tests."""
+"""More time for all tests of processes, because other tests load the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Databases of their own for tests of upgrades and of poolers: empty or restored from a dump."""
+"""Separate databases for tests of upgrades and poolers, empty or restored from a dump."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[
 
 @contextmanager
 def django_on(url: str, role: str = "runtime") -> Iterator[None]:
-    """Connect Django to this database, under the limits of this role, for the duration of the block."""
+    """Connect Django to this database, under this role's limits, for the duration of the block."""
     environment = env.Environment(DATABASE_URL=url, DURABLEAGENTS_DB_ROLE=role)  # type: ignore[call-arg]
     found = databases.django_databases(environment)["default"]
     known = (connections.settings["default"], connections["default"].settings_dict)

@@ -1,5 +1,3 @@
-"""Callers of the API, one for each role."""
-
 from tests.integration.api.conftest import auditor, caller, integrator, operator, order_agent, start
 
 __all__ = ["auditor", "caller", "integrator", "operator", "order_agent", "start"]

@@ -1,4 +1,4 @@
-"""The door of a real web process: slow, greedy and senseless clients are sent away at nobody else's cost."""
+"""A real web process turns slow, greedy and malformed clients away without cost to others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Door(Web):
         return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
 
     def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
-        """All that comes back, until the server closes."""
+        """Return everything received until the server closes."""
         with closing(self.knock(source=source)) as link:
             with suppress(BrokenPipeError):  # it has heard enough, and has answered
                 link.sendall(raw)
@@ -40,7 +40,7 @@ class Door(Web):
 
     @property
     def said(self) -> list[str]:
-        """The lines of its log."""
+        """Return the lines of its log."""
         return self.log.read_text().splitlines()
 
     @property
@@ -49,7 +49,7 @@ class Door(Web):
 
 
 def rest_of(link: socket.socket) -> bytes:
-    """What comes until the other side closes."""
+    """Read until the other side closes."""
     parts = []
     try:
         while part := link.recv(65536):
@@ -63,7 +63,7 @@ def rest_of(link: socket.socket) -> bytes:
 def door(
     postgres: Any, django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Door]:
-    """One for all stories: what one of them has left at the door, the next one would trip over."""
+    """One web process for all tests, so that leftovers of one would fail the next."""
     folder = tmp_path_factory.mktemp("door")
     with django_db_blocker.unblock():
         env, admin = process_env_in(folder, postgres), database_urls(postgres)["admin"]
@@ -128,7 +128,7 @@ def test_headers_without_end_cost_neither_memory_nor_the_others_time(door: Door)
 
 
 def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> None:
-    """Each kind of unfinished request; and one that drips: a byte every second resets no clock."""
+    """Each kind of unfinished request, also one byte every second, which resets no timer."""
     halves = [
         b"",
         b"GET / HTTP/1.1\r\nHost: loc",
@@ -148,7 +148,7 @@ def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> No
 
 
 def drips(link: socket.socket) -> float:
-    """For how many seconds one may send a header byte by byte."""
+    """Return for how many seconds a header may be sent byte by byte."""
     link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     began = time.monotonic()
     while (lasted := time.monotonic() - began) < 4 * doors.HEAD_SECONDS:

@@ -1,4 +1,4 @@
-"""The real web process: it says that it lives, it outlasts the database, and it says goodbye."""
+"""The real web process: health checks, database outages, shutdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def running(env: dict[str, str], folder: Path) -> Iterator[Web]:
-    """A web process on a wire of its own to the database, until the block ends."""
+    """Run a web process with its own proxy to the database."""
     address = urlsplit(env["DATABASE_URL"])
     (host,) = parse_qs(address.query)["host"]
     port = parse_qs(address.query).get("port", ["5432"])[0]
@@ -46,7 +46,7 @@ def running(env: dict[str, str], folder: Path) -> Iterator[Web]:
 def web(
     postgres: Any, django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Web]:
-    """One for all stories after which it serves on."""
+    """One web process for all tests that leave it running."""
     with django_db_blocker.unblock():
         env, admin = process_env_in(tmp_path_factory.mktemp("web"), postgres), database_urls(postgres)["admin"]
         connection.close()
@@ -59,7 +59,7 @@ def web(
 
 @pytest.fixture
 def mortal(process_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """One for a story that ends it."""
+    """One web process for a test that ends it."""
     with running(process_env, tmp_path_factory.mktemp("w")) as web:
         yield web
 

@@ -32,7 +32,7 @@ def serving_pids() -> set[int]:
 
 
 def asked(web: Web, times: int = 40) -> set[int]:
-    """The statuses of requests on connections of their own, so that each process gets some."""
+    """Return the statuses of requests on separate connections, so that each process gets some."""
     return {httpx.get(f"{web.client.base_url}/healthz", timeout=15).status_code for _ in range(times)}
 
 
@@ -50,7 +50,7 @@ def test_several_processes_serve_as_one(several: Web) -> None:
 
 
 async def test_a_socket_is_served_by_whichever_process(several: Web, operator: Any, django_user_model: Any) -> None:
-    """Both hear what happens, and both notice a session's end."""
+    """Both get events, and both notice a session's end."""
 
     def signed_in() -> Any:
         client = Client()

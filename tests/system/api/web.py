@@ -31,7 +31,7 @@ class Web:
             return False
 
     def until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Ask until it is so; a request that gets no answer is not."""
+        """Ask until it is true; a request without an answer counts as false."""
 
         def ask() -> bool:
             assert self.process.poll() is None, "the web process ended"
@@ -51,7 +51,7 @@ class Web:
 def serving(
     env: dict[str, str], *options: str, kind: type[Web] = Web, stderr: Any = None, exit_code: int | None = None
 ) -> Iterator[Any]:
-    """Run a web process until the block ends; with `exit_code`, that is how it has to end."""
+    """Run a web process until the block ends; check its exit code if given."""
     web = kind(env, *options, stderr=stderr)
     try:
         eventually(web.is_alive, "the web process")

@@ -1,4 +1,4 @@
-"""What is measured across processes: W3, W4, W5, many slow model calls, events on a socket."""
+"""Measurements across processes: W3, W4, W5, many slow model calls, events on a socket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIONA = Actor("user", "fiona", role="approver_finance", auth="session")
 
 
 def starts(ears: Ears, times: int) -> Figure:
-    """W3: from the call of the service that the API calls to the first step's begin in a worker."""
+    """W3: measure from the service call to the first step's begin in a worker."""
     found = []
     for _ in range(times):
         began = time.monotonic()
@@ -39,7 +39,7 @@ def starts(ears: Ears, times: int) -> Figure:
 
 
 def decisions(ears: Ears, times: int) -> Figure:
-    """W4: from a decision's commit to the next step's begin in a worker."""
+    """W4: measure from a decision's commit to the next step's begin in a worker."""
     found = []
     for _ in range(times):
         (run_id,) = start("bench-gate", 1, steps=1)
@@ -55,7 +55,7 @@ def _is_parked(run_id: UUID) -> bool:
 
 
 def _decide(run_id: UUID) -> float:
-    """Approve; the moment at which the commit was done."""
+    """Approve; return the moment after the commit."""
     approval = Approval.objects.get(run_id=run_id)
     moment: list[float] = []
     with transaction.atomic():
@@ -67,7 +67,7 @@ def _decide(run_id: UUID) -> float:
 
 
 def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
-    """W5: time from SIGKILL of a run's worker to the run's next step on another one, and what the other side saw."""
+    """W5: measure from SIGKILL of a run's worker to its next step on another one, and count effects."""
     found, run_ids = [], []
     for _ in range(times):
         crew.complete()
@@ -88,7 +88,7 @@ def kills(ears: Ears, crew: Crew, times: int) -> list[Figure]:
 
 
 def _effects(ears: Ears, run_ids: list[UUID]) -> Figure:
-    """Count the requests at the other side by key; a second key for one call would be a second effect."""
+    """Count the requests by key; a second key for one call would be a second effect."""
     ours = {str(run_id) for run_id in run_ids}
     requests = [told.key for told in ears.heard if told.run_id in ours and told.what == "effect"]
     calls = LedgerEntry.objects.filter(run_id__in=run_ids, fact="committed")
@@ -126,7 +126,7 @@ def model_calls(crew: Crew, count: int) -> Figure:
 
 
 def sockets(port: int, runs: int, steps: int) -> Figure:
-    """Measure from an event's time in the journal to the socket's first word of it, with `runs` runs at work."""
+    """Measure from an event's time in the journal to its arrival on a socket, with `runs` runs at work."""
     heard: list[tuple[float, str, int]] = []
     with connect(
         f"ws://127.0.0.1:{port}/ws/live", origin=f"http://127.0.0.1:{port}", additional_headers={"Cookie": _cookie()}

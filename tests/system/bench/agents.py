@@ -1,7 +1,6 @@
-"""Agents that do next to nothing, so that what is measured is what it costs to make it durable.
+"""Agents that do next to nothing, to measure the cost of durability.
 
-Tools that are called in a worker process tell the bench by datagram, with the machine's monotonic clock: nothing of the
-system under test has to answer for when a step began.
+Their tools report by datagram with the machine's monotonic clock, independently of the system under test.
 """
 
 from __future__ import annotations
@@ -115,7 +114,7 @@ def _link() -> socket.socket:
 
 
 def tell(run_id: str, what: str, key: str | None = None) -> None:
-    """Tell the bench that something happened now."""
+    """Report to the bench that something happened now."""
     _link().send(json.dumps([run_id, what, time.monotonic(), os.getpid(), key]).encode())
 
 

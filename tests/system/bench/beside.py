@@ -1,4 +1,4 @@
-"""Figures besides the work: first starts after a restart, many timers at once, statements a run, an idle fleet."""
+"""Further figures: first starts after a restart, many timers at once, statements per run, an idle fleet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _settled_seconds = 12.0
 
 
 def after_restart(folder: Path, ears: Ears, restarts: int, times: int) -> Figure:
-    """W3 over HTTP, with a web process and workers that have done nothing yet."""
+    """Measure W3 over HTTP with a new web process and new workers."""
     token, found = _key(), []
     for _ in range(restarts):
         with crew(folder, ears, workers=2, slots=50), web(folder) as port:
@@ -40,7 +40,7 @@ def after_restart(folder: Path, ears: Ears, restarts: int, times: int) -> Figure
 
 
 def timers(ears: Ears, count: int) -> Figure:
-    """From the moment at which all are due to the last one's next step."""
+    """Measure from the moment when all are due to the last one's next step."""
     ids = {str(each) for each in start("bench-alarm", count, at=(datetime.now(UTC) + timedelta(days=1)).isoformat())}
     eventually(
         lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep"
@@ -63,7 +63,7 @@ def timers(ears: Ears, count: int) -> Figure:
 
 
 def statements(count: int) -> Figure:
-    """Transactions of a run of ten events, all told: start, claim, steps, rings."""
+    """Count the transactions of a run of ten events: start, claim, steps, wake-ups."""
     idle = _a_minute(10.0) / 60
     began, done = time.monotonic(), _count(settled=True)
     for _ in range(count):
@@ -74,7 +74,7 @@ def statements(count: int) -> Figure:
 
 
 def at_rest(crew: Crew, seconds: float) -> list[Figure]:
-    """Two workers and their supervisor with nothing to do, and nothing left of what they did before."""
+    """Measure two workers and their supervisor when idle."""
     eventually(lambda: not Run.objects.filter(owner__isnull=False).exists(), "the runs' ends")
     return [
         Figure("transactions a minute at rest", count=round(_a_minute(seconds)), goal="≤ 600"),

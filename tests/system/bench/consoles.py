@@ -1,4 +1,4 @@
-"""Many open consoles: each a socket and a page that reads itself again when it is told to, as the browser's does."""
+"""Many open consoles: each a socket and a page that reloads when notified, as in a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AS_OF = re.compile(rb'data-as-of="(\d+)"')
 
 
 class Console:
-    """One of them. `behind` is how old what it was told of was when it was on screen."""
+    """One console. `behind` is the age of changes when they appeared on it."""
 
     def __init__(self, port: int, cookie: str, path: str) -> None:
         self._port, self._cookie, self._path = port, cookie, path
@@ -148,7 +148,7 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def measured(folder: Path) -> list[dict[str, Any]]:
-    """Twenty and two hundred operators at the list of all runs."""
+    """Measure twenty and two hundred operators at the list of all runs."""
     from django.conf import settings
     from django.db import connections
 
@@ -165,7 +165,7 @@ def measured(folder: Path) -> list[dict[str, Any]]:
 
 
 def person(role: str, name: str = "bench-olga") -> Any:
-    """Somebody signed in, in the role."""
+    """Return a signed-in client with this role."""
     from django.contrib.auth.models import Group, User
     from django.test import Client
 

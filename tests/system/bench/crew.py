@@ -1,4 +1,4 @@
-"""Real processes: a supervisor with its workers, a web server, and ears for what tools tell."""
+"""Real processes: a supervisor with its workers, a web server, and a listener for tools' reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ALIVE = "SELECT pid FROM runs_process WHERE kind = 'worker' AND ended_at IS NUL
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A tool's word: of which run, what, when by the machine's monotonic clock, by which process, with which key."""
+    """A tool's report: run, event, time by the monotonic clock, process, key."""
 
     run_id: str
     what: str
@@ -39,7 +39,7 @@ class Told:
 
 
 class Ears:
-    """Hears what tools in worker processes tell: the bench's clock, and the oracle that counts effects."""
+    """Receives tools' reports: the bench's clock, and its count of effects."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "ears")
@@ -57,7 +57,7 @@ class Ears:
                 self._news.notify_all()
 
     def wait(self, wanted: Callable[[Told], bool], *, count: int = 1) -> Told:
-        """The `count`th that is wanted, already heard or to come."""
+        """Return the `count`th matching report, past or future."""
         seen, left = 0, count
         with self._news:
             while True:
@@ -77,17 +77,16 @@ class Crew:
         self.process, self.workers = process, workers
 
     def serving(self) -> list[int]:
-        """The workers that have announced themselves and still run."""
+        """Return the workers that have announced themselves and still run."""
         with psycopg.connect(dsn(name="bench"), autocommit=True) as link:
             known = [pid for (pid,) in link.execute(_ALIVE)]
         return [pid for pid in known if (found := procfs.stat(pid)) is not None and not found.is_dead]
 
     def complete(self) -> None:
-        """Wait until every worker serves."""
         eventually(lambda: len(self.serving()) == self.workers, "all workers serving")
 
     def memory(self) -> int:
-        """Bytes in memory of the supervisor and all below it; a page that several of them share counts once."""
+        """Return the bytes in memory of the supervisor and all below it; shared pages count once."""
         total = 0
         for process in [psutil.Process(self.process.pid), *psutil.Process(self.process.pid).children(recursive=True)]:
             try:
@@ -114,7 +113,7 @@ def crew(folder: Path, ears: Ears, *, workers: int, slots: int) -> Iterator[Crew
 
 @contextmanager
 def web(folder: Path) -> Iterator[int]:
-    """A web process; gives its port once it serves."""
+    """Run a web process; yield its port once it serves."""
     reading, writing = os.pipe()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -136,7 +135,7 @@ def web(folder: Path) -> Iterator[int]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """At once: the second signal says so to a supervisor, and a web server has nobody left to serve."""
+    """End it at once; a supervisor needs a second signal for that."""
     for _ in range(2):
         process.send_signal(signal.SIGTERM)
         try:

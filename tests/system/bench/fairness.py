@@ -1,4 +1,4 @@
-"""One agent has ten thousand ready runs; another's single run is started: how long until its first step."""
+"""The time to the first step of a single run while another agent has ten thousand ready runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUSY, SINGLE = "bench-effects", "bench-mark"
 
 
 def fairness(folder: Path, ears: Ears, ready: int, times: int) -> Figure:
-    """Measure starts while another agent's ready runs keep every slot taken; set aside what is left of them."""
+    """Measure starts while another agent's ready runs take every slot; drop the rest of them."""
     start(BUSY, ready, steps=10)
     found: list[float] = []
     with crew(folder, ears, workers=2, slots=50):

@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 
 def families(*sizes: int) -> list[Figure]:
-    """Of each size one, smallest first: what a child costs must not grow with how many there are."""
+    """Measure one of each size, smallest first: a child's cost must not grow with their number."""
     return [_family(size) for size in sizes]
 
 

@@ -31,7 +31,7 @@ class Figure:
 
 
 def latency(name: str, seconds: Sequence[float], **more: Any) -> Figure:
-    """A figure about times."""
+    """Return a figure about times."""
     p50, p95, p99 = (round(percentile(seconds, share) * 1000, 2) for share in (0.5, 0.95, 0.99))
     return Figure(name, p50=p50, p95=p95, p99=p99, count=len(seconds), **more)
 
@@ -64,7 +64,7 @@ _COLUMNS = (
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]] = _COLUMNS) -> str:
-    """Markdown, padded so that it reads in a terminal too."""
+    """Return a Markdown table, padded for terminals."""
     cells = [[title for title, _ in columns], *([_cell(row.get(name)) for _, name in columns] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [
@@ -75,7 +75,7 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]] = _
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> str:
-    """For a page: rates, times and the rest apart, each with the columns that it fills."""
+    """Return tables for a page: rates, times and the rest, each with the columns it uses."""
     rates = [row for row in rows if "per_second" in row]
     times = [row for row in rows if "p50" in row]
     rest = [row for row in rows if row not in rates and row not in times]

@@ -1,9 +1,8 @@
-"""The floor: what one durable row of the same bytes costs through psycopg, with nothing around it.
+"""The floor: the cost of one durable row of the same size through plain psycopg.
 
-Two floors. The *statement* locks nothing, checks nothing and hashes nothing: an update of a head and an insert of an
-event, into tables with our columns and indexes. The *function* is the least that a fenced, hash-chained journal can do:
-lock the head, check the lease, link, insert, update. Both are run the way that an application would: `await
-connection.execute(...)`, prepared, on a pool of as many connections as a worker has.
+The *statement* updates a head and inserts an event into tables with our columns and indexes, without locks, checks or
+hashes. The *function* is a minimal fenced, hash-chained journal: lock the head, check the lease, link, insert, update.
+Both run as an application would: prepared, by `await connection.execute(...)`, on a pool as large as a worker's.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ _FUNCTION = "SELECT floor_append(%s, 1, %s, 'ToolRead', %s, 0, 'result', %b, %b,
 
 
 def make() -> None:
-    """Tables like ours (same columns, same indexes), without triggers."""
+    """Create tables with our columns and indexes, without triggers."""
     from django.conf import settings
 
     from durableagents import databases, env
@@ -83,7 +82,7 @@ def make() -> None:
 
 
 async def drive(pool: Any, kind: Kind, runs: int, steps: int) -> None:
-    """`runs` coroutines of `steps` rows each."""
+    """Run `runs` coroutines of `steps` rows each."""
     event = e.ToolRead(
         slot="0.1/1", tool="look", requested_hash="0" * 64, payload={"arguments": {"n": 1}, "result": {"text": TEXT}}
     )

@@ -1,4 +1,4 @@
-"""CPU time of a long run's page and its live refresh, next to a bare read of the rows they are drawn from."""
+"""CPU time of a long run's page and its live refresh, next to a bare read of their rows."""
 
 from __future__ import annotations
 

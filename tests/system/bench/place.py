@@ -20,13 +20,13 @@ _superuser: list[str] = []
 
 
 def superuser() -> str:
-    """The address of the running server for whoever may do everything: for filling it past its own triggers."""
+    """Return the superuser's address of the running server, for filling it past its triggers."""
     return _superuser[-1]
 
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """Start the server, migrate, set Django up; stop and remove everything afterwards. Gives the folder of its data."""
+    """Start the server, migrate, set Django up, and remove everything afterwards; yield the data folder."""
     data = tempfile.mkdtemp(prefix="durableagents-bench-")
     for name in [name for name in os.environ if name.startswith(("DATABASE", "DURABLEAGENTS"))]:
         del os.environ[name]
@@ -59,7 +59,7 @@ def place() -> Iterator[Path]:
 
 
 def server_cpu_seconds() -> float:
-    """CPU time of PostgreSQL's processes that are alive: backends, WAL writer and all."""
+    """Return the CPU time of PostgreSQL's living processes."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:

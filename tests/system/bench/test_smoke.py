@@ -1,4 +1,4 @@
-"""The bench runs: every part, with next to nothing to do. Its figures are for `make bench` to tell."""
+"""The bench runs: every part, with next to nothing to do."""
 
 from __future__ import annotations
 

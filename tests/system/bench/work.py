@@ -1,4 +1,4 @@
-"""The workloads that are driven in this process, as a worker's host does it: W1, W2, W7, waits, storage."""
+"""The workloads driven in this process, as in a worker's host: W1, W2, W7, waits, storage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LONG_TALK = "bench-long-talk@1.0.0"
 
 @dataclass(frozen=True)
 class Measured:
-    """One go of a workload."""
+    """One execution of a workload."""
 
     steps: int
     seconds: float
@@ -58,7 +58,7 @@ class Measured:
 
 @asynccontextmanager
 async def pool() -> AsyncIterator[Any]:
-    """As a worker has it, with every connection open."""
+    """Open a pool like a worker's, with every connection open."""
     async with AsyncConnectionPool(
         dsn(name="bench"), min_size=POOL_SIZE, max_size=POOL_SIZE, kwargs={"autocommit": True}, check=None
     ) as made:
@@ -67,12 +67,11 @@ async def pool() -> AsyncIterator[Any]:
 
 
 def start(agent: str, count: int, **wanted: Any) -> list[UUID]:
-    """Accept `count` runs."""
     return [lifecycle.start(agent, wanted, by=BENCH).id for _ in range(count)]
 
 
 class Timed(PgJournal):
-    """Notes how long it takes from a tool's return to its result being durable."""
+    """Times from a tool's return to its durable result."""
 
     seconds: list[float]
 
@@ -85,7 +84,7 @@ class Timed(PgJournal):
 
 
 async def drive_all(connections: Any, graph_id: str, count: int, seconds: list[float] | None = None) -> None:
-    """Claim `count` runs and drive them together until each is let go of."""
+    """Claim `count` runs and drive them together until each is released."""
     worker, lent = Worker(uuid4(), "bench", os.getpid()), runtime()
     claimed: list[Any] = []
     while len(claimed) < count:
@@ -109,7 +108,7 @@ async def timed(steps: int, work: Callable[[], Awaitable[None]]) -> Measured:
 
 
 async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> list[Figure]:
-    """Measure both floors, pure and keyed steps in turn, so that other load hits all of them; medians of rounds."""
+    """Measure both floors, pure and keyed steps in turn, so that other load affects all; return medians."""
     waits: list[float] = []
 
     async def ours(graph_id: str) -> Measured:
@@ -162,7 +161,7 @@ def _throughput(name: str, ours: list[Measured], all_: dict[str, list[Measured]]
 
 
 async def warm_up(connections: Any) -> None:
-    """Every connection has every plan before anything is measured, as in a worker that has worked for a second."""
+    """Let every connection have every plan before measuring, as in a worker after its first second."""
     for graph_id in (PURE, KEYED):
         await asyncio.to_thread(start, graph_id, 2 * POOL_SIZE, steps=12)
         await drive_all(connections, graph_id, 2 * POOL_SIZE)
@@ -176,7 +175,7 @@ async def warm_up(connections: Any) -> None:
 
 
 async def resume(connections: Any, behind: int, per_visit: int, times: int) -> Figure:
-    """From the claim to the next step's begin, with `behind` steps on record."""
+    """Measure from the claim to the next step's begin, with `behind` recorded steps."""
     (run_id,) = await asyncio.to_thread(start, PURE, 1, steps=behind, per_visit=per_visit, rests=times)
     await drive_all(connections, PURE, 1)
     found: list[float] = []
@@ -194,7 +193,7 @@ async def resume(connections: Any, behind: int, per_visit: int, times: int) -> F
 
 
 async def slots(connections: Any, times: int) -> Figure:
-    """From entering a wait (`ctx.sleep`) to the run being let go of, which is when its slot is free."""
+    """Measure from entering a wait (`ctx.sleep`) to the run's release, which frees its slot."""
     found: list[float] = []
     for _ in range(times):
         (run_id,) = await asyncio.to_thread(start, PURE, 1, steps=1, rests=1)
@@ -234,7 +233,7 @@ async def long_talk(connections: Any, turns: int, least: int) -> list[Figure]:
 
 
 async def storage(connections: Any, kind: str, messages: int) -> Figure:
-    """What a conversation of `messages` messages of 4 KB takes, tables and indexes, over its text."""
+    """Measure the storage of a conversation of 4 KB messages, tables and indexes, relative to its text."""
     agents.pages[:] = _texts(kind, messages)
     raw = sum(len(text.encode()) for text in agents.pages)
     before = await _stored(connections, OUR_TABLES)
@@ -248,7 +247,7 @@ async def storage(connections: Any, kind: str, messages: int) -> Figure:
 
 
 def _texts(kind: str, messages: int) -> list[str]:
-    """Random letters of 64 (a random byte has no text of its own), or prose: the project's own documents."""
+    """Return texts of random base64 letters, or prose from the project's documents."""
     if kind == "random bytes":
         chance = random.Random(11)
         return ["".join(chance.choices(agents.LETTERS, k=agents.MESSAGE)) for _ in range(messages)]
@@ -259,7 +258,7 @@ def _texts(kind: str, messages: int) -> list[str]:
 
 
 async def _stored(connections: Any, tables: Sequence[str]) -> int:
-    """Bytes of these tables with their indexes."""
+    """Return the bytes of these tables with their indexes."""
     query = "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE c.relkind = 'r' AND c.relname = ANY(%s)"
     async with connections.connection() as link:
         row = await (await link.execute(query, [list(tables)])).fetchone()

@@ -1,4 +1,4 @@
-"""An agent whose every word is an attack on the page that shows it: input, model, tool, evidence, error."""
+"""An agent whose every text attacks the page that shows it: input, model, tool, evidence, error."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ class Lease(BaseModel):
 
 
 def leases() -> Path:
-    """Where the outside world keeps what was signed, a line for each time."""
+    """Return the file in which the notary lists signed leases."""
     return Path(os.environ["DURABLEAGENTS_DATA"]) / "leases.txt"
 
 
@@ -323,7 +323,7 @@ class Handed(BaseModel):
 
 
 def _tell(yard: str, **what: str) -> None:
-    """As long as the yard takes."""
+    """Report to the yard and wait for its answer."""
     with urlopen(Request(yard, json.dumps(what).encode()), timeout=280) as answer:
         answer.read()
 

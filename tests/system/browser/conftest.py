@@ -36,8 +36,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Another one, for stories that count what waits, halt or change rules. test_policies.py comes last: from then on
-    two people change its rules."""
+    """Another installation, for tests that count waits, halt or change rules.
+
+    test_policies.py must come last: from then on two people change its rules.
+    """
     with running(tmp_path_factory, **AGENTS) as site:
         yield site
 
@@ -52,10 +54,10 @@ def browser(chromium: str) -> Iterator[Browser]:
 
 
 class Complaints(list[str]):
-    """What the browser complained of: script errors, refused resources, requests to other hosts."""
+    """The browser's complaints: script errors, refused resources, requests to other hosts."""
 
     def besides(self, *statuses: str) -> list[str]:
-        """Leave out what it says of answers with these statuses, or with these words."""
+        """Return the complaints without those that contain one of these words."""
         return [each for each in self if not any(status in each for status in statuses)]
 
 
@@ -66,7 +68,7 @@ def complaints() -> Complaints:
 
 @pytest.fixture
 def profiles(browser: Browser) -> Iterator[Profile]:
-    """Open a page for an installation in a browser profile of its own; nobody has signed in."""
+    """Return a function that opens a page in a new browser profile, not signed in."""
     opened: list[BrowserContext] = []
 
     def profile(site: Site, **options: Any) -> Page:
@@ -80,7 +82,7 @@ def profiles(browser: Browser) -> Iterator[Profile]:
 
 @pytest.fixture
 def person(profiles: Profile, site: Site, complaints: Complaints) -> Person:
-    """Sign somebody in with one click."""
+    """Return a function that signs somebody in with one click."""
 
     def person(role: str, **options: Any) -> Page:
         page = profiles(site, **options)
@@ -111,5 +113,5 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def somebody(profiles: Profile, bare: Site) -> Callable[[], Page]:
-    """Open a page on the bare installation."""
+    """Return a function that opens a page of the bare installation."""
     return lambda: profiles(bare)

@@ -1,4 +1,4 @@
-"""`python -m tests.system.browser.icons`: draw the icons of the installed page anew from `static/img/mark.svg`."""
+"""`python -m tests.system.browser.icons`: draw the icons of the installed page from `static/img/mark.svg`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"icon": ("transparent", 1.0), "icon-maskable": (GROUND, 0.72)}
 
 
 def drawn(size: int, ground: str, share: float) -> str:
-    """A page that shows the mark and nothing else, `share` of the picture wide."""
+    """Return a page with nothing but the mark, `share` of the picture wide."""
     mark = base64.b64encode((IMAGES / "mark.svg").read_bytes()).decode()
     inner = round(size * share)
     return (
@@ -28,7 +28,6 @@ def drawn(size: int, ground: str, share: float) -> str:
 
 
 def main(chromium: str = "/usr/bin/chromium") -> None:
-    """Draw all of them."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         for name, (ground, share) in KINDS.items():

@@ -1,4 +1,4 @@
-"""How a page looks: checks of what is drawn, and pictures."""
+"""Checks of a page's look, and pictures."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def signed_in(site: Site, browser: Browser, role: str, window: Any = WIDE, **options: Any) -> Page:
-    """Return a page of somebody with this role, who has just signed in by one click."""
+    """Return a page of a user with this role, signed in by one click."""
     return sign_in(browser.new_context(base_url=site.url, viewport=window, **options).new_page(), role)
 
 
 def picture(page: Page, name: str, of: str = "", *, is_live: bool = True) -> None:
-    """Of the whole page, or of what `of` selects. `is_live`: a page that says that it is brought up to date."""
+    """Take a picture of the page, or of what `of` selects. A live page must say that it is live."""
     if is_live:
         expect(page.locator("#live-state")).to_contain_text("live")
     page.evaluate("document.activeElement.blur()")

@@ -1,10 +1,5 @@
-"""`python -m tests.system.browser.pictures`: take the pictures of the README and of docs/ anew, on an installation
-of its own
-and in a real Chromium. Words after it name those that are wanted: `vendor`, `mail`, `review`, `people`.
-
-One run of the sample: at its gate, the case as finance sees it, and after a `kill -9` while the order was on its way.
-Then an e-mail that has left before its gate, and a review: what it asks, and its page while it is read. Last, what
-approvers, operators and administrators have before them (`pictures_people.py`).
+"""`python -m tests.system.browser.pictures [vendor|mail|review|people …]`: take the pictures of the README and of docs/
+in a real Chromium, on an installation started for them.
 """
 
 from __future__ import annotations
@@ -131,7 +126,7 @@ def busy_worker(site: Site) -> int | None:
 
 
 def fault(site: Site, what: dict[str, Any]) -> None:
-    """Tell the sandbox how to misbehave at an operation; without a misbehaviour that is over."""
+    """Set the sandbox's fault at an operation, or clear it."""
     urllib.request.urlopen(
         f"http://127.0.0.1:{site.sandbox_port}/faults", json.dumps(what).encode(), timeout=20
     ).close()

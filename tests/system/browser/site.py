@@ -1,4 +1,4 @@
-"""A running installation as its users reach it: addresses, the API and the outside world's record."""
+"""A running installation as its users reach it: addresses, the API and the sandbox's record."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ NAMES = {
 
 
 class Site(Installation):
-    """The running installation as its users reach it."""
-
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
@@ -72,23 +70,22 @@ class Site(Installation):
         return self.question(self.waiting(agent, given))
 
     def decide(self, case: Any, verdict: str, why: str = "Fine.", role: str = "approver_finance") -> None:
-        """Decide a case through the API."""
         body = {"verdict": verdict, "plan_hash": case["plan_hash"], "justification": why}
         self.api(f"/approvals/{case['id']}/decision", role, body)
 
     def approve(self, run_id: str) -> None:
-        """Approve what a run asks for, as finance, through the API."""
+        """Approve a run's request as finance through the API."""
         self.reaches(run_id, "waiting_human")
         self.decide(self.question(run_id), "approve")
 
     def lift_halts(self) -> None:
-        """Lift whatever is halted: other stories come after this one."""
+        """Lift all halts, for the tests that follow."""
         for halt in self.api("/halts")["results"]:
             if halt["state"] != "lifted":
                 self.api(f"/halts/{halt['id']}/lift", body={"justification": "The story is over."})
 
     def effects(self, run_id: str) -> list[str]:
-        """Return what the outside world says it did for a run."""
+        """Return what the sandbox executed for a run."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.sandbox_port}/effects", timeout=20) as answer:
             rows = json.load(answer)
         return [f"{row['system']}.{row['operation']}" for row in rows if row["run_id"] == run_id and row["executed"]]
@@ -96,7 +93,7 @@ class Site(Installation):
 
 @contextmanager
 def running(factory: pytest.TempPathFactory, **environment: str) -> Iterator[Site]:
-    """Run `manage.py up` with these settings on data and ports of its own; it has to end well, and leaves nothing."""
+    """Run `manage.py up` with these settings on its own data and ports; it must end cleanly."""
     with Site(factory.mktemp("site") / "data") as site:
         yield site.up_and_ready(**environment)
         site.stop()

@@ -62,7 +62,7 @@ def sign_in_as_finance(page: Page, site: Site) -> Page:
 
 
 def user(site: Site, username: str) -> dict[str, Any]:
-    """Return one of the demo's people, with their password."""
+    """Scroll every argument of a case into view, as Approve requires; a picture counts once it is rendered."""
     (found,) = [each for each in site.demo()["users"] if each["username"] == username]
     return dict(found)
 
@@ -161,7 +161,7 @@ def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = Fal
 
 
 def ask_for_two(page: Page, *families: str) -> None:
-    """Ask that two people change these families of rules."""
+    """Require two people for changes to these families of rules."""
     page.goto("/changes")
     for family in families:
         page.check(f"#g-{family}")
@@ -170,7 +170,7 @@ def ask_for_two(page: Page, *families: str) -> None:
 
 
 def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", hours: str = "") -> None:
-    """Set the deadlines of finance's queue; `to` gets its cases after so many hours, or at once if all are away."""
+    """Set the deadlines of finance's queue; `to` gets its cases after these hours, or at once if all are away."""
     page.goto("/queues/of/finance_po")
     page.locator("summary", has_text="Set deadlines").click()
     page.select_option("#t-calendar", calendar)
@@ -185,7 +185,7 @@ def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", ho
 
 
 def set_proof(page: Page, *, minutes: str, above: str, types_amount: bool = False) -> None:
-    """Set what an approval in finance's queue has to show above an amount."""
+    """Set the proof that approvals in finance's queue need above an amount."""
     page.goto("/queues/of/finance_po")
     page.locator("summary", has_text="Set what a yes has to show").click()
     page.fill("#p-above", above)

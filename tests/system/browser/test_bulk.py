@@ -16,7 +16,7 @@ MANY, TAG = 128, "quarter-end"
 
 
 def asking(site: Site) -> list[str]:
-    """So many runs that each ask finance something, started in one request."""
+    """Start many runs in one request; each asks finance something."""
     given = [
         {"agent": "zz-clerk", "input": {"ending": "asks", "legal_name": f"Pallet Yard {n}"}, "tags": [TAG]}
         for n in range(MANY)
@@ -26,7 +26,7 @@ def asking(site: Site) -> list[str]:
 
 
 def rows(site: Site, path: str) -> list[Any]:
-    """All of a list of the API, page by page."""
+    """Return all rows of an API list, page by page."""
     answer = site.api(f"{path}&limit=100", "auditor")
     found = answer["results"]
     while answer["next"]:
@@ -40,7 +40,7 @@ def are(site: Site, state: str) -> int:
 
 
 def act_on_all(page: Page, state: str, act: str, label: str) -> None:
-    """All that the list shows with this tag: looked at, then started, then watched."""
+    """Preview, start and watch an action on all listed runs with this tag."""
     page.goto(f"/runs?state={state}&agent=zz-clerk&q={TAG}")
     page.locator("#act-on-all").click()
     expect(page.locator("h1")).to_contain_text(f"Act on {MANY} runs")
@@ -101,7 +101,7 @@ def stands_still(page: Page, run_id: str) -> None:
 
 
 def cancelled(site: Site) -> None:
-    """All of them, whatever became of the story: others come after it."""
+    """Cancel them all, even after a failure: other tests follow."""
     body = {"action": "cancel", "filter": {"q": TAG, "agent": "zz-clerk"}, "justification": "The story is over."}
     batch = site.api("/bulk", body=body)["id"]
     eventually(lambda: site.api(f"/bulk/{batch}")["state"] == "done", "all are cancelled")

@@ -1,4 +1,4 @@
-"""Approving with changes by hand: half of it, looked at before it is sent, and exactly that goes out."""
+"""Approving with changes by hand: an incomplete change, the preview, and exactly what is sent."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
 
 
 def decided_meanwhile(page: Page, site: Site) -> None:
-    """Where somebody writes about a case that another one decides, nothing in its form looks as if it could be used."""
+    """Check that the form is disabled when somebody else decides meanwhile."""
     asked = site.asked("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
     page.goto(f"/inbox/{asked['id']}")
     page.fill("#justification", "Let me see,")

@@ -1,4 +1,4 @@
-"""Two people and one case: claims are seen live and taken over; a reason of the queue goes into the field."""
+"""Two people and one case: claims are seen live and taken over; a queue's reason fills the field."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
 
 
 def decided_by_who_is_on_it(finance: Page, site: Site) -> None:
-    """Of a case that is over nobody says any more that somebody is reading it."""
+    """Check that a decided case no longer shows who claims it."""
     asked = site.asked("vendor-onboard", ACME | {"legal_name": "Decided Pallets Ltd"})
     finance.goto(f"/inbox/{asked['id']}")
     finance.fill("#justification", "My careful reasons.")

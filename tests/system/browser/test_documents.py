@@ -1,4 +1,4 @@
-"""Reading what is to be signed: pages, differences in words, and no approval before all of it was in view."""
+"""Reading documents before approval: pages, differences in text, and no approval before all were in view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRAWN = "images => images.filter(each => each.complete && each.naturalWidth > 0)
 
 
 def drawn(page: Page) -> None:
-    """Until each page of the case is there: the browser asks for those near the view by itself."""
+    """Wait until each page of the case is rendered; the browser requests those near the view."""
     expect(page.locator("#documents img")).to_have_count(4, timeout=120_000)  # what is being drawn comes by itself
     for picture in page.locator("#documents img").all():
         picture.scroll_into_view_if_needed()
@@ -42,7 +42,7 @@ def test_papers_are_read_whole_and_compared(person: Person, site: Site, complain
 
 
 def refused(person: Person, site: Site) -> tuple[Page, str]:
-    """The first revision is read whole, and rejected."""
+    """Read the first revision completely and reject it."""
     case = site.asked("zz-signer", {})
     page = person("approver_finance", viewport={"width": 1280, "height": 800})
     page.goto(f"/inbox/{case['id']}")
@@ -75,7 +75,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
 
 
 def compared(page: Page) -> None:
-    """The second one, against it."""
+    """Check the second revision's differences."""
     terms = page.locator("#document-1")
     expect(terms.locator("header")).to_contain_text("another than in revision 1")
     expect(terms.locator(".text del").first).to_contain_text("100")

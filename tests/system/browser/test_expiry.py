@@ -20,14 +20,14 @@ REMINDED = re.compile(r"Reminded \d+ times?\.")
 
 
 def asked(site: Site, about: str, **more: Any) -> tuple[str, str]:
-    """A run that asks, and its case."""
+    """Start a run that asks; return it and its case."""
     run_id = site.waiting("zz-caller", {"about": about, **more})
     return run_id, str(site.question(run_id)["id"])
 
 
 @contextmanager
 def reminded_here(page: Page) -> Iterator[None]:
-    """Whoever has this page is told of reminders by their browser, while a page is open."""
+    """Turn on this browser's reminders."""
 
     def tell(wanted: bool) -> None:
         page.goto("/notifications")
@@ -45,7 +45,7 @@ def reminded_here(page: Page) -> Iterator[None]:
 
 
 def reminders(site: Site, case: str) -> list[str]:
-    """What became of those about a case that went out."""
+    """Return the states of a case's sent reminders."""
     told = site.api("/notifications/deliveries?by=browser&limit=1000")["results"]
     return [row["state"] for row in told if row["kind"] == "reminder" and row["approval_id"] == case]
 

@@ -27,7 +27,7 @@ def propose(page: Page) -> None:
 
 
 def forged(site: Site) -> UUID:
-    """A proposal that somebody wrote into the database, in no shape that any process writes."""
+    """Insert a forged proposal in a shape that no process writes."""
     known, number = json.loads((site.data / CONNECTION_FILE).read_text()), uuid4()
     address = make_conninfo(host=known["host"], port=known["port"], dbname=known["dbname"], **known["owner"])
     with psycopg.connect(address) as link:
@@ -41,7 +41,7 @@ def forged(site: Site) -> UUID:
 
 
 def look_at_a_forged_one(site: Site, page: Page) -> None:
-    """What somebody writes past the application takes no page away, and says nothing on it."""
+    """Check that a forged proposal breaks no page and shows none of its content."""
     number = forged(site)
     page.goto("/changes")
     expect(page.locator("main tbody tr").last).to_contain_text("A row that is not genuine")

@@ -1,4 +1,4 @@
-"""A standing approval lets the next calls through until it is used up or taken back."""
+"""A standing approval lets the next calls through until it is used up or revoked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAME = {"item": "chairs of the framework contract", "amount_usd": 4_000}
 
 @contextmanager
 def again_allowed(admin: Page) -> Iterator[None]:
-    """For three calls and thirty days at most; nobody may give any afterwards."""
+    """Allow standing approvals for three calls and thirty days; forbid them afterwards."""
     try:
         admin.goto("/queues/of/finance_po")
         admin.locator("summary", has_text="Set how far that may go").click()
@@ -62,7 +62,7 @@ def test_the_same_again_twice_and_the_third_is_asked_about(
 
 
 def allowed(finance: Page, case: str) -> None:
-    """Half of it is refused, where it was written."""
+    """Give a standing approval, after an incomplete one was refused at its field."""
     finance.goto(case)
     finance.locator("#again summary").click()
     finance.fill("#again_times", "2")
@@ -82,7 +82,7 @@ def allowed(finance: Page, case: str) -> None:
 
 
 def used_up(finance: Page, olga: Page, site: Site) -> None:
-    """The next two go through, and say by what; the third is asked about, of people."""
+    """Check that two calls go through under the grant, and that people are asked about the third."""
     for n, told in ((1, "1 of 2, $4,000 of $9,000"), (2, "2 of 2, $8,000 of $9,000")):
         run_id = site.start("zz-buyer", SAME)
         site.reaches(run_id, "completed")

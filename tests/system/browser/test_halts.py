@@ -21,7 +21,7 @@ WHY = "Wrong prices went out."
 
 
 class Yard:
-    """Where `zz-carrier` hands its parcels over. It lets those wait that the story holds back."""
+    """Receives `zz-carrier`'s parcels; holds some back until the test releases them."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -35,7 +35,7 @@ class Yard:
 
     @property
     def parcels(self) -> list[str]:
-        """What was handed over, each as often as it came."""
+        """Return what was handed over, repeats included."""
         return sorted(name for name, key in self.came if key)
 
 
@@ -73,7 +73,7 @@ def carries(site: Site, yard: Yard, name: str, *tags: str, is_packed: bool = Tru
 
 
 def halts_all(page: Page) -> Locator:
-    """Typed out, after it was forgotten; what the page then says of it."""
+    """Halt everything, after a first try without the confirmation; return the page's section about it."""
     page.goto("/halts")
     page.select_option("#n-scope", "all")
     page.fill("#n-why", WHY)
@@ -92,7 +92,7 @@ def halts_all(page: Page) -> Locator:
 
 
 def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
-    """Lifted for these, besides those for whom it was."""
+    """Lift the halt for these agents and tags too."""
     page.goto("/halts")
     page.click("summary:has-text('Lift it')")
     stage = page.locator("form[id^=stage-]")
@@ -145,7 +145,7 @@ def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site,
 
 
 def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: str) -> None:
-    """Requested while a run has not come to its next step, then confirmed, with what had left before."""
+    """Check that the halt is requested until a run reaches its next step, then confirmed."""
     expect(told.locator("header .chip")).to_have_text("requested")
     expect(told).to_contain_text("has heard; 1 of its runs has not come to the next step.")
     holds_up(page)
@@ -172,7 +172,7 @@ def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: s
 
 
 def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, third: str) -> None:
-    """A yes is taken, a run is accepted: both wait, and say why."""
+    """Check that a decision and a start are accepted under the halt, wait, and say why."""
     effects = site.effects(case)
     finance.goto("/inbox")
     expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("clock stands still")
@@ -193,7 +193,7 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
 
 
 def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str]) -> None:
-    """One agent, then a tag besides, then all."""
+    """Lift the halt for an agent, then a tag, then all."""
     goes_on(page, agents="vendor-onboard", why="Its prices are mended.")
     told = page.locator("section[id^=halt-]", has_text="the whole installation")
     expect(told.locator("header")).to_contain_text("lifted for some")

@@ -1,4 +1,4 @@
-"""Handing something to a run that is resumed, and acting on the fleet, in a browser."""
+"""Injecting values into a resumed run, and actions on the fleet, in a browser."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ HIDDEN = ("\u202e", "\u202c", "\u200b", "\U000e0041")
 
 
 def unfold(page: Page) -> None:
-    """Open everything that is folded away."""
+    """Open everything that is folded."""
     page.evaluate("document.querySelectorAll('details:not([data-close])').forEach(d => d.open = true)")
 
 
 def is_inert(page: Page, where: str, *, is_form: bool = False) -> None:
-    """A form's fields hold what was typed, as it was typed; everywhere else what hides is named."""
+    """Check that no markup runs and hidden characters are named; form fields keep them as typed."""
     unfold(page)
     assert page.evaluate("window.pwned") is None, where
     assert page.locator("script:not([src]), style, img, svg[onload], form[action*=attack]").count() == 0, where

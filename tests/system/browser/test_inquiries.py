@@ -1,4 +1,4 @@
-"""Asking somebody about a case, and handing it over, by hand: finance asks legal, and hands it to them."""
+"""Asking somebody about a case and delegating it: finance asks legal, then delegates to them."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
 def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
     person: Person, site: Site, complaints: Complaints
 ) -> None:
-    """An integrator, whose run it isn't: nothing else of it is told to them."""
+    """An integrator who may not see the run is told nothing else of it."""
     run_id = str(
         site.api("/runs", "operator", {"agent": "zz-buyer", "input": {"item": "lamps", "amount_usd": 84_000}})["id"]
     )

@@ -1,4 +1,4 @@
-"""Words without an end, as people may write them, make no page wider."""
+"""Endless words, as people may write them, make no page wider."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def site(quiet: Site) -> Site:
 def test_a_word_without_an_end_makes_no_page_wider(
     admin: Page, person: Person, site: Site, complaints: Complaints
 ) -> None:
-    """In a heading, and in the reason of what is halted now."""
+    """In a heading, and in the reason of a halt in force."""
     word = "Rückerstattungsgenehmigungsverfahrensstelle" * 2
     admin.goto("/queues")
     unfold(admin)
@@ -47,7 +47,7 @@ def test_a_word_without_an_end_makes_no_page_wider(
 
 
 def test_whatever_somebody_is_called_the_header_has_room(admin: Page, profiles: Profile, site: Site) -> None:
-    """On a narrow phone too; and so with the name of a queue where what is missing is listed."""
+    """Also on a narrow phone, and with a queue's name in the list of what is missing."""
     admin.goto("/queues")
     unfold(admin)
     for field, text in {"name": "q" * 63, "title": "Long", "role": "approver_finance", "why": "As agreed."}.items():
@@ -74,7 +74,7 @@ def test_whatever_somebody_is_called_the_header_has_room(admin: Page, profiles: 
 
 
 def test_what_is_open_can_be_read_and_a_box_keeps_its_size(person: Person) -> None:
-    """The button that opened a form, in both themes; a box beside words that take several lines."""
+    """The button of an open form, in both themes; a box next to several lines of text."""
     page = person("operator", viewport={"width": 390, "height": 844})
     page.evaluate("""document.getElementById("main").innerHTML = ["main", "go", "stop", ""].map((kind) =>
         `<details class="act" open><summary class="btn ${kind}">Do it…</summary></details>`).join("")

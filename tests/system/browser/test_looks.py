@@ -1,4 +1,4 @@
-"""How pages hold up: a phone's width, both themes, names for everything that can be operated."""
+"""Pages on phones, in both themes, with accessible names for all controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lost message is sent again, the log says so, and its link opens nothing for anybody else."""
+"""A lost message is resent, the log shows it, and its link opens nothing for anybody else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ LATER = "451 4.3.2 come back later"
 
 @pytest.fixture
 def postbox() -> Iterator[Postbox]:
-    """A mail server."""
     box, (box.port,) = Postbox(), free_ports(1)
     server = Controller(box, hostname="127.0.0.1", port=box.port)
     server.start()
@@ -44,7 +43,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory, postbox: Postbox) -> Iterator
 
 
 def is_told(page: Page, words: str) -> None:
-    """The log's newest line, once it says so: it is read anew until then."""
+    """Reload the log until its newest line says so."""
 
     def says() -> bool:
         page.goto("/notifications/log")
@@ -95,7 +94,7 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
 
 
 def anonymous(method: str, where: str) -> tuple[int, str]:
-    """The status and the body of a request without a session; no redirect is followed."""
+    """Return status and body of a request without a session or redirects."""
     parts = urlsplit(where)
     connection = http.client.HTTPConnection(parts.netloc, timeout=20)
     try:
@@ -107,7 +106,7 @@ def anonymous(method: str, where: str) -> tuple[int, str]:
 
 
 def of_no_use_to_others(site: Site, stranger: Page, ida: Page, link: str) -> None:
-    """Whoever isn't signed in is asked to; whoever may not know is told nothing; and nothing is decided."""
+    """Check that others are asked to sign in or told nothing, and that nothing is decided."""
     case = link.rpartition("/")[2]
     decision = f"{site.url}/approvals/{case}/decision"
     for method, where in (("GET", link), ("HEAD", link), ("POST", link), ("POST", decision)):
@@ -134,7 +133,7 @@ def of_no_use_to_others(site: Site, stranger: Page, ida: Page, link: str) -> Non
 
 
 def opens_for(fiona: Page, link: str) -> None:
-    """Whom it was sent to signs in where it leads, reads the case, and decides it."""
+    """Sign in as the recipient at the link, read the case, and decide it."""
     fiona.goto(link)
     fiona.fill("#username", "fiona")
     fiona.fill("#password", PASSWORD)

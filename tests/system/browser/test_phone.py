@@ -1,4 +1,4 @@
-"""A phone: the page is installed, keeps nothing, and its owner's finger signs in and says yes."""
+"""A phone: the page is installed, keeps nothing offline, and a fingerprint signs in and approves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHOUT_NETWORK = ("ERR_INTERNET_DISCONNECTED", "htmx:sendError", "htmx:afterReq
 
 
 def home(site: Site) -> str:
-    """Passkeys have no address in numbers."""
+    """Return an address by name: passkeys need one."""
     return f"http://localhost:{site.port}"
 
 
@@ -35,7 +35,7 @@ def phone(browser: Browser, site: Site, complaints: Complaints) -> Iterator[Brow
 
 
 def with_finger(page: Page) -> tuple[CDPSession, str]:
-    """A virtual authenticator that knows its holder, as a phone has one."""
+    """Add a virtual authenticator with user verification, like a phone's."""
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     options = {
@@ -51,7 +51,7 @@ def with_finger(page: Page) -> tuple[CDPSession, str]:
 
 
 def out_and_in(page: Page, site: Site) -> None:
-    """Out, and in again by the passkey and nothing else."""
+    """Sign out, and in again with the passkey alone."""
     page.locator("details.who summary").click()
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/login**")
@@ -216,7 +216,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
 
 
 def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, site: Site) -> None:
-    """By a whole installation, whose application has no more than its rights in the database."""
+    """By a whole installation, whose application has only its own database rights."""
     page = phone.new_page()
     sign_in_as_finance(page, site)
     page.goto("/account")

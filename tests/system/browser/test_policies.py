@@ -25,7 +25,7 @@ def site(quiet: Site) -> Site:
 
 
 def asked(site: Site, order: str, usd: str) -> str:
-    """A refund of so much that finance is asked about."""
+    """Start a refund of this amount that finance is asked about; return the run's id."""
     return site.waiting("customer-refund", {"order_number": order, "complaint": "It came dented.", "wanted_usd": usd})
 
 
@@ -38,7 +38,7 @@ def paid(site: Site, order: str, usd: str) -> str:
 
 
 def kill_worker(site: Site) -> None:
-    """And wait for the one that comes in its place."""
+    """Kill the worker and wait for its replacement."""
 
     def workers() -> set[int]:
         return {row["pid"] for row in site.api("/fleet")["results"] if row["kind"] == "worker"}
@@ -49,7 +49,7 @@ def kill_worker(site: Site) -> None:
 
 
 def proposed(page: Page) -> str:
-    """A stricter version, tried until it asks about as few calls as it is meant to, and proposed. Where it is read."""
+    """Try a stricter version until it matches the intended calls, and propose it; return its address."""
     page.goto(f"/policies/of/{POLICY}")
     page.fill("#p-condition", "args.amount_usd > ten")
     page.fill("#p-rule", RULE)
@@ -73,7 +73,7 @@ def proposed(page: Page) -> str:
 
 
 def agreed(page: Page, address: str, dear: str) -> None:
-    """By the second one, who reads what it changes and tries it too."""
+    """Agree as the second person, after reading the change and trying it."""
     page.goto("/changes")
     page.click(f"main a:has-text('{POLICY}')")
     page.wait_for_url(address)

@@ -1,4 +1,4 @@
-"""Reading before deciding, and reading at all: what is in view, by key, aloud, in peace, in other colours, on paper."""
+"""Reading: content in view, keyboard, screen readers, live updates, colours, print."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_second_skip_link_leads_to_the_case(person: Person, site: Site) -> N
 
 
 def small(page: Page) -> list[str]:
-    """Targets under 24 px that no sentence excuses (WCAG 2.5.8)."""
+    """Return targets under 24 px that no sentence excuses (WCAG 2.5.8)."""
     found: list[str] = page.evaluate("""() => [...document.querySelectorAll(
       'main a, main button, main summary, main input, header a, header button, header summary')]
       .filter(e => e.getClientRects().length && !e.closest('p, dd, td, li, .sr, .skip, .small.muted, label')).map(e =>

@@ -1,7 +1,7 @@
-"""A refused form keeps its reason, every typed word and the reader's place while the live page is brought up to date.
+"""A refused form keeps its reason, all input and the reader's place on a live page.
 
-What comes back in each form is tested in tests/integration/console (test_acts, test_inbox, test_questions,
-test_settling, test_start); here is what a browser makes of it."""
+tests/integration/console tests what the server returns; this tests the browser.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ READ_AGAIN = (
 
 
 def refuse(page: Page, button: str, alert: str, words: str, just_before: str = "", **fields: str) -> None:
-    """Fill the fields, send the form, and expect the refusal and every word to stay through two reads of the page."""
+    """Send the form; check that the refusal and all input stay through two reloads of the page."""
     for name, value in fields.items():
         page.fill(f'[id="{name}"]', value)
     page.evaluate(just_before)
@@ -98,7 +98,7 @@ def test_a_refused_start_keeps_its_words(person: Person) -> None:
 
 
 def expect_disarmed(page: Page, form: str, words: str, field: str, buttons: str = "button") -> None:
-    """The form says who closed it, can't be sent any more, and keeps what was typed."""
+    """Check that the form names who closed it, can't be sent, and keeps the input."""
     expect(page.locator(f"{form} [role=alert]")).to_contain_text(re.compile(rf"{words} by key:.*Your text is kept\."))
     for button in page.locator(f"{form} {buttons}").all():
         expect(button).to_be_disabled()

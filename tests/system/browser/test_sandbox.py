@@ -1,4 +1,4 @@
-"""The demo sandbox's pages hold whatever a vendor is called: nothing runs, and nothing is out of sight."""
+"""The demo sandbox's pages withstand any vendor name: nothing runs and nothing is hidden."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _AMONG_LABELS = """() => [...document.querySelectorAll('td')].filter(td => getCo
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A sandbox with the longest words and the worst markup in every field that takes them."""
+    """A sandbox with the longest words and the worst markup in every field."""
     own = Sandbox(tmp_path_factory.mktemp("crowded") / "data", *free_ports(2))
     own.start()
     try:
@@ -69,7 +69,7 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 def _deal(sandbox: Sandbox, n: int, name: str) -> None:
-    """All that is done for one vendor."""
+    """Do everything for one vendor."""
     key = f"{n}" + "K" * 190
     long = WORD if n == 0 else MARKUP
     vendor = {"legal_name": name, "category": long, "contact_email": ADDRESS}

@@ -1,4 +1,4 @@
-"""An installation without the demo, from nobody at all to a decision."""
+"""An installation without the demo, from no account to a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two operators settle an unknown outcome, after the other side was asked."""
+"""Two operators settle an unknown outcome, after the system was asked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def has_an_unknown_outcome(page: Page) -> str:
 
 
 def one_is_enough(page: Page) -> None:
-    """Before anybody asks for two."""
+    """Settle as one person, before two are required."""
     has_an_unknown_outcome(page)
     page.fill("#why-reconcile", "It never left.")
     page.locator("[name=verdict][value=fail]").check()

@@ -1,4 +1,4 @@
-"""Several people decide one call: two of finance, of whom one abstains, then a deputy for legal."""
+"""Several people decide one call: two of finance, one abstaining, then a deputy for legal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def says(page: Page, words: str, verdict: str = "approve") -> None:
 
 
 def signed(site: Site) -> list[str]:
-    """What the outside world was told to sign."""
+    """Return what the notary was told to sign."""
     kept = site.data / "leases.txt"
     return kept.read_text().splitlines() if kept.exists() else []
 
@@ -59,7 +59,7 @@ def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody
 
 
 def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
-    """One stays out of it, one says yes, and it takes another one. Returns where the case is."""
+    """One abstains, one approves, one more is needed; return the case's address."""
     gina.goto("/inbox")
     gina.click("[data-item]")
     case = re.sub(r"\?.*", "", gina.url)
@@ -85,7 +85,7 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
 
 
 def for_lena(lena: Page, dora: Page) -> None:
-    """Whoever decides for legal goes away, and names who stands in."""
+    """Note lena's absence with dora as her deputy."""
     lena.goto("/queues")
     lena.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
     lena.fill("#o-deputy", "dora")
@@ -99,7 +99,7 @@ def for_lena(lena: Page, dora: Page) -> None:
 
 
 def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
-    """Not who has had their say in finance, whatever else they are; but who stands in for whoever is away."""
+    """Check that finance's deciders may not decide for legal, and that the deputy may."""
     expect(olaf.locator("#why")).to_contain_text("Waits for legal to decide")
     bo.goto("/inbox")
     expect(bo.locator("[data-item]")).to_contain_text("stage 2 of 2: 0 of 1 yes; you had your say")

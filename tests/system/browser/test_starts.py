@@ -1,4 +1,4 @@
-"""Starts by key and by the clock in a running installation: its own workers and scheduler, seen in a browser."""
+"""Starts by key and by schedule in a running installation: its own workers and scheduler, seen in a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Above an amount an approval is typed, and its person shows again who they are."""
+"""Above an amount an approval is typed, and its person authenticates again."""
 
 from __future__ import annotations
 

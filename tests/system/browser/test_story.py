@@ -1,4 +1,4 @@
-"""The main job, end to end in a browser, on real processes."""
+"""The main workflow, end to end in a browser, on real processes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.waiting import eventually
 
 
 def never_reloaded(page: Page) -> None:
-    """Leave a mark in the page that a reload would take away."""
+    """Leave a mark in the page that a reload would remove."""
     page.evaluate("window.sameLife = true")
 
 
 def watched_at_its_gate(person: Person, site: Site) -> tuple[str, Page]:
-    """A run that waits for finance, and somebody whose page of it is live."""
+    """Return a run that waits for finance, and a live page of it."""
     run_id = site.waiting("vendor-onboard", ACME)
     watcher = person("auditor")
     watcher.goto(f"/runs/{run_id}")

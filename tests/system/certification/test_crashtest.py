@@ -1,4 +1,4 @@
-"""An integrator's agent is killed wherever it can be, and what was done outside is the judge."""
+"""An integrator's agent is killed everywhere; the effects outside are the judge."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SANDBOX = ("--yes-this-is-a-sandbox",)
 def crashtest(
     folder: Path, *words: str, given: Any = None, consent: Sequence[str] = SANDBOX, agent: str = "shop"
 ) -> tuple[int, str, dict[str, Any]]:
-    """The command, on a shop in that folder; its exit code, what it said, and its report."""
+    """Run the command on a shop in that folder; return its exit code, output and report."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.json").write_text(json.dumps(given or {"folder": str(folder), "item": "chair {case}"}))
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DURABLEAGENTS_", "DATABASE"))}
@@ -85,7 +85,7 @@ def test_a_tool_whose_other_side_ignores_keys_is_found(tmp_path: Path) -> None:
 
 
 def test_tools_of_runs_that_it_starts_are_named_as_left_out(tmp_path: Path) -> None:
-    """Whoever reads only the exit code doesn't take it for the whole."""
+    """So that the exit code alone isn't taken for everything."""
     code, said, told = crashtest(tmp_path / "shop", "--points", "CP2", agent="shop-buyer")
     assert code == 3 and told["passed"] and "tell_colleague of shop@1.0.0" in said, said
     assert told["uncovered"] == ["place_order of shop@1.0.0", "tell_colleague of shop@1.0.0"]

@@ -1,4 +1,4 @@
-"""Forks and moves runs of a heavy schedule through the API, once each, also where an answer is lost."""
+"""Forks and migrates runs of a heavy schedule through the API, once each, also where an answer is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
 
 
 class Again:
-    """What is still to be forked and moved. `made`: each fork's origin; `odd`: what was refused in error."""
+    """Forks and migrations to do. `made`: each fork's origin; `odd`: wrong refusals."""
 
     def __init__(self, api: Api, agent: str) -> None:
         self._api, self._agent = api, agent
@@ -29,14 +29,14 @@ class Again:
         return not self._forks and not self._moves
 
     def plan(self, run_id: str, *, visit: int, is_moved: bool) -> None:
-        """Fork it there, or at its last visit if it has fewer; 0: not at all."""
+        """Fork it there, or at its last visit if it has fewer; 0: no fork."""
         if visit:
             self._forks[run_id] = visit
         if is_moved:
             self._moves.append(run_id)
 
     def do_due(self) -> Iterator[str]:
-        """Do what can be done now. Gives the forks that were made."""
+        """Do what is possible now; yield the new forks."""
         for run_id in list(self._moves):
             self._move(run_id)
         for run_id, visit in list(self._forks.items()):

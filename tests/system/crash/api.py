@@ -1,8 +1,6 @@
-"""The installation as a client sees it: the API with its keys, the sandbox with its oracle. Knows nothing of the app's
-code.
+"""The installation as a client sees it: the API with its keys, and the sandbox with its oracle. Imports no app code.
 
-The client is patient, since the tests kill web and database: an answer that doesn't come, or a 503, is asked for again.
-A start carries an idempotency key, so asking twice starts once.
+The tests kill web and database, so it retries on no answer or 503. Starts carry an idempotency key.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ class Api:
     # --- the API ------------------------------------------------------------------------------------------------------
 
     def start(self, agent: str, given: Any, budget: Mapping[str, Any] | None = None, key: str = "") -> str:
-        """Start a run, behind those of its key if it has one; its id once the API has answered for it."""
+        """Start a run, queued behind those of its key if any; return its id."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {"agent": agent, "input": given, "budget": budget or None}
         if key:
@@ -44,21 +42,19 @@ class Api:
         return str(_good(answer)["id"])
 
     def schedule(self, agent: str, given: Any) -> str:
-        """Set a schedule that comes once a year; its id."""
+        """Set a yearly schedule; return its id."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {"name": "crash", "agent": agent, "input": given, "cron": "@yearly", "missed": "once"}
         return str(_good(self._ask("operator", "POST", "/schedules", json=body, headers=headers))["id"])
 
     def scheduled(self, schedule_id: str) -> dict[str, Any]:
-        """What became of it."""
         return _good(self._ask("auditor", "GET", f"/schedules/{schedule_id}"))
 
     def found(self, q: str) -> list[dict[str, Any]]:
-        """The runs that a search finds."""
         return list(self._all(f"/runs?q={q}"))
 
     def run(self, run_id: str) -> dict[str, Any]:
-        """The run, or an empty mapping if the API doesn't know it."""
+        """Return the run, or an empty mapping if the API doesn't know it."""
         answer = self._ask("auditor", "GET", f"/runs/{run_id}")
         return {} if answer.status_code == 404 else _good(answer)
 
@@ -69,7 +65,7 @@ class Api:
         return list(self._all(f"/runs/{run_id}/ledger"))
 
     def approvals(self, run_id: str = "", *, state: str = "") -> list[dict[str, Any]]:
-        """Approvals of a run, or of all, newest first."""
+        """Return approvals of a run, or of all, newest first."""
         wanted = {"run_id": run_id, "state": state}
         return list(self._all("/approvals?" + "&".join(f"{name}={value}" for name, value in wanted.items() if value)))
 
@@ -77,7 +73,7 @@ class Api:
         return list(self._all("/fleet"))
 
     def decide(self, approval: Mapping[str, Any], verdict: str = "approve") -> bool:
-        """Decide as the queue's role, as a second person where needed. False if it was decided already."""
+        """Decide as the queue's role, as a second person where needed. Return False if it was decided already."""
         role = {"finance_po": "approver_finance", "legal": "approver_legal"}[approval["queue"]]
         body = {"verdict": verdict, "plan_hash": approval["plan_hash"], "justification": "The test says so."}
         answer = self._ask(role, "POST", f"/approvals/{approval['id']}/decision", json=body)
@@ -88,12 +84,12 @@ class Api:
     def reconcile(
         self, run_id: str, verdict: str, receipt: Any = None, *, wait_id: str | None = None
     ) -> httpx.Response:
-        """Settle an unknown outcome; the bare answer, for it may be a refusal."""
+        """Settle an unknown outcome; return the raw response, which may be a refusal."""
         body = {"verdict": verdict, "receipt": receipt, "justification": "The oracle says so.", "wait_id": wait_id}
         return self._ask("operator", "POST", f"/runs/{run_id}/reconcile", json=body)
 
     def tell(self, run_id: str, wait: Mapping[str, Any]) -> None:
-        """Send the signal or answer that a run waits for; it may have come already, or the run may have ended."""
+        """Send the signal or answer that a run waits for; it may have arrived, or the run may have ended."""
         if wait["kind"] == "signal":
             name = wait["detail"]["name"]
             body = {"payload": "told", "id": name}
@@ -109,7 +105,7 @@ class Api:
             self._ask("operator", "POST", f"/runs/{run_id}/answers/{wait['id']}", json={"answer": answer})
 
     def set_budget(self, run_id: str, budget: Mapping[str, Any]) -> httpx.Response:
-        """Raise what a run may use; the bare answer, for it may be a refusal."""
+        """Raise the run's budget; return the raw response, which may be a refusal."""
         body = {"budget": budget, "justification": "The test says so."}
         return self._ask("operator", "POST", f"/runs/{run_id}/budget", json=body)
 
@@ -118,17 +114,17 @@ class Api:
         return self._ask("operator", "POST", f"/runs/{run_id}/{action}", json={"justification": "The test says so."})
 
     def visits(self, run_id: str) -> list[int]:
-        """At which visits it can be forked."""
+        """Return the visits at which it can be forked."""
         points = _good(self._ask("operator", "GET", f"/runs/{run_id}/fork"))["points"]
         return [point["visit"] for point in points if not point["problem"]]
 
     def fork(self, run_id: str, visit: int) -> httpx.Response:
-        """Fork it, once; the bare answer, for it may be a refusal."""
+        """Fork it once; return the raw response, which may be a refusal."""
         headers, body = {"Idempotency-Key": str(uuid.uuid4())}, {"visit": visit, "justification": "The test says so."}
         return self._ask("operator", "POST", f"/runs/{run_id}/fork", json=body, headers=headers)
 
     def migrate(self, agent: str, run_id: str, of: str, to: str) -> dict[str, Any]:
-        """Move it to another version of the same code; what became of it."""
+        """Migrate it to another version of the same code; return the outcome."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {
             "from_version": of,
@@ -150,7 +146,7 @@ class Api:
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     def effects(self, run_id: str = "") -> list[dict[str, Any]]:
-        """The oracle's record."""
+        """Return the oracle's record."""
         query = {"run_id": run_id} if run_id else {}
         rows: list[dict[str, Any]] = self._patiently(lambda: self._sandbox.get("/effects", params=query)).json()
         return rows

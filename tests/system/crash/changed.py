@@ -1,4 +1,4 @@
-"""Judges calls that people change before they approve: what leaves is what the newest question asks."""
+"""Judges calls that people change before they approve: the newest question's version is what is sent."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ MANNERS = ("plain", "change", "race", "ask", "hand")
 
 
 def amendments(events: Iterable[Event]) -> Counter[str]:
-    """How often each call's question was ended by a change."""
+    """Count per call the questions that a change ended."""
     return Counter(event["slot"] for event in events if event["kind"] == "PlanAmended")
 
 
 def judge_changed(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each call of `changed`."""
+    """Judge each call of `changed`."""
     slots = {e["slot"] for e in facts.events if e["kind"] == "ApprovalRequested" and e["data"]["tool"] == TOOL}
     for slot in sorted(slots):
         yield from judge_call([event for event in facts.events if event["slot"] == slot])
 
 
 def judge_call(told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    """One call, by all that its journal tells of it."""
+    """Judge one call by its events."""
     asked = {x["data"]["approval_id"]: x for x in told if x["kind"] == "ApprovalRequested"}
     ended = Counter(x["data"]["approval_id"] for x in told if x["kind"] in ("ApprovalDecided", "PlanAmended"))
     what = f"the call {told[0]['slot']}"
@@ -67,7 +67,7 @@ _TALK = ("InquiryMade", "InquiryEnded", "ApprovalDelegated", "DelegationEnded")
 
 
 def _talked(what: str, told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    """Who was asked answered once, of what was open; who decided in another's place had it, and not given back."""
+    """Check that inquiries were answered once while open, and that delegates held the case when they decided."""
     asked, held, over = set[int](), dict[int, str](), set[str]()
     for event in told:
         data = event["data"]

@@ -1,8 +1,8 @@
-"""Judges a run after the faults, by what the outside saw and what the API answers. Imports nothing of the app.
+"""Judges a run after the faults, by effects outside and the API's answers. Imports no app code.
 
-What is promised (README): pure calls may repeat; a keyed call has one effect, however often it was sent, always under
-the same key with the same bytes; an unsafe call is sent at most once unless a person says otherwise; nothing that was
-accepted is lost or stuck; people are asked once; the journal has no gap and its chain holds.
+The promises (README): pure calls may repeat; a keyed call has one effect, always under one key with the same bytes;
+an unsafe call is sent at most once unless a person says otherwise; nothing accepted is lost or stuck; people are asked
+once; the journal has no gap and its chain holds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead", "ToolReadA
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not be."""
+    """A violated promise."""
 
     kind: Kind
     run_id: str
@@ -57,9 +57,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the whole of a run does to the outside, by `system.operation`; how many gates it passes. `denied`: which
-    effect doesn't happen where a gate of that tool is not opened. `may_send_late`: some worker was believed dead and
-    wasn't, so that it may have sent when the result was on record already: no fence reaches so far."""
+    """The effects of a whole run, by `system.operation`, and the number of its gates.
+
+    `denied`: the effect missing if that tool's gate stays closed. `may_send_late`: a worker was wrongly believed
+    dead and may have sent after the result was recorded, which no fence prevents.
+    """
 
     effects: Mapping[str, int]
     gates: int = 0
@@ -72,14 +74,14 @@ class Expected:
 
     @property
     def ends(self) -> set[str]:
-        """The states that it may end in: people may have cancelled it, or left it as it failed."""
+        """Return its allowed end states: people may have cancelled it, or left it failed."""
         more = {"cancelled": self.may_be_cancelled, "failed": self.may_be_left}
         return {self.state, *(state for state, is_allowed in more.items() if is_allowed)}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """One run as the API and the oracle tell it. `links` are its journal rows as stored, where somebody dumped them."""
+    """One run as the API and the oracle describe it. `links`: its journal rows as stored, if dumped."""
 
     run_id: str
     run: Row
@@ -91,7 +93,7 @@ class Facts:
 
 
 def judge(facts: Facts, expected: Expected) -> list[Finding]:
-    """What is wrong; empty if nothing is."""
+    """Return what is wrong."""
     if not facts.run:
         return [Finding("lost", facts.run_id, "the API answered for it and no longer knows it")]
     found: list[tuple[Kind, str]] = []
@@ -121,7 +123,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
 
 
 def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """Neither more effects nor fewer, and none without an intent of ours."""
+    """Check for exactly the expected effects, each with an intent of ours."""
     done = [row for row in facts.effects if row["executed"]]
     counted = Counter(f"{row['system']}.{row['operation']}" for row in done)
     wanted = Counter(expected.effects)
@@ -145,14 +147,14 @@ def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
 
 
 def _denied(facts: Facts) -> dict[str, str]:
-    """Slots of gates that somebody, or time, said no to, and the tools behind them."""
+    """Return the slots of gates that a person or time denied, with their tools."""
     tools = {event["slot"]: event["data"]["tool"] for event in facts.events if event["kind"] == "ApprovalRequested"}
     decided = [event for event in facts.events if event["kind"] == "ApprovalDecided"]
     return {event["slot"]: tools.get(event["slot"], "") for event in decided if event["data"]["verdict"] != "approved"}
 
 
 def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """One call has one key, one body, one effect, and each of its requests was announced before its result."""
+    """Check that a call has one key, one body, one effect, and that each request was announced before its result."""
     sent: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in facts.effects:
         if row["idempotency_key"] is not None and row["body_sha256"] != hashlib.sha256(b"").hexdigest():
@@ -195,7 +197,7 @@ def _calls(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
 
 
 def _sent_after(rows: list[Row], result: Row, events: list[dict[str, Any]]) -> int:
-    """How many requests left when they should have known better: by sender and order, not by when they came."""
+    """Count requests sent after the result was known, by sender and order rather than by arrival."""
     known = moment(result["at"]) + _CLOCKS
     claims = [(event["epoch"], event["data"].get("pid")) for event in events if event["kind"] == "RunClaimed"]
     after = [(row.get("sender"), moment(row.get("sent_at") or row["received_at"])) for row in rows]
@@ -219,7 +221,7 @@ def _holder(claims: list[tuple[int, Any]], epoch: int) -> Any:
 
 
 def _announced(facts: Facts, call: tuple[str, int]) -> int:
-    """How often the journal said that this call would now be sent, until its result was on record."""
+    """Count the announcements of a call before its result."""
     times = 0
     for event in facts.events:
         if (event["slot"], event["attempt"]) == call:
@@ -238,7 +240,7 @@ def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:
 
 
 def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """Each gate asks once, decides once, and lets one call through."""
+    """Check that each gate asks once, decides once, and lets one call through."""
     by_rule = asked_by_rule(facts.events)  # beside the agent's own gates
     own = [e for e in facts.events if e["data"].get("approval_id") not in by_rule]
     asked = Counter(event["slot"] for event in own if event["kind"] == "ApprovalRequested")
@@ -276,7 +278,7 @@ def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
 
 
 def _told_late(facts: Facts, call: tuple[str, int]) -> list[dict[str, Any]]:
-    """What came when the call was over, and says that it happened: a person may be asked once more then."""
+    """Return late results saying that the call happened, after which a person may be asked again."""
     late = [event for event in facts.events if (event["slot"], event["attempt"]) == call]
     return [
         event
@@ -287,7 +289,7 @@ def _told_late(facts: Facts, call: tuple[str, int]) -> list[dict[str, Any]]:
 
 
 def _witnesses(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """No further attempt while a late result says that the call happened and no person has denied it since."""
+    """Check for no further attempt after a late result, unless a person denied it since."""
     said_no = denials(facts.events)
     for begun in (event for event in facts.events if event["kind"] == "ToolInvoked"):
         for attempt in range(begun["attempt"]):
@@ -314,7 +316,7 @@ COUNTED = (*_MONEY, "tool_calls")
 
 
 def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Usage is the sum of the journal's debits, each request is debited once, and none exceeds a cap."""
+    """Check that usage is the sum of the debits, each request is debited once, and none exceeds a cap."""
     debits = [event for event in facts.events if event["kind"] == "BudgetDebited"]
     childrens = [event["data"] for event in facts.events if event["kind"] == "ChildEnded"]
     for name in _MONEY:
@@ -343,7 +345,7 @@ def _budget(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def _beyond(events: list[dict[str, Any]]) -> Iterable[tuple[Kind, str]]:
-    """What was begun though it, with all that was used and under way, was more than the cap in force."""
+    """Find what began although usage, reservations and its own need exceeded the cap in force."""
     caps: Mapping[str, int] = {}
     used: Counter[str] = Counter()
     under_way: dict[tuple[Any, ...], Mapping[str, int]] = {}
@@ -391,7 +393,7 @@ def _request(event: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Gapless, linked, one line of claims, one end."""
+    """Check for a gapless, linked journal, one sequence of claims, and one end."""
     prev, epoch, claims = hashlib.sha256(uuid.UUID(facts.run_id).bytes).hexdigest(), 0, 0
     for n, event in enumerate(facts.events, start=1):
         if event["seq"] != n:
@@ -425,7 +427,7 @@ def _journal(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def _undoing(facts: Facts) -> int:
-    """From where on it undoes what it did, which is what was asked for."""
+    """Return the event from which it undoes its effects, as requested."""
     return next((event["seq"] for event in facts.events if event["kind"] == "UndoBegun"), len(facts.events))
 
 
@@ -434,5 +436,5 @@ def _retries(facts: Facts) -> int:
 
 
 def moment(text: str) -> datetime:
-    """An ISO time."""
+    """Parse an ISO time."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))

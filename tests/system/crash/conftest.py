@@ -1,4 +1,4 @@
-"""One installation for all crash tests, and gone with the last: starting one takes longer than most of them."""
+"""One installation for all crash tests: starting one takes longer than most of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(installation: Stack) -> Iterator[Stack]:
-    """Nothing armed, no faults, at least two workers alive."""
+    """The installation with nothing armed, no faults, and two living workers."""
     installation.disarm()
     installation.all_workers(2)
     yield installation

@@ -1,8 +1,7 @@
-"""Declares workers dead that are not, as a wrong proof of death would. Run with the environment of an installation.
+"""Declares living workers dead, as a wrong proof of death would. Run with an installation's environment.
 
-One incarnation id a line on stdin; answers each with the number of runs that were freed. This is the one lie in these
-tests, and the point of it: whatever made somebody believe that a worker is gone, the database must refuse what it
-writes when it comes back.
+Reads incarnation ids from stdin, one a line, and answers with the number of freed runs. Whatever the reason for the
+mistake, the database must refuse what such a worker writes when it returns.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def judge_family(
     *,
     below: Mapping[str, Sequence[Facts]] = NOBODY,
 ) -> list[Finding]:
-    """Judge a parent, its children and what is between. `childs`: effects of each child; `below`: grandchildren."""
+    """Judge a parent with its children. `childs`: effects of each child; `below`: grandchildren."""
     found = judge(parent, expected)
     theirs = replace(expected, effects=childs, gates=0, denied={})
     for child in children:
@@ -36,13 +36,13 @@ def judge_family(
 
 
 def _failed(theirs: Expected, child: Facts) -> Expected:
-    """A child that failed, of which its parent was told, and in whose place a retried parent started another."""
+    """Return what a failed child does when a retried parent started another in its place."""
     is_done = any(row["executed"] for row in child.effects)
     return replace(theirs, state="failed", effects=theirs.effects if is_done else {})
 
 
 def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Iterable[tuple[Kind, str]]:
-    """What the two journals tell of each other."""
+    """Check that the journals of parent and children agree."""
     started = [event for event in parent.events if event["kind"] == "ChildStarted"]
     ends: dict[str, list[Mapping[str, Any]]] = {}
     for event in parent.events:
@@ -90,7 +90,7 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
 
 
 def chained(runs: Sequence[Facts]) -> tuple[dict[str, list[Facts]], list[tuple[Kind, str]]]:
-    """Runs and those that they went on as, by the first of each; and what is wrong between one and the next."""
+    """Return runs with their continuations, by the first of each, and what is wrong between them."""
     chains: dict[str, list[Facts]] = {}
     wrong: list[tuple[Kind, str]] = []
     come = {facts.run_id: _event(facts, "RunCarriedOn") for facts in runs}

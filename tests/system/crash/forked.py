@@ -1,4 +1,4 @@
-"""Judges forks: what went out again was allowed again, what was inherited was not, the origin is unchanged."""
+"""Judges forks: what was sent again was approved again, what was inherited was not, the origin is unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHILD = "child"
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked for: made how, at which visit; 0 from the input."""
+    """A requested fork: how, and at which visit (0: from the input)."""
 
     how: str
     visit: int
@@ -32,7 +32,7 @@ class Asked:
 
 @dataclass
 class _Words:
-    """What people said of the calls of a fork: by slot, at which event."""
+    """People's verdicts on a fork's calls: by slot, the event."""
 
     yes: dict[str, int] = field(default_factory=dict)
     no: dict[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Words:
 
     @classmethod
     def of(cls, facts: Facts) -> _Words:
-        """As its journal has them."""
+        """Read the verdicts from its journal."""
         words = cls()
         for event in facts.events:
             payload = event.get("payload") or {}
@@ -54,13 +54,13 @@ class _Words:
 
 
 def left_of(steps: Sequence[str], visit: int) -> Sequence[str]:
-    """What of a job is done from the beginning of a visit on: each hop but the last begins another."""
+    """Return the steps from the beginning of a visit on: each hop but the last begins another."""
     hops = [n for n, step in enumerate(steps) if step == "hop"]
     return steps[hops[visit - 2] + 1 :] if visit > 1 else steps
 
 
 def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
-    """What a fork does to the outside; `rest` is what its job does from its point on."""
+    """Return the expected effects of a fork; `rest` is what its job does from that point on."""
     if _how(facts) == WHAT_IF:
         end = "failed" if facts.run.get("error") in {"not_on_record", *_failures_taken_over(facts)} else rest.state
         return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
@@ -78,13 +78,13 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
 
 
 def _failures_taken_over(facts: Facts) -> set[str]:
-    """What its origin's record says went wrong: a what-if comes to the same."""
+    """Return the failures recorded by its origin, which a what-if repeats."""
     taken = (event["data"] for event in facts.events if event["kind"] == "AnswerTakenOver")
     return {data["code"] for data in taken if data.get("code")}
 
 
 def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
-    """What is wrong between a run and the one that it was made of."""
+    """Find what is wrong between a run and its origin."""
     yield from _told(facts, origin, asked)
     begun = next((event["data"] for event in facts.events if event["kind"] == "RunForked"), None)
     if begun is None:
@@ -100,7 +100,7 @@ def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Ki
 
 
 def judge_origin(origin: Facts) -> Iterator[tuple[Kind, str]]:
-    """What is wrong with a run that had ended when another one was made of it: nothing may happen to it any more."""
+    """Check that nothing more happens to a run that had ended before it was forked."""
     has_ended = has_fork = False
     for event in origin.events:
         has_ended = (has_ended or event["kind"] in _ENDS) and (has_fork or event["kind"] != "RunRetried")
@@ -114,7 +114,7 @@ def _how(facts: Facts) -> str:
 
 
 def _told(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
-    """Both journals say the same, once, and each in its place."""
+    """Check that both journals record the fork once, in the right place."""
     begun = [event for event in facts.events if event["kind"] == "RunForked"]
     made = [e["data"] for e in origin.events if e["kind"] == "ForkMade" and e["data"]["fork"] == facts.run_id]
     if [event["data"]["origin"] for event in begun] != [origin.run_id] or begun[0]["seq"] > 4:
@@ -127,7 +127,7 @@ def _told(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str
 
 
 def _imagined(facts: Facts) -> Iterator[tuple[Kind, str]]:
-    """A what-if sends nothing, asks nobody and uses nothing."""
+    """Check that a what-if sends nothing, asks nobody and uses nothing."""
     if facts.effects:
         yield "duplicate", f"a what-if was seen outside: {[row['operation'] for row in facts.effects]}"
     if facts.ledger or facts.approvals:
@@ -140,7 +140,7 @@ def _imagined(facts: Facts) -> Iterator[tuple[Kind, str]]:
 
 
 def _asked_about(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]]:
-    """What may have been done already goes out by a yes of its own, and not after a no."""
+    """Check that possible repeats need an approval and none follows a denial."""
     words, fenced, is_living = _Words.of(facts), _done(origin, after), _was_living(facts, origin)
     for event in facts.events:
         if event["kind"] == "UndoBegun":
@@ -155,7 +155,7 @@ def _asked_about(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind
 
 
 def _taken(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]]:
-    """What stands for a call was done by the other run after the point, by the same tool, and stands for one call."""
+    """Check that each result taken over is one the origin got after the point, by the same tool, for one call."""
     sent = {event["slot"] for event in facts.events if _leaves(event)}
     done = {place for places in _done(origin, after).values() for place in places}
     taken = [event for event in facts.events if event["kind"] == "AnswerTakenOver"]
@@ -172,7 +172,7 @@ def _taken(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]
 
 
 def _was_living(facts: Facts, origin: Facts) -> bool:
-    """Whether the other run was still at work when this one was made of it."""
+    """Return whether the origin was still running when this one was made."""
     is_over = False
     for event in origin.events:
         if event["kind"] == "ForkMade" and event["data"]["fork"] == facts.run_id:
@@ -182,7 +182,7 @@ def _was_living(facts: Facts, origin: Facts) -> bool:
 
 
 def _leaves(event: dict[str, Any]) -> str:
-    """By what name a call that goes out counts, if the event is one that may have an effect."""
+    """Return the tool or child name of an event that may have an effect."""
     if event["kind"] == "ChildStarted":
         return f"{CHILD}:{event['data']['agent'].partition('@')[0]}"
     is_effect = event["kind"] == "ToolInvoked" and event["data"]["replay_class"] != "pure"
@@ -190,7 +190,7 @@ def _leaves(event: dict[str, Any]) -> str:
 
 
 def _done(origin: Facts, after: int) -> dict[str, set[tuple[str, int]]]:
-    """What a run did after an event, and was there when all was over, by tool."""
+    """Return the confirmed effects of a run after an event, by tool."""
     told = {(row["slot"], row["attempt"]) for row in origin.ledger if row["fact"] in ("committed", "reconciled")}
     happened = told - refuted(origin.events)
     found: dict[str, set[tuple[str, int]]] = {}

@@ -1,4 +1,4 @@
-"""Judges calls under standing approvals: each is answered once, and none used more often than allowed."""
+"""Judges calls under standing approvals: each is answered once, and no grant is used more often than allowed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _standing(event: Event) -> dict[str, Any]:
 
 
 def lapsed(events: Iterable[Event]) -> Counter[str]:
-    """Count, for each gate, approvals by a grant that was taken back, so that another question followed."""
+    """Count per gate the approvals by a revoked grant, after which another question followed."""
     found, answered = Counter[str](), dict[str, bool]()
     for event in events:
         if event["kind"] == "ApprovalRequested" and answered.pop(event["slot"], False):
@@ -36,7 +36,7 @@ def lapsed(events: Iterable[Event]) -> Counter[str]:
 
 
 def judge_again(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each call of `again`, and what was given and used."""
+    """Judge each call of `again`, and the grants given and used."""
     slots = {e["slot"] for e in facts.events if e["kind"] == "ApprovalRequested" and e["data"]["tool"] == TOOL}
     for slot in sorted(slots):
         yield from judge_call([event for event in facts.events if event["slot"] == slot])

@@ -14,7 +14,7 @@ DOCUMENTS = 6
 
 @dataclass(frozen=True)
 class Guest:
-    """An agent, what it is given, the calls at which it is killed, and what it and each of its children do, once."""
+    """An agent, its input, the calls at which it is killed, and its effects and each child's."""
 
     agent: str
     input: dict[str, Any]
@@ -46,7 +46,7 @@ GUESTS = (MAIL, REVIEW)
 
 
 def draw_points(guest: Guest, dice: random.Random) -> tuple[str, ...]:
-    """Where it dies: at a call of its own or, for one with children, of theirs."""
+    """Draw where it dies: at its own calls or, if it has children, at theirs."""
     if dice.random() < 0.3:
         return ()
     call, point = dice.choice(guest.calls), dice.choice(("CP1", "CP2", "CP3", "CP4", "CP6"))

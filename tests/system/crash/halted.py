@@ -1,4 +1,4 @@
-"""Judges halts from outside, by when they were set and lifted and by what the journal tells."""
+"""Judges halts from outside, by their times and the journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_RUNS = ("tag", "version")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A halt was whole from `since` to `until`. `confirmed_at`: from when on all workers had confirmed it."""
+    """A full halt from `since` to `until`; all workers had confirmed it at `confirmed_at`."""
 
     scope: str
     key: str
@@ -23,12 +23,12 @@ class Stretch:
 
     @property
     def is_of_runs(self) -> bool:
-        """Whether it is of all that a run does; else of what it calls."""
+        """Return whether it halts whole runs, not only calls."""
         return self.scope in _OF_RUNS
 
 
 def judge_halted(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]) -> Iterable[str]:
-    """Nothing left under a halt, no run was claimed under one, and deadlines stood still."""
+    """Check that under a halt nothing was sent and no run claimed, and that deadlines paused."""
     for event in events:
         at = datetime.fromisoformat(event["at"])
         what = f"event {event['seq']}, {event['kind']} of {event['slot'] or 'the run'}"
@@ -53,7 +53,7 @@ def _begins(event: Mapping[str, Any], one: Stretch) -> bool:
 
 
 def _deadlines(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]) -> Iterable[str]:
-    """What the sweeper ended was due for as long as its run had not stood still."""
+    """Check that what the sweeper ended was overdue without the time halted."""
     opened: dict[tuple[Any, ...], tuple[datetime, datetime]] = {}
     for event in events:
         data, at = event["data"], datetime.fromisoformat(event["at"])
@@ -72,7 +72,7 @@ def _deadlines(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]
 
 
 def _stood(stretches: Sequence[Stretch], since: datetime, until: datetime) -> timedelta:
-    """For how long it stood still for certain; what overlaps counts once."""
+    """Return how long it was certainly halted; overlaps count once."""
     stood, end = timedelta(0), since
     for one in sorted(stretches, key=lambda one: one.since):
         begin, over = max(one.since, end), min(one.until, until)

@@ -1,4 +1,4 @@
-"""Judges context handed to runs that were resumed, and requeued runs; draws which schedules do so."""
+"""Judges injections into resumed runs, and requeued runs; draws which schedules do so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each came with the act that resumed the run, on the state that was seen, and the last one is in the output."""
+    """Check that each injection came with a resume, on the state seen, and that the last is in the output."""
     events = facts.events
     told = [event for event in events if event["kind"] == "ContextInjected"]
     by_seq = {event["seq"]: event for event in events}
@@ -34,7 +34,7 @@ def judge_handed(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def requeued(seed: str, lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Which runs are given back when their journals reach which event; `lengths` are their numbers of steps."""
+    """Draw which runs are given back at which event; `lengths` are their numbers of steps."""
     dice = random.Random(f"light requeues {seed}")
     if dice.random() < 0.75:
         return ()
@@ -43,5 +43,5 @@ def requeued(seed: str, lengths: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def is_handing(seed: str) -> bool:
-    """Whether people hand something to each run that they resume."""
+    """Draw whether people inject something at each resume."""
     return random.Random(f"light hands {seed}").random() < 0.6

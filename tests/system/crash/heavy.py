@@ -1,4 +1,4 @@
-"""Heavy schedules: on a whole installation, one after the other."""
+"""Heavy schedules on a whole installation, one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.system.crash.tally import Tally
 
 
 def perform(folder: Path, seeds: Sequence[str], workers: int, report: Callable[[str, Tally], None]) -> None:
-    """Perform all of them on one installation. Its logs stay where a schedule has failed."""
+    """Perform all schedules on one installation; keep its logs if one failed."""
     stack = Stack(folder, workers=workers, agents="tests.system.crash.agents,tests.system.crash.twin")
     stack.settling_seconds = 1.5
     people = None

@@ -1,4 +1,4 @@
-"""Judges questions that nobody answered in time: escalated once or reminded, and never approved by itself."""
+"""Judges questions that nobody answered in time: escalated once or reminded, and never approved by themselves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MANNERS = ("early", "race", "after")
 
 
 def judge_late(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each question of `further` and `patient`."""
+    """Judge each question of `further` and `patient`."""
     for asked in facts.events:
         if asked["kind"] == "ApprovalRequested" and asked["data"]["tool"] in WORDS:
             yield from judge_question(asked, facts.events)
 
 
 def judge_question(asked: Event, events: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    """One question, against all that the journal says of it."""
+    """Judge one question by the journal."""
     approval_id, what = asked["data"]["approval_id"], f"{asked['data']['tool']} at {asked['slot']}"
     told = [x for x in events if x["data"].get("approval_id") == approval_id and x is not asked]
     timed = [x for x in told if x["kind"] == "ApprovalTimed"]

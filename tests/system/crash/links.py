@@ -1,4 +1,4 @@
-"""A journal's chain, in the checker's own words: it imports nothing of the app."""
+"""A journal's hash chain, implemented independently of the app."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Link:
 
 
 def broken_at(run_id: str, links: list[Link]) -> Iterable[tuple[Kind, str]]:
-    """The chain recomputed from stored bytes, in this file's own words (the formula is in ledger/chain.py and docs)."""
+    """Recompute the chain from stored bytes (the formula is in ledger/chain.py and docs); yield what is wrong."""
     prev = hashlib.sha256(uuid.UUID(run_id).bytes).digest()
     for link in links:
         sealed = bytes(32) if link.sealed is None else hashlib.sha256(link.sealed).digest()

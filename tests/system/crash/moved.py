@@ -1,4 +1,4 @@
-"""Judges runs that were moved to another version: row and journal agree, and nothing began again by it."""
+"""Judges migrated runs: row and journal agree, and nothing was repeated."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _ROW = "SELECT graph_id, generation FROM runs_run WHERE id = %s"
 
 
 def row_of(link: psycopg.Connection[Any], run_id: str) -> Row:
-    """What a run's row says that it is one of, and how often it was moved."""
+    """Return a run's version and its number of migrations by its row."""
     found = link.execute(_ROW, [run_id]).fetchone()
     return None if found is None else (str(found[0]), int(str(found[1])))
 
 
 def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
-    """What is wrong; nothing if nothing is. Between versions of the same code."""
+    """Find what is wrong with migrations between versions of the same code."""
     if row is None or not facts.events:
         return
     created = facts.events[0]["data"]

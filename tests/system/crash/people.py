@@ -10,7 +10,7 @@ from tests.system.crash.stack import Stack
 
 
 class People(threading.Thread):
-    """Looks after every run it was told of until it has ended. `verdicts` are its words on unknown outcomes."""
+    """Looks after every registered run until it has ended. `verdicts`: its answers on unknown outcomes."""
 
     def __init__(self, stack: Stack) -> None:
         super().__init__(name="people", daemon=True)

@@ -1,4 +1,4 @@
-"""Judges calls under policies that changed meanwhile: by when, and by what the journal tells."""
+"""Judges calls under policies that changed meanwhile, by times and the journal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOBODY: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A change of the rule, certain from `done_at` on: calls of `tool` (empty: all) need an approval, or not."""
+    """A policy change, certain from `done_at` on: calls of `tool` (empty: all) need an approval, or not."""
 
     begun_at: datetime
     done_at: datetime
@@ -36,7 +36,7 @@ class Turn:
 
 
 def asked_by_rule(events: Iterable[dict[str, Any]]) -> set[str]:
-    """The questions that no gate of the agent's own asked."""
+    """Return the questions that no gate of the agent's own asked."""
     return {
         event["data"]["approval_id"]
         for event in events
@@ -51,7 +51,7 @@ def _is_by_rule(data: dict[str, Any]) -> bool:
 def judge_policed(
     events: Sequence[dict[str, Any]], turns: Sequence[Turn], said_how: Mapping[str, Sequence[str]] = NOBODY
 ) -> Iterable[str]:
-    """No call left without the approval demanded then. `said_how`: manners of accepted approvals, by question."""
+    """Check that no call was sent without the approval required then. `said_how`: manners of approvals, by question."""
     tools = {(e["slot"], e["attempt"]): e["data"]["tool"] for e in events if e["kind"] == "ToolInvoked"}
     asked = {e["data"]["approval_id"]: e["data"]["queue"] for e in events if e["kind"] == "ApprovalRequested"}
     yes: dict[str, list[str]] = defaultdict(list)
@@ -84,7 +84,7 @@ def _shows(proof: str, manner: str) -> bool:
 
 
 def _then(turns: Sequence[Turn], at: datetime) -> Turn | None:
-    """The change that counted then; None where there was none, and while one was being made."""
+    """Return the change in force then; None if there was none, or one was being made."""
     if any(turn.begun_at <= at < turn.done_at for turn in turns):
         return None
     return next((turn for turn in reversed(turns) if turn.done_at <= at), None)

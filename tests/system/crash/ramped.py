@@ -1,4 +1,4 @@
-"""Two versions of an agent that starts are led from one to the other of, while workers are killed."""
+"""Two versions of an agent between which a ramp moves starts while workers are killed."""
 
 from __future__ import annotations
 

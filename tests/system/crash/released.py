@@ -1,4 +1,4 @@
-"""Judges starts under a ramp: each run stays on its version, and journal and ramp tell the same."""
+"""Judges starts under a ramp: each run stays on its version, and journal and ramp agree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALLS = {"from_version": 2, "to_version": 3}
 
 @dataclass(frozen=True)
 class Released:
-    """The ramps of an agent with all their shares; of each start its run and key; the rows next to the journals."""
+    """An agent's ramps with all their shares; each start's run and key; the rows next to the journals."""
 
     ramps: Sequence[Row]
     starts: Sequence[Row]
@@ -24,13 +24,13 @@ class Released:
 
 
 def expected_of_start(version: str, ramp: Row) -> Expected:
-    """What a run of this version does."""
+    """Return what a run of this version does."""
     side = "to_version" if version == ramp["to_version"] else "from_version"
     return Expected({"erp.create_vendor": CALLS[side]})
 
 
 def judge_released(released: Released, facts: Mapping[str, Facts], acknowledged: Sequence[str]) -> Iterator[Finding]:
-    """What is wrong; nothing if nothing is. `acknowledged` are the runs that whoever started was told of."""
+    """Find what is wrong. `acknowledged`: the runs whose starts were answered."""
     known = {start["run"] for start in released.starts}
     for run in acknowledged:
         if run not in known:
@@ -47,7 +47,7 @@ def judge_released(released: Released, facts: Mapping[str, Facts], acknowledged:
 
 
 def _stayed(start: Row, facts: Facts) -> Iterator[Finding]:
-    """A run's version is the one that it was created with, unless an event says that it was moved."""
+    """Check that a run's version is its first one, unless an event migrated it."""
     version = facts.events[0]["data"]["version"]
     for event in facts.events:
         version = event["data"]["to"].partition("@")[2] if event["kind"] == "RunMigrated" else version
@@ -87,7 +87,7 @@ def _versions(ramp: Row) -> tuple[str, str]:
 
 
 def _sides(starts: Sequence[Row], facts: Mapping[str, Facts]) -> Iterator[Finding]:
-    """A key has one place on each ramp, and doesn't come back while the ramp only grows."""
+    """Check that a key has one side on each ramp, and never moves back while the ramp only grows."""
     places: dict[tuple[str, int], int] = {}
     over: set[tuple[str, int]] = set()
     for start in sorted(starts, key=lambda start: moment(start["created_at"])):

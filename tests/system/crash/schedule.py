@@ -46,7 +46,7 @@ ACTS = {"kill": 10, "cut": 3, "freeze": 3, "up": 1, "drain": 1}
 
 @dataclass(frozen=True)
 class Job:
-    """One run: its steps, crash points, what a person does to it, and what it may use at first."""
+    """One run: its steps, crash points, a person's act on it, and its first budget."""
 
     steps: tuple[str, ...]
     points: tuple[str, ...]
@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that happens so many seconds after the one before."""
+    """A fault that happens this many seconds after the one before."""
 
     after_seconds: float
     act: str
@@ -79,7 +79,7 @@ class Schedule:
 
 
 def draw(seed: str, *, jobs: int = 12) -> Schedule:
-    """The schedule of a seed."""
+    """Draw the schedule of a seed."""
     dice = random.Random(seed)
     sandbox: dict[str, Any] = {}
     if dice.random() < 0.5:
@@ -98,7 +98,7 @@ def draw(seed: str, *, jobs: int = 12) -> Schedule:
 
 
 def _begun_again(seed: str, jobs: list[Job]) -> tuple[Job, ...]:
-    """Drawn apart: a few are forked, and a few are moved. Of a key one run lives, and forks take keys: those aren't."""
+    """Draw forks and migrations. Runs with a key aren't forked: a key has one living run, and forks would take it."""
     dice = random.Random(f"forks {seed}")
     free = [n for n, job in enumerate(jobs) if not job.key]
     for n in dice.sample(free, min(len(free), dice.choice((2, 3, 4)))):
@@ -145,7 +145,7 @@ class Performance:
         self.kills = 0
 
     def perform(self) -> Tally:
-        """Start the runs, do the faults, wait until all is quiet, and judge."""
+        """Start the runs, cause the faults, wait until all is quiet, and judge."""
         stack, schedule = self._stack, self._schedule
         stack.disarm()
         stack.api.no_faults()
@@ -192,19 +192,19 @@ class Performance:
         self._schedule_id = self._stack.schedule(*BY_CLOCK)
 
     def _all(self) -> list[str]:
-        """The runs of the schedule, and what was made of them."""
+        """Return the schedule's runs and their forks."""
         return [*(run_id for run_id, _ in (*self._runs, *self._guests)), *self._again.made]
 
     def _key(self, job: Job) -> str:
         return f"{self._schedule.seed} {job.key}"[-60:].strip() if job.key else ""
 
     def _begin_again(self) -> None:
-        """Fork and move what is due; people look after the forks too."""
+        """Fork and migrate what is due, and look after the forks."""
         for fork in self._again.do_due():
             self._people.look_after(fork)
 
     def _has_fired(self) -> bool:
-        """Whether the schedule's time was dealt with, and its run has ended; people look after that one too."""
+        """Return whether the schedule's time was handled and its run, looked after too, has ended."""
         for run in self._stack.api.found(f"schedule:{self._schedule_id}"):
             if run["id"] not in self._by_clock:
                 self._by_clock.append(run["id"])
@@ -213,7 +213,7 @@ class Performance:
         return bool(self._stack.api.scheduled(self._schedule_id)["last"]) and bool(self._by_clock) and not left
 
     def _act_as_operators(self) -> None:
-        """Pause and resume, or cancel; whoever comes too late is told so, which is right too."""
+        """Pause and resume, or cancel; acts that come too late are rightly refused."""
         for run_id, job in self._runs:
             if job.act:
                 self._stack.api.steer(run_id, job.act)
@@ -237,7 +237,7 @@ class Performance:
         return False
 
     def _all_is_told(self, ours: set[str]) -> bool:
-        """Whether the children of what has ended have ended too, and their parents know."""
+        """Return whether all children of ended runs have ended and their parents know."""
         with self._stack.database() as connection:
             query = "SELECT 1 FROM runs_run WHERE parent = ANY(%s::uuid[]) AND NOT is_told LIMIT 1"
             return connection.execute(query, [list(ours)]).fetchone() is None
@@ -259,7 +259,7 @@ class Performance:
         yield from judge_schedule(self._stack.api.scheduled(self._schedule_id), of_clock)
 
     def _judge_forks(self) -> Iterator[Finding]:
-        """What was made of runs, and what was moved."""
+        """Judge forks and migrations."""
         jobs = dict(self._runs)
         for fork, (origin, asked) in self._again.made.items():
             facts, of = self._stack.facts(fork), self._stack.facts(origin)
@@ -301,7 +301,7 @@ class Performance:
             connection.execute(query)
 
     def _freeze(self) -> None:
-        """Stop a worker for less than its supervisor's patience."""
+        """Suspend a worker for less than its supervisor's patience."""
         for pid in self._stack.pids("worker")[:1]:
             if kill(pid, signal.SIGSTOP):
                 time.sleep(1.0)
@@ -309,13 +309,13 @@ class Performance:
 
 
 def everybody_is_back(stack: Stack) -> None:
-    """Wait until the installation is whole again, so that a schedule starts from where the one before did."""
+    """Wait until the installation is complete again, so that schedules start equally."""
     eventually(stack.api.is_ready, "readiness", seconds=90)
     stack.all_workers(1)
 
 
 def describe(schedule: Schedule) -> str:
-    """A schedule in words, for whoever has to find out what went wrong."""
+    """Describe a schedule for debugging."""
     lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
     lines += [
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"

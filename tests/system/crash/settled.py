@@ -1,4 +1,4 @@
-"""Judges what two people settle, and what the other side is asked."""
+"""Judges what two people settle, and what the system is asked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_NEWS = ("OutcomeProposed", "OutcomeWithdrawn", "UpstreamAsked")
 
 
 def judge_settled(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Agreements match a proposal of somebody else without news in between; each asking has at most one answer."""
+    """Check that agreements match another's proposal without news in between, and askings have at most one answer."""
     said: dict[tuple[Any, ...], Event] = {}
     open_asks: dict[tuple[Any, ...], int] = {}
     news: dict[str | None, int] = {}

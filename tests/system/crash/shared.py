@@ -1,4 +1,4 @@
-"""Judges budgets that runs shared: each call took its share once and returned what it did not use."""
+"""Judges shared budgets: each call reserved its share once and returned what it did not use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Call = tuple[str, str, int, int]  # run, slot, attempt, request
 
 @dataclass(frozen=True)
 class Shared:
-    """Pools, their periods and all charges. `is_off`: switched off, so they need not know of later calls."""
+    """Pools, their periods and all charges. `is_off`: switched off, so later calls may be missing."""
 
     pools: Sequence[Row] = ()
     periods: Sequence[Row] = ()
@@ -25,7 +25,7 @@ class Shared:
 
 @dataclass
 class _Calls:
-    """What the journals of the runs say of calls that pools count."""
+    """The calls that count towards pools, by the runs' journals."""
 
     wanted: dict[Call, dict[str, int]] = field(default_factory=dict)
     used: dict[Call, dict[str, int]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Calls:
 
 
 def judge_shared(shared: Shared, journals: Mapping[str, Sequence[Row]], ended: frozenset[str]) -> Iterator[Finding]:
-    """What is wrong; nothing if nothing is."""
+    """Find what is wrong with the pools."""
     calls = _Calls()
     for run, events in journals.items():
         calls.read(run, events)

@@ -1,4 +1,4 @@
-"""A real installation to crash: `manage.py up` on data and ports of its own, crash points armed while it runs."""
+"""A real installation to crash: `manage.py up` on its own data and ports, with crash points armed while it runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ for model, usd_in, usd_out in {models}:
 
 
 class Stack(Installation):
-    """`workers` worker processes, the crash-test agent, and hands to break things with."""
+    """An installation with `workers` worker processes and the crash-test agent, and ways to break it."""
 
     def __init__(
         self, folder: Path, *, workers: int = 2, slots: int = 50, agents: str = "tests.system.crash.agents"
@@ -77,7 +77,7 @@ class Stack(Installation):
         return super().environment(**ours, **extra)
 
     def up(self, **extra: str) -> subprocess.Popen[str]:
-        """As always, but what it says goes to a file: nobody reads a pipe for hours."""
+        """Start `up` with its output in a file: nobody reads a pipe for hours."""
         with self._said.open("ab") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
@@ -95,7 +95,7 @@ class Stack(Installation):
         return self._said.read_text()
 
     def start(self) -> Stack:
-        """Up, ready, all workers serving, W-9 forms coming at once."""
+        """Start and wait until all workers serve; let W-9 forms arrive at once."""
         self.up_and_ready()
         self._api = Api(self.demo())
         self.all_workers()
@@ -105,20 +105,20 @@ class Stack(Installation):
         return self
 
     def demo(self) -> dict[str, Any]:
-        """With whoever else has a role."""
+        """Return the demo's people and the additional ones."""
         found = super().demo()
         return found | {"api_keys": found["api_keys"] | self._another}
 
     def _key_of_another(self, role: str) -> str:
-        """A second person with a role, for what takes two: somebody's key."""
+        """Return a key of a second person with this role, for what takes two."""
         return self.shell(_ANOTHER.format(role=role)).split()[-1]
 
     def _put_price(self) -> None:
-        """So that what the model is asked costs money."""
+        """Give the model calls a price."""
         self.shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
 
     def kill_up_and_start_again(self) -> None:
-        """SIGKILL the launcher itself: its children end with it, and the next start begins where they were."""
+        """SIGKILL `up` itself: its children end with it, and the next start continues."""
         assert self.process is not None
         self.remember()
         self.process.kill()
@@ -126,7 +126,7 @@ class Stack(Installation):
         self.up_and_ready()
 
     def drain_and_start_again(self) -> None:
-        """What a deployment does: Ctrl-C, and up again."""
+        """Stop with Ctrl-C and start again, as a deployment does."""
         code, _ = self.stop()
         assert code == 0, self.output()
         self.up_and_ready()
@@ -144,14 +144,14 @@ class Stack(Installation):
     # --- crash points -------------------------------------------------------------------------------------------------
 
     def arm(self, *points: str) -> None:
-        """Arm these, and only these, in every worker process. The file appears whole, so none reads a part of it."""
+        """Arm only these points in every worker process. The file appears whole, so none reads a part of it."""
         self._armed = list(points)
         draft = self.points / "armed.draft"
         draft.write_text("\n".join(points))
         draft.replace(self.points / "armed")
 
     def acted(self) -> list[str]:
-        """Which of the armed points have acted."""
+        """Return the armed points that have acted."""
         from runs.failpoints import marker_name
 
         names = [marker_name(point, self._armed[:i].count(point)) for i, point in enumerate(self._armed)]
@@ -173,22 +173,22 @@ class Stack(Installation):
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def pids(self, *kinds: str) -> list[int]:
-        """The processes of these kinds that are alive now, by the fleet's own account."""
+        """Return the living processes of these kinds, by the fleet's list."""
         return [row["pid"] for row in self.api.fleet() if row["kind"] in kinds]
 
     def all_workers(self, count: int = 0) -> list[int]:
-        """Wait until `count` workers (all, by default) serve."""
+        """Wait until `count` workers (by default all) serve."""
         wanted = count or self._workers
         return eventually(lambda: len(found := self.pids("worker")) >= wanted and found, f"{wanted} workers serving")
 
     def logged(self, part: str) -> str:
-        """What web, sandbox, supervisor (and with it all workers) or postgres have logged."""
+        """Return the log of web, sandbox, supervisor (with all workers) or postgres."""
         return (self.data / "logs" / f"{part}.log").read_text(errors="replace")
 
     # --- the database -------------------------------------------------------------------------------------------------
 
     def database(self, role: str = "runtime") -> psycopg.Connection[Any]:
-        """Connect as one of the roles, waiting for a server that is just starting."""
+        """Connect as one of the roles, waiting for a server that is starting."""
         known = json.loads((self.data / CONNECTION_FILE).read_text())
         place = {name: known[name] for name in ("host", "port", "dbname")}
         address = make_conninfo(**place, **known[role], connect_timeout=5, application_name="crash test")
@@ -203,7 +203,7 @@ class Stack(Installation):
         return found
 
     def links(self, run_id: str) -> list[Link]:
-        """A run's journal rows as they are stored."""
+        """Return a run's journal rows as stored."""
         query = "SELECT seq, epoch, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"
         with self.database() as connection:
             return [Link(*row) for row in connection.execute(query, [run_id]).fetchall()]
@@ -213,17 +213,16 @@ class Stack(Installation):
     def run(
         self, *steps: str, sleep_seconds: float = 0.05, budget: Mapping[str, Any] | None = None, key: str = ""
     ) -> str:
-        """Start a run of the crash-test agent."""
         return self.api.start(AGENT, {"steps": list(steps), "sleep_seconds": sleep_seconds}, budget, key)
 
     def schedule(self, *steps: str) -> str:
-        """Set a schedule of the crash-test agent, whose time has come."""
+        """Set a schedule of the crash-test agent that is due at once."""
         schedule_id = self.api.schedule(AGENT, {"steps": list(steps), "sleep_seconds": 0.3})
         self.make_due(schedule_id)
         return schedule_id
 
     def play(self, *run_ids: str, seconds: float = 40.0) -> list[str]:
-        """Approve and settle until all runs have ended or time is up. Returns the verdicts given."""
+        """Approve and settle until all runs have ended or time is up; return the verdicts."""
         verdicts: list[str] = []
         going, began = list(run_ids), time.monotonic()
         while going and time.monotonic() < began + seconds:
@@ -236,7 +235,7 @@ class Stack(Installation):
         return verdicts
 
     def attend(self, run: dict[str, Any], api: Api | None = None) -> list[str]:
-        """Give a run what it wants of people now. Returns verdicts on unknown outcomes. Threads bring an `api`."""
+        """Give a run what it needs from people now; return verdicts on unknown outcomes. Threads pass an `api`."""
         api = api or self.api
         kinds = {wait["kind"] for wait in run["waiting_for"]}
         verdicts: list[str] = []
@@ -264,7 +263,7 @@ class Stack(Installation):
         return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
 
     def waits(self, run_id: str, kind: str) -> dict[str, Any]:
-        """The run, once it is parked on a wait of that kind."""
+        """Wait until the run is parked on a wait of that kind."""
 
         def parked() -> dict[str, Any] | None:
             run = self.api.run(run_id)
@@ -274,7 +273,7 @@ class Stack(Installation):
         return eventually(parked, f"the run waiting for {kind}") or {}
 
     def facts(self, run_id: str) -> Facts:
-        """All there is to judge a run by."""
+        """Return everything to judge a run by."""
         run = self.api.run(run_id)
         if not run:
             return Facts(run_id, {}, [], [], [], [])
@@ -289,25 +288,25 @@ class Stack(Installation):
         )
 
     def row(self, run_id: str) -> tuple[str, int] | None:
-        """What a run's row says that it is one of, and how often it was moved."""
+        """Return a run's version and its number of migrations by its row."""
         with self.database() as connection:
             return row_of(connection, run_id)
 
     def children(self, run_id: str) -> list[Facts]:
-        """Of all runs that say that this one is their parent."""
+        """Return the facts of all runs that name this one as their parent."""
         with self.database() as connection:
             rows = connection.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()
         return [self.facts(child) for (child,) in rows]
 
     def judged(self, run_id: str, *steps: str, has_zombie: bool = False) -> list[Finding]:
-        """Return the checker's findings for a run of these steps; the app's own verifier of the chain has to agree."""
+        """Return the checker's findings for a run of these steps; the app's chain verifier has to agree."""
         facts = self.facts(run_id)
         assert chain.verify(UUID(run_id), map(chain.Link.of, facts.links)) == []
         return judge(facts, replace(expected_of(steps), may_send_late=has_zombie))
 
 
 def expected_of(steps: Sequence[str]) -> Expected:
-    """What a run of the crash-test agent with these steps does, once."""
+    """Return the effects of a run of the crash-test agent with these steps."""
     calls = [call for step in steps for call in GATHERED.get(step, (step,))]
     effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
     return Expected(
@@ -319,7 +318,7 @@ def expected_of(steps: Sequence[str]) -> Expected:
 
 
 def _settle(run: dict[str, Any], api: Api) -> list[str]:
-    """Tell the truth about a call of unknown outcome; only `later` needs a receipt, which its callback brings."""
+    """Settle an unknown outcome truthfully; only `later` needs a receipt, which its callback brings."""
     run_id = run["id"]
     wait = next(wait for wait in run["waiting_for"] if wait["kind"] == "reconcile")
     call = wait["slot"], wait["detail"].get("attempt", 0)
@@ -337,7 +336,7 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
 
 
 def kill(pid: int, signum: int = signal.SIGKILL) -> bool:
-    """Signal a process that the fleet named a moment ago; False if it is gone already."""
+    """Signal a process that the fleet just named. Return False if it is gone."""
     try:
         os.kill(pid, signum)
     except ProcessLookupError:

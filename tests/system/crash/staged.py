@@ -1,4 +1,4 @@
-"""Judges calls that several people decide: no call without all approvals, each of another person, in order."""
+"""Judges calls that several people decide: no call without all approvals, by different people, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Event = dict[str, Any]
 
 
 def judge_stages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each call of `staged`, by what its journal tells of it."""
+    """Judge each call of `staged` by its journal."""
     asked: dict[str, list[Event]] = defaultdict(list)
     for event in facts.events:
         if event["kind"] == "ApprovalRequested" and event["data"]["tool"] == "staged":
@@ -25,13 +25,13 @@ def judge_stages(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def staged_slots(facts: Facts) -> set[str]:
-    """Where several people are asked."""
+    """Return the slots where several people are asked."""
     asked = [event for event in facts.events if event["kind"] == "ApprovalRequested"]
     return {event["slot"] for event in asked if event["data"]["tool"] == "staged"}
 
 
 def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tuple[Kind, str]]:
-    """One call goes through all stages, and again only where a policy wants more than the whole case showed."""
+    """Check that a call passes all stages once, and again only where a policy requires more."""
     whole: list[int] = []  # where each case that has all its yeses got the last one
     cases = _cases(questions)
     for number, case in enumerate(cases):
@@ -63,7 +63,7 @@ def _queues(slot: str, case: list[Event]) -> Iterable[tuple[Kind, str]]:
 
 
 def _is_demanded(question: Event, told: list[Event]) -> bool:
-    """Whether what the policies say of the call, on record with the question, wants the yes of one of its stages."""
+    """Return whether the policies recorded with the question require one of its stages."""
     after = next((x for x in told if x["seq"] > question["seq"]), question)
     return after["kind"] == "PolicyApplied" and question["data"]["queue"] in after["data"]["queues"]
 
@@ -73,7 +73,7 @@ def _is_of(event: Event, question: Event) -> bool:
 
 
 def _yeses(slot: str, case: list[Event], told: list[Event]) -> Generator[tuple[Kind, str], None, int]:
-    """What was said in one case. How many of its stages said yes."""
+    """Check one case's votes; return how many of its stages approved."""
     heard: set[int] = set()
     complete = 0
     for question, (_, quorum) in zip(case, STAGES, strict=False):

@@ -1,4 +1,4 @@
-"""The steps of the crash-test agent and what each does to the outside, once. Imports nothing."""
+"""The steps of the crash-test agent and the effects of each. Imports nothing."""
 
 # A step's effect, by `system.operation`. `pure`, `cached`, `fresh` and `withheld` have none; `hop`, `values`, `sleep`,
 # `signal`, `question` and `message` are no calls.
@@ -84,7 +84,7 @@ GATHERED = {
 
 
 def raised(resource: str, used: int, reserved: int, wanted: int) -> dict[str, object]:
-    """Return the budget that people set when a run asks for more: what it wants now on top of what is under way."""
+    """Return the budget that people set when a run asks for more: used, reserved and wanted together."""
     if resource == "time":
         return {"wall_seconds": 3600}
     if resource == "usd_micro":

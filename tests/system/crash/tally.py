@@ -1,4 +1,4 @@
-"""What came of schedules, added up."""
+"""The sum of schedules' results."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tests.system.crash.checker import Finding
 
 @dataclass
 class Tally:
-    """Figures of one schedule or of many. `kills` are SIGKILLs that struck, `interrupted` the claims that they ended,
-    `refused` the writes of workers that came back, `asked` the verdicts that people gave on calls in doubt, `moved` the
-    times that a run was moved to another version, `forked` the runs that were made of others, `halted` the halts
-    that were set."""
+    """Figures of one schedule or of many.
+
+    `kills`: effective SIGKILLs; `interrupted`: the claims they ended; `refused`: writes of returning workers; `asked`:
+    verdicts on unknown outcomes; `moved`: migrations; `forked`: forks; `halted`: halts set.
+    """
 
     schedules: int = 0
     runs: int = 0

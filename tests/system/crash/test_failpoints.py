@@ -1,9 +1,8 @@
-"""A worker is killed at every point of the step protocol, for every kind of call, and the sandbox says what really
-happened.
+"""A worker is killed at every point of the step protocol, for every kind of call; the sandbox is the judge.
 
-The promises: the run resumes by itself; a pure call may repeat; a keyed call has one effect, under one key with the
-same bytes; an unsafe call is never sent twice unless a person says that it did not happen; people are asked once. See
-docs/step-protocol.md.
+The promises (docs/step-protocol.md): the run resumes by itself; a pure call may repeat; a keyed call has one effect,
+under one key with the same bytes; an unsafe call is never resent unless a person says that it did not happen; people
+are asked once.
 """
 
 from __future__ import annotations
@@ -34,11 +33,10 @@ COMMITS = [
 def crash(
     stack: Stack, steps: tuple[str, ...], *points: str, after: str = "", is_held: bool = False
 ) -> tuple[str, list[str]]:
-    """Run these steps with the points armed (once the run waits for `after`, if given): run id and people's verdicts.
+    """Run these steps with the points armed (once the run waits for `after`, if given); return run id and verdicts.
 
-    `is_held`: the portal calls back only when the run waits for it; else it does so at once, perhaps before the worker
-    has died. Holds what holds at any point: every armed point acted, the run ended by itself, the checker found
-    nothing.
+    `is_held`: the portal calls back only when the run waits, not perhaps before the crash. Asserts that every point
+    acted, the run ended by itself, and the checker found nothing.
     """
     if is_held or after == "webhook":
         stack.hold_callbacks()
@@ -57,7 +55,7 @@ def crash(
 
 
 def sent(stack: Stack, run_id: str) -> list[bool]:
-    """For each request of the run that was meant to have an effect, whether it had it."""
+    """Return for each request of the run meant to have an effect whether it had it."""
     reads = ("lookup", "find_vendor")
     return [row["executed"] for row in stack.api.effects(run_id) if row["operation"] not in reads]
 

@@ -1,4 +1,4 @@
-"""Two real worker processes, one of them stopped and believed dead: it comes back, goes on, and can't write a byte."""
+"""Of two worker processes one is stopped and declared dead: it returns, continues, and can't write a byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.waiting import eventually
 
 
 class Morgue:
-    """Declares workers dead (see declare.py); one process for all cases, for it takes a while to start."""
+    """Declares workers dead (see declare.py); one process for all cases, because it starts slowly."""
 
     def __init__(self, stack: Stack) -> None:
         environment = stack.environment(DJANGO_SETTINGS_MODULE="durableagents.settings", PYTHONPATH=str(CHECKOUT))
@@ -52,7 +52,7 @@ def morgue(installation: Stack) -> Iterator[Morgue]:
 
 
 class Zombie:
-    """The worker that stopped at a crash point; its supervisor is stopped too, or it would kill it."""
+    """The worker stopped at a crash point; its supervisor is stopped too, or it would kill it."""
 
     def __init__(self, stack: Stack, run_id: str) -> None:
         self._stack, self.run_id = stack, run_id
@@ -61,7 +61,7 @@ class Zombie:
         eventually(lambda: (found := stat(self.pid)) and found.state == "T", "the worker being stopped")
 
     def refusals(self) -> list[str]:
-        """What the database said to it about this run, by the worker's own log."""
+        """Return the database's refusals about this run, from the worker's log."""
         lines = self._stack.logged("supervisor").splitlines()
         return [
             line for line in lines if f" {self.pid} " in line and f"run {self.run_id}: refused: stale lease" in line
@@ -74,7 +74,7 @@ class Zombie:
 
 @pytest.fixture
 def undead(stack: Stack) -> Iterator[list[int]]:
-    """Stops the supervisor for a test; the pids put in here are killed before it goes on."""
+    """Stop the supervisor for a test; the pids added are killed before it continues."""
     # Stopped for long by the test before, it may just be putting itself on the list again.
     [supervisor] = eventually(lambda: stack.pids("supervisor"), "the supervisor")
     os.kill(supervisor, signal.SIGSTOP)
@@ -154,7 +154,7 @@ BUSY = ("keyed", "unsafe", "hop", "think", "values", "later", "sleep", "hooked",
 
 
 def test_connections_cut_at_any_moment_cost_nothing(stack: Stack) -> None:
-    """Every connection of every worker is cut, again and again, while thirty runs go."""
+    """Every connection of every worker is cut repeatedly while thirty runs are under way."""
     enough = threading.Event()
     cuts: list[int] = []
     thread = threading.Thread(target=_cut_connections, args=(stack, enough, cuts), daemon=True)

@@ -1,4 +1,4 @@
-"""A worker stopped for longer than the TTL loses its run, and its answer is heard when it comes back."""
+"""A worker stopped for longer than the TTL loses its run, and its answer is accepted when it returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 
 class Impatient(Stack):
-    """An installation with the shortest TTL there is."""
+    """An installation with the shortest possible TTL."""
 
     def environment(self, **extra: str) -> dict[str, str]:
         return super().environment(DURABLEAGENTS_HOST_TTL_SECONDS="5", **extra)

@@ -1,4 +1,4 @@
-"""What a run was told and is found by, judged by its journal: messages, and attributes."""
+"""Judges a run's messages and attributes by its journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """The run is found by what its journal set last, and each step has set once."""
+    """Check that the run's attributes are the last ones in its journal, set once per step."""
     told: dict[str, list[str]] = {}
     sets = [event for event in facts.events if event["kind"] == "AttributesSet"]
     for data in (event["data"] for event in sets):
@@ -27,7 +27,7 @@ def judge_attributes(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Each is handled once and in order; a retry takes up none that came before the end."""
+    """Check that each message is handled once and in order, and a retry takes none from before the end."""
     came, handled = 0, 0
     for event in facts.events:
         if event["kind"] == "MessageReceived":
@@ -41,7 +41,7 @@ def judge_messages(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def reopenings(facts: Facts) -> int:
-    """How often it had ended well, and was told by its parent to undo what it did."""
+    """Return how often a completed run was told by its parent to undo."""
     told = [event for event in facts.events if event["kind"] in ("RunCompleted", "UndoAsked")]
     return sum(
         end["kind"] == "RunCompleted" and then["kind"] == "UndoAsked" and then["data"]["by"].startswith("run:")

@@ -1,4 +1,4 @@
-"""What a person finds out about a call in doubt, by the oracle's record and the ledger's. Knows nothing of the app."""
+"""A person's knowledge of an unknown call, by the oracle's record and the ledger's. Imports no app code."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ Row = Mapping[str, Any]
 
 
 def denials(events: Iterable[Row]) -> list[Row]:
-    """The verdicts that a call has not happened. The ledger has none, only that there is one."""
+    """Return the verdicts that a call has not happened; the ledger only has the fact of one."""
     return [e for e in events if e["kind"] == "ToolReconciled" and e["data"]["verdict"] == "did_not"]
 
 
 def refuted(events: Iterable[Row]) -> set[tuple[str, int]]:
-    """The calls that somebody said have not happened."""
+    """Return the calls that people said have not happened."""
     return {(e["slot"], e["attempt"]) for e in denials(events)}
 
 
 def has_happened(slot: str, attempt: int, ledger: Iterable[Row], events: Iterable[Row], effects: Iterable[Row]) -> bool:
-    """Whether the call's effect is there: under its key, or, where it has none, as one more than is accounted for."""
+    """Return whether the call's effect exists: by its key or, without one, as one more than accounted for."""
     entries = list(ledger)
     call = next(e for e in entries if e["fact"] == "pending" and (e["slot"], e["attempt"]) == (slot, attempt))
     done = [row for row in effects if row["executed"]]

@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 def judge_key(runs: Sequence[Row]) -> Iterator[Finding]:
-    """Of all runs of a key, as the API answers them: none began before those that came before it had ended."""
+    """Check that no run of a key began before its predecessors had ended."""
     in_order = sorted(runs, key=lambda run: moment(run["created_at"]))
     for run in in_order:
         if run["state"] not in ENDED and run["queued_behind"] is None and run["epoch"] == 0:
@@ -24,7 +24,7 @@ def judge_key(runs: Sequence[Row]) -> Iterator[Finding]:
 
 
 def judge_schedule(schedule: Row, runs: Sequence[Row]) -> Iterator[Finding]:
-    """Of a schedule whose time came once: it started one run, and says which."""
+    """Check that a schedule due once started one run, and names it."""
     started = [row for row in schedule["last"] if row["outcome"] == "started"]
     if not started:
         yield Finding("lost", "-", f"schedule {schedule['id']}: its time came, and it started nothing: {schedule}")

@@ -1,4 +1,4 @@
-"""The crash-test agent under a second, lower version, where runs are moved to and back."""
+"""The crash-test agent under a second, lower version, the target of migrations."""
 
 from __future__ import annotations
 

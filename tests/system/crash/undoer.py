@@ -1,4 +1,4 @@
-"""Children that undo what they did: one fails at its end; another after its own child has ended well."""
+"""Children that undo their effects: one fails at its end; another after its own child has completed."""
 
 from __future__ import annotations
 

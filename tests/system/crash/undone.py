@@ -1,4 +1,4 @@
-"""Judges undoing: each effect once, the last first, or a person let it stand."""
+"""Judges undo: each effect once, the last first, or a person left it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ OWN_END = "undone"  # the code that they fail with
 
 
 def undoes(facts: Facts) -> bool:
-    """Whether it is a run of an agent that undoes."""
+    """Return whether it is a run of an agent that undoes."""
     return _agent(facts) in (AGENT, REGRETTER, GIVER)
 
 
 def is_reopened(facts: Facts) -> bool:
-    """Whether it had ended well, and went on to undo what it did."""
+    """Return whether it had completed before it undid its effects."""
     kinds = [event["kind"] for event in facts.events]
     return "RunCompleted" in kinds and "UndoAsked" in kinds[kinds.index("RunCompleted") :]
 
@@ -65,7 +65,7 @@ def _expected_of(facts: Facts, theirs: Expected) -> Expected:
 
 
 def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kind, str]]:
-    """What is wrong with what a run undid. `is_wanted`: whoever cancels here wants everything undone."""
+    """Find what is wrong with a run's undo. `is_wanted`: cancels here want everything undone."""
     intents = {_call(e): e["seq"] for e in facts.events if e["kind"] in ("ToolInvoked", "ChildStarted")}
     children = {_call(event) for event in facts.events if event["kind"] == "ChildStarted"}
     registered = [_call(event) for event in facts.events if event["kind"] == "UndoRegistered"]
@@ -97,7 +97,7 @@ def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kin
 
 
 def _done(facts: Facts) -> set[tuple[str, str]]:
-    """Calls with an outcome that says that they were done."""
+    """Return the calls with an outcome that says they were done."""
     found = {
         (event["slot"], "result") for event in facts.events if event["kind"] in ("ToolReturned", "CallbackReceived")
     }

@@ -1,4 +1,4 @@
-"""A review survives a deploy and a kill: others count what was paid for, and nothing was paid for twice."""
+"""A review survives a deploy and a kill: paid requests are counted elsewhere, and none was paid for twice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JUST = 5.0  # seconds in which an answer that has left may not be on record yet,
 
 
 class Review(Installation):
-    """An installation whose models are the provider's, with two workers."""
+    """An installation with the provider's models and two workers."""
 
     provider: Provider
 
@@ -105,7 +105,7 @@ def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twic
 
 
 def paid_again(asked: list[Asked]) -> list[tuple[float, float]]:
-    """For each conversation that came again: from when until when the first one was under way."""
+    """Return for each repeated conversation when its first request was under way."""
     first: dict[str, Asked] = {}
     again = [each for each in asked if first.setdefault(each.conversation, each) is not each]
     lost = [first[each.conversation] for each in again]

@@ -33,7 +33,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 
 def _hurry(found: Installation) -> None:
-    """Let the portal answer at once: the examples wait for what happens, not for how long it takes."""
+    """Let the portal answer at once: the examples wait for events, not for time."""
     body = json.dumps({"system": "portal", "w9_delay_seconds": 0}).encode()
     request = urllib.request.Request(
         found.demo()["sandbox_url"] + "/faults", body, {"Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""What the pages tell readers to paste works when pasted, and answers what the pages say it answers."""
+"""The pages' examples work when pasted, and answer what the pages say."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_examples_do_what_the_page_says(page: Path, installation: Installation) 
 
 
 def _paste(script: list[Block], installation: Installation) -> list[str]:
-    """Run the blocks as one shell session in the checkout; what each of them printed."""
+    """Run the blocks as one shell session in the checkout; return each one's output."""
     lines = ["set -eu", *(f"{block.text}\nprintf '{_END}'" for block in script)]
     shell = subprocess.run(
         ["bash", "-s"],
@@ -70,7 +70,7 @@ def _compare(shown: Block, output: str) -> str | None:
 
 
 def test_the_test_of_the_first_agent_passes(tmp_path: Path) -> None:
-    """As the tutorial says: both files in a folder of one's own, without a database or settings."""
+    """As in the tutorial: both files in a separate folder, without a database or settings."""
     for name, page in (("refund_desk", ROOT / "README.md"), ("test_refund_desk", ROOT / "docs/tutorials/agent.md")):
         (code,) = (block.text for block in blocks(page) if block.language == "python")
         (tmp_path / f"{name}.py").write_text(code)

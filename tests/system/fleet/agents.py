@@ -1,4 +1,4 @@
-"""An agent whose one call lasts until the test lets it end, so that there is somebody to kill in the middle of it."""
+"""An agent whose one call lasts until the test ends it, so that it can be killed in the middle."""
 
 from __future__ import annotations
 

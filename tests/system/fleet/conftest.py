@@ -1,4 +1,4 @@
-"""A real `manage.py worker` with its clusters, and what a test may ask and do about its processes."""
+"""A real `manage.py worker` with its clusters, and access to its processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 
 
 class Crew:
-    """A supervisor under test. Its log and the stand-ins' notes are files, so they outlive whoever writes them."""
+    """A supervisor under test. Its log and the stand-ins' notes are files, so they outlive their writers."""
 
     def __init__(
         self, env: dict[str, str], folder: Path, *, settings: str = "tests.system.fleet.standin_settings"
@@ -53,7 +53,7 @@ class Crew:
         return [line[1:] for line in lines if line[0] == first_word]
 
     def serving(self) -> list[int]:
-        """The workers that have begun to serve and still run, by the order in which they began."""
+        """Return the workers that serve and still run, in order of start."""
         pids = [int(pid) for pid, *_ in self.notes("serve")]
         return [pid for pid in pids if (found := procfs.stat(pid)) is not None and not found.is_dead]
 
@@ -61,7 +61,7 @@ class Crew:
         return next(each for number, each, _ in self.notes("serve") if int(number) == pid)
 
     def tree(self, worker: int) -> dict[str, int]:
-        """The pids of the cluster that a worker belongs to, by role. Waits until all of it is there."""
+        """Wait for a worker's whole cluster; return its pids by role."""
         return eventually(lambda: self._tree(worker), what="a whole cluster")
 
     def _tree(self, worker: int) -> dict[str, int]:
@@ -77,7 +77,7 @@ class Crew:
         return roles if len(roles) == 5 else {}
 
     def descendants(self) -> list[int]:
-        """Every living process that the supervisor started, at any depth."""
+        """Return every living process that the supervisor started, at any depth."""
         stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := procfs.stat(int(pid)))]
         known = {self.pid}
         while more := {found.pid for found in stats if found.parent in known and not found.is_dead} - known:
@@ -107,7 +107,7 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def hired(env: dict[str, str], folder: Path, **more: Any) -> Iterator[Crew]:
-    """A crew that is gone afterwards, and whose log pytest shows when the test failed."""
+    """A crew that is ended afterwards, and whose log pytest shows when the test failed."""
     crew = Crew(env, folder, **more)
     yield crew
     crew.clean_up()
@@ -122,7 +122,7 @@ def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.fixture
 def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
-    """With the real hosts, and agents of the fleet's own."""
+    """A crew with the real hosts and this folder's agents."""
     with hired(
         process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings"
     ) as crew:
@@ -131,6 +131,6 @@ def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.fixture(autouse=True)
 def _no_link_left_open() -> Iterator[None]:
-    """Heartbeats keep a connection per thread; the test database can't be dropped while one is open."""
+    """Close the heartbeats' connections per thread: they would block dropping the test database."""
     yield
     members.hang_up()

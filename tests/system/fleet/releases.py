@@ -1,4 +1,4 @@
-"""An agent of two versions, of which a process has those that its environment names: blue and green."""
+"""An agent with two versions, blue and green; the environment chooses those of a process."""
 
 from __future__ import annotations
 

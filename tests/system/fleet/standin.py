@@ -24,7 +24,7 @@ def behaviour() -> str:
 
 
 class Host:
-    """Serves nothing until drained; STANDIN_BEHAVIOUR makes it misbehave once it was rung."""
+    """Serves nothing until drained; STANDIN_BEHAVIOUR makes it misbehave after a wake-up."""
 
     def __init__(self, *, slots: int, incarnation: UUID, is_fenced: Callable[[], bool]) -> None:
         self.slots, self.incarnation, self.slots_used, self.unsafe_calls = slots, incarnation, 1, 0

@@ -1,4 +1,4 @@
-"""The project's settings with a stand-in for the engine, which notes what it was asked to do in STANDIN_LOG."""
+"""The project's settings with a stand-in for the engine, which logs its calls to STANDIN_LOG."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The database server dies and comes back: no process of the fleet ends over it, nobody floods the log, all goes on."""
+"""The database server dies and returns: no process of the fleet ends, the log stays short, work continues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import eventually
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A database server of this file's own."""
+    """A separate database server for this file."""
     from durableagents.dev.embedded import Server
 
     data = tmp_path_factory.mktemp("server") / "data"
@@ -47,7 +47,7 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def server(migrated: Any) -> Any:
-    """Running and empty; whoever stops it may leave it so."""
+    """The server, running and empty; a test may leave it stopped."""
     if not migrated.answers():
         migrated.start()
     clean(migrated.url("admin"))
@@ -133,7 +133,7 @@ for _ in range(int(sys.argv[1])):
 def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was_acknowledged(
     server: Any, tmp_path: Path
 ) -> None:
-    """`pg_ctl stop -m immediate`, in a loop, in the middle of steps whose effects nobody deduplicates."""
+    """`pg_ctl stop -m immediate`, repeatedly, in the middle of steps whose effects nobody deduplicates."""
     env = plain_env(server.layout.data) | {
         "PYTHONPATH": str(CHECKOUT),
         "DATABASE_URL": server.url("runtime"),

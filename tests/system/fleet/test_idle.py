@@ -1,4 +1,4 @@
-"""What an installation costs that has nothing to do."""
+"""The cost of an idle installation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No process of the worker tree stays behind as a zombie, and nobody else's exit status is taken."""
+"""No process of the worker tree stays a zombie, and no other code's exit status is taken."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stop(pid: int) -> None:
 
 @contextmanager
 def slow_to_end(pid: int) -> Iterator[None]:
-    """Keep one thread of a process, as in an uninterruptible call: its tracer hasn't heard of its end yet."""
+    """Hold one thread of a process, as in an uninterruptible call, so that its end is delayed."""
     thread = max(int(name) for name in os.listdir(f"/proc/{pid}/task") if int(name) != pid)
     _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     if _libc.ptrace(_SEIZE, thread, None, None) != 0:
@@ -68,7 +68,7 @@ def test_a_stopped_worker_that_ends_slowly_is_dead_when_all_of_it_is_and_then_re
 
 @pytest.fixture
 def left(crew: Crew) -> Iterator[Callable[[], list[int]]]:
-    """What the workers' tools left running; all of it is ended afterwards, before the supervisor is."""
+    """Return the processes left by workers' tools; all are ended before the supervisor is."""
 
     def pids() -> list[int]:
         return [int(pid) for (pid,) in crew.notes("left")]
@@ -82,7 +82,7 @@ def left(crew: Crew) -> Iterator[Callable[[], list[int]]]:
 def test_what_stopped_workers_left_running_is_reaped_too_once_it_ends(
     crew: Crew, left: Callable[[], list[int]]
 ) -> None:
-    """What a tool started in its own session lives on as the supervisor's child."""
+    """A tool's process in its own session lives on as the supervisor's child."""
     crew.start(processes=2, STANDIN_BEHAVIOUR="leave a child")
     trees = [crew.tree(worker) for worker in crew.serving()]
     first, second = left()
@@ -109,7 +109,7 @@ def parent(pid: int) -> int:
 
 
 def test_only_orphans_are_reaped_and_nobody_is_waited_for(tmp_path: Path) -> None:
-    """The exit status of what this process started itself is for whoever started it."""
+    """The exit status of a process started here belongs to the code that started it."""
     script = tmp_path / "reaper.py"
     script.write_text(_REAPER, encoding="utf-8")
     done = subprocess.run(

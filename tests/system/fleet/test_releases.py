@@ -37,7 +37,7 @@ WHY = "the release plan"
 
 @pytest.fixture
 def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process has both versions, as every web process does while a ramp is on."""
+    """Load both versions, as every web process does during a ramp."""
     with only_for_now():
         from tests.system.fleet import releases
 
@@ -48,7 +48,7 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Customers:
-    """Starts by name that come in all the time, customer after customer."""
+    """Continuous starts by name, one customer after the other."""
 
     def __init__(self) -> None:
         self.is_over, self.refused = threading.Event(), list[BaseException]()
@@ -81,7 +81,7 @@ class Customers:
         connection.close()
 
     def seen(self, more: int) -> None:
-        """Wait until so many more have started."""
+        """Wait for this many more starts."""
         wanted = len(self.started) + more
         eventually(lambda: len(self.started) >= wanted or self.refused, what=f"{more} more starts")
 

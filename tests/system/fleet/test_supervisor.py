@@ -1,4 +1,4 @@
-"""Whatever is killed in the worker tree, work goes on, and a death is proven before it is reported."""
+"""Whatever is killed in the worker tree, work continues, and a death is proven before it is reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def the_only(crew: Crew) -> int:
 
 
 def test_any_death_replaces_the_cluster_and_leaves_the_other_alone(crew: Crew) -> None:
-    """Each role's in turn, of whichever cluster is the older one by then."""
+    """Each role's in turn, in the older cluster at that time."""
     crew.start(processes=2)
     for role in ROLES:
         hit, other = crew.serving()
@@ -64,7 +64,7 @@ def _other_than(crew: Crew, *known: int, what: str) -> int:
 
 
 def _ended(crew: Crew, worker: int, tree: dict[str, int], what: str) -> None:
-    """The whole tree, and its worker is on record as dead."""
+    """Wait until the whole tree has ended and its worker's death is recorded."""
     eventually(lambda: not any(is_alive(pid) for pid in tree.values()), what=f"the old tree's end {what}")
     died = crew.incarnation(worker)
     eventually(lambda: died in {note[0] for note in crew.notes("died")}, seconds=PROMPTLY, what=f"the report {what}")
@@ -119,7 +119,7 @@ def test_sigterm_drains_the_workers_and_ends_with_zero(crew: Crew) -> None:
 
 
 def test_sigterm_to_everybody_at_once_drains_too(crew: Crew) -> None:
-    """Service managers signal all processes of a unit; django-q2's main hangs on that."""
+    """Service managers signal all processes of a unit, and django-q2's main process would hang on that."""
     crew.start(processes=1)
     worker = the_only(crew)
     for pid in [crew.pid, *crew.tree(worker).values()]:
@@ -190,7 +190,7 @@ def test_a_dead_nursery_is_replaced_and_nobody_else_notices(crew: Crew) -> None:
 
 
 def test_a_nursery_that_does_not_answer_is_done_without(crew: Crew) -> None:
-    """Stopped just when a cluster dies: another one is made, and bears."""
+    """It is stopped when a cluster dies: another one is made and forks."""
     crew.start(processes=2)
     hit, other = crew.serving()
     (nursery,) = eventually(
@@ -204,7 +204,7 @@ def test_a_nursery_that_does_not_answer_is_done_without(crew: Crew) -> None:
 
 
 def test_a_message_rings_a_host_in_time(crew: Crew) -> None:
-    """For a host that heard nothing itself: this stand-in has no ears."""
+    """For a host that isn't listening itself, like this stand-in."""
     crew.start(processes=2)
     crew.tree(crew.serving()[0])
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The whole of it with the real host: a run survives the death of every process that has to do with it."""
+"""With the real host: a run survives the death of every process involved."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def crew(real_crew: Crew) -> Crew:
 
 
 class Wait:
-    """A run that waits at a door, and who drives it."""
+    """A run that waits at a door, and its worker."""
 
     def __init__(self, folder: Path) -> None:
         self.door = folder / "door"
@@ -34,7 +34,7 @@ class Wait:
         self.knocks = 0
 
     def driver(self) -> int:
-        """The pid of the worker that has begun to wait, for the first time or again."""
+        """Return the worker's pid once it waits, again if need be."""
         eventually(lambda: self._knocks() > self.knocks, what="somebody at the door")
         self.knocks = self._knocks()
         return Process.objects.get(pk=Run.objects.get(pk=self.id).owner).pid

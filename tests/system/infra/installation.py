@@ -1,4 +1,4 @@
-"""A whole installation (`manage.py up`) on data and ports of its own, for tests that break it."""
+"""A whole installation (`manage.py up`) on its own data and ports, for tests that break it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 class Installation:
-    """Where it lives, and the `up` that runs it now."""
+    """The data folder, and the `up` that runs on it."""
 
     def __init__(self, data: Path) -> None:
         self.data = data
@@ -69,7 +69,7 @@ class Installation:
         }
 
     def up(self, **extra: str) -> subprocess.Popen[str]:
-        """Start it without waiting. In a session of its own: signals reach `up` alone."""
+        """Start it without waiting. In its own session: signals reach `up` alone."""
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "up"],
             cwd=CHECKOUT,
@@ -96,7 +96,7 @@ class Installation:
         return made.stdout
 
     def make_due(self, schedule_id: str) -> None:
-        """Let the planned time of a schedule be the beginning of this minute."""
+        """Set a schedule's planned time to the beginning of this minute."""
         self.shell(_DUE.format(id=schedule_id))
 
     def up_and_ready(self, **extra: str) -> Self:
@@ -125,7 +125,7 @@ class Installation:
         return get(self.port, "/readyz") == 200
 
     def part(self, name: str) -> psutil.Process | None:
-        """The child of `up` that is web, sandbox, supervisor or postgres."""
+        """Return the child of `up` that is web, sandbox, supervisor or postgres."""
         assert self.process is not None
         for child in psutil.Process(self.process.pid).children():
             try:
@@ -141,11 +141,11 @@ class Installation:
             self.family[child.pid] = child
 
     def left(self) -> list[psutil.Process]:
-        """Processes that were seen under `up` and still run."""
+        """Return processes seen under `up` that still run."""
         return [each for each in self.family.values() if _is_alive(each)]
 
     def stop(self, signum: int = signal.SIGINT) -> tuple[int, float]:
-        """Signal `up` and wait: exit code and seconds it took."""
+        """Signal `up` and wait; return exit code and seconds."""
         assert self.process is not None
         self.remember()
         began = time.monotonic()
@@ -162,7 +162,7 @@ class Installation:
         return self.process.stdout.read()
 
     def clean(self) -> None:
-        """End whatever is left and remove what it made; faster than a `manage.py clean_data` for each."""
+        """End what is left and remove what it made; faster than `manage.py clean_data`."""
         if self.process is not None:
             if self.process.poll() is None:
                 with suppress(psutil.NoSuchProcess):
@@ -189,7 +189,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def get(port: int, path: str) -> int | None:
-    """The status of a GET, None when nobody answers."""
+    """Return the status of a GET, or None without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", path)

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL: private, durable, and up only when it answers."""
+"""The embedded PostgreSQL: private, durable, and reported up only when it answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from durableagents.env import EnvironmentProblem
 
 @contextmanager
 def started(data: Path) -> Iterator[Server]:
-    """A cluster of its own, prepared and started; gone without a trace afterwards."""
+    """A prepared and started cluster, removed completely afterwards."""
     server = Server(data)
     try:
         server.prepare()
@@ -39,14 +39,14 @@ def started(data: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """For the tests that only look."""
+    """A shared server for tests that only read."""
     with started(tmp_path_factory.mktemp("embedded") / "data") as server:
         yield server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """For the tests that break it."""
+    """A server for tests that break it."""
     with started(tmp_path / "data") as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""What `manage.py` says to somebody who has just begun, or who mistyped."""
+"""`manage.py` for beginners, and with mistyped commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes: tied to our life, restarted with growing pauses, found again after our death."""
+"""Child processes: they end with us, restart with growing pauses, and are found after our death."""
 
 from __future__ import annotations
 

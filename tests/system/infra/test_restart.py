@@ -1,4 +1,4 @@
-"""Web and workers restart under load: nobody is refused, every run completes, each effect happens once."""
+"""Web and workers restart under load: no request is refused, every run completes, each effect happens once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Load:
-    """A steady stream of requests, on connections of their own and on kept ones, and what came of each."""
+    """A steady stream of requests on new and kept connections, with their results."""
 
     def __init__(self, site: Installation) -> None:
         self.base = f"http://127.0.0.1:{site.port}"
@@ -132,7 +132,7 @@ def test_a_rolling_restart_under_load_refuses_nobody_and_loses_nothing(site: Ins
 
 
 async def close_code(site: Installation, load: Load) -> int:
-    """How a page's socket ends."""
+    """Return the code with which a page's socket is closed."""
     from websockets.asyncio.client import connect
     from websockets.exceptions import ConnectionClosed
 

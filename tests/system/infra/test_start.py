@@ -1,4 +1,4 @@
-"""What is wrong with agents, model or key is one line and exit code 2, before anything runs."""
+"""Errors in agents, model or key are one line and exit code 2, before anything runs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ WRONG = {
 
 @pytest.fixture
 def with_agents(manage: Manage, tmp_path: Path) -> Manage:
-    """Run a command with a module of agents of this source."""
+    """Return a function that runs a command with an agents module of this source."""
 
     def run(source: str, *command: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "agents_under_test.py").write_text(source)
@@ -96,7 +96,7 @@ def with_agents(manage: Manage, tmp_path: Path) -> Manage:
 def test_what_is_wrong_with_an_agents_module_is_one_line(
     db: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, wrong: str
 ) -> None:
-    """Said by what loads the agents; the tests below start processes, which say it and end."""
+    """Checked at the load of agents; the tests below start processes."""
     source, told = WRONG[wrong]
     (tmp_path / "agents_under_test.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
@@ -110,7 +110,7 @@ def test_what_is_wrong_with_an_agents_module_is_one_line(
 
 
 def load_and_check() -> None:
-    """What every process does with the agents it is to know, before it does anything."""
+    """Load and check agents as every process does first."""
     apps.get_app_config("runs").ready()
     check_definitions()
 
@@ -127,7 +127,7 @@ def test_nothing_starts_with_a_wrong_agent(with_agents: Manage, command: str) ->
 
 
 def test_while_the_database_is_away_a_queue_that_the_settings_lack_is_warned_of(with_agents: Manage) -> None:
-    """An administrator may have added it: each process that serves looks again once the database is there."""
+    """An administrator may have added it: serving processes check again with the database."""
     done = with_agents(WRONG["a gate that nobody decides"][0], "check")
     assert done.returncode == 0 and "the gate of tool 'look' asks 'cfo'" in done.stderr, done.stderr
     assert "use one of customer_refunds, finance_po, legal, or add cfo=ROLE to DURABLEAGENTS_QUEUES" in done.stderr
@@ -261,7 +261,7 @@ def test_an_older_database_adopts_the_key_that_its_records_were_made_with(tmp_pa
 
 
 def record_a_call(requested_hash: str) -> None:
-    """A run that called a tool, as an older installation has it."""
+    """Record a tool call of an older installation."""
     from ledger import events as e
     from ledger.append import append
     from runs.services import lifecycle

@@ -19,14 +19,14 @@ from tests.waiting import eventually
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """One data folder for the whole file: what a first start makes is made once."""
+    """One data folder for the file, so that the first start's work is done once."""
     with Installation(tmp_path_factory.mktemp("up") / "data") as installation:
         yield installation
 
 
 @pytest.fixture
 def running(shared: Installation) -> Installation:
-    """Up and ready: still, or again where the test before has ended it."""
+    """The running installation, restarted if the test before ended it."""
     return shared if shared.is_up() else shared.up_and_ready()
 
 

@@ -1,4 +1,4 @@
-"""What the stories behind a pooler run: a gate, a callback, a timer, and a slow order to be killed in."""
+"""The runs behind a pooler: a gate, a callback, a timer, and a slow order to be killed in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Filed(BaseModel):
 
 
 def _note(**told: object) -> None:
-    """One line, whole, in what the test reads: the other side's own record."""
+    """Write one line to the record of the outside system."""
     place = Path(os.environ["POOLER_STORY"]) / "seen.jsonl"
     with place.open("a") as file:
         file.write(json.dumps(told) + "\n")

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode between an installation of ours and its database."""
+"""A real PgBouncer in transaction mode between an installation and its database."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ LIMITS = {"lock_timeout": "2s", "idle_in_transaction_session_timeout": "5s", "st
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """The mark only says that a database is needed: these stories have one of their own."""
+    """Create no test database: these tests have their own."""
 
 
 @pytest.fixture(scope="session")
 def pgbouncer() -> str:
-    """Its path. Without one the test is skipped aloud, and fails under CI=true."""
+    """Return the path of pgbouncer. Without one the test is skipped, or fails under CI=true."""
     if BINARY:
         return BINARY
     message = "no pgbouncer: the stories behind a pooler need one (Debian: apt-get install pgbouncer)"
@@ -46,7 +46,7 @@ def pgbouncer() -> str:
 def behind(
     pgbouncer: str, postgres: Mapping[str, str], django_db_setup: None, django_db_blocker: Any
 ) -> Iterator[dict[str, str]]:
-    """Addresses: `runtime` past the pooler, `owner`, and `pooled` through it."""
+    """Return addresses: `runtime` past the pooler, `owner`, and `pooled` through it."""
     with django_db_blocker.unblock(), database(postgres) as urls:
         migrate(urls["owner"])
         limit(urls, LIMITS)
@@ -55,7 +55,7 @@ def behind(
 
 
 def limit(urls: Mapping[str, str], limits: Mapping[str, str]) -> None:
-    """What an operator does for a role that is reached through a pooler."""
+    """Set the limits of a role reached through a pooler, as an operator does."""
     name = urlsplit(urls["admin"]).path[1:]
     with psycopg.connect(urls["admin"], autocommit=True) as admin:
         for setting, value in limits.items():
@@ -64,7 +64,7 @@ def limit(urls: Mapping[str, str], limits: Mapping[str, str]) -> None:
 
 
 class Pooler:
-    """One PgBouncer. Server connections are given out in turn, so that nothing holds by luck."""
+    """One PgBouncer. Server connections rotate, so that nothing works by luck."""
 
     def __init__(self, binary: str, target: str, *, more: str = "") -> None:
         self._binary, self._more, address = binary, more, urlsplit(target)

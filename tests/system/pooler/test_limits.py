@@ -1,4 +1,4 @@
-"""A statement that takes too long is given up and said so; the web process goes on."""
+"""A statement that takes too long is cancelled and reported; the web process continues."""
 
 from __future__ import annotations
 

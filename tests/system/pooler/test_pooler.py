@@ -104,7 +104,7 @@ class Story:
         return eventually(there, f"{run} {state}", 60)
 
     def seen(self, run: str) -> list[dict[str, Any]]:
-        """What the other side saw of a run."""
+        """Return what the outside system saw of a run."""
         place = self.folder / "seen.jsonl"
         lines = place.read_text().splitlines() if place.exists() else []
         return [told for told in map(json.loads, lines) if told["run"] == run]
@@ -128,7 +128,7 @@ def story(behind: dict[str, str], tmp_path_factory: pytest.TempPathFactory, djan
 
 
 def test_the_pooler_moves_a_session_from_one_server_connection_to_another(behind: dict[str, str]) -> None:
-    """Or the stories below would prove nothing."""
+    """Otherwise the tests below would prove nothing."""
     pooled = behind["pooled"]
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as one, psycopg.connect(pooled) as other:
         other.execute("SELECT 1")

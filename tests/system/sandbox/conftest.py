@@ -12,7 +12,6 @@ from .harness import Receiver, Sandbox
 
 @pytest.fixture
 def sandbox(tmp_path: Path, ports: Callable[[int], list[int]]) -> Iterator[Sandbox]:
-    """A running sandbox of the test's own."""
     own = Sandbox(tmp_path / "data", *ports(2))
     own.start()
     yield own
@@ -21,7 +20,7 @@ def sandbox(tmp_path: Path, ports: Callable[[int], list[int]]) -> Iterator[Sandb
 
 @pytest.fixture
 def receiver() -> Iterator[Callable[..., Receiver]]:
-    """Makes callback receivers; each is told what to answer first."""
+    """Return a function that makes callback receivers with these first answers."""
     made: list[Receiver] = []
 
     def make(*statuses: int) -> Receiver:

@@ -1,4 +1,4 @@
-"""A real sandbox process to talk to, kill and start again, and a receiver for its callbacks."""
+"""A real sandbox process to talk to, kill and restart, and a receiver for its callbacks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VENDOR = {
 
 
 class Sandbox:
-    """One sandbox on its own data and ports; `start` and `kill` as often as a test likes."""
+    """One sandbox on its own data and ports, which can be started and killed repeatedly."""
 
     def __init__(self, data: Path, http_port: int, smtp_port: int) -> None:
         self.data = data
@@ -74,11 +74,11 @@ class Sandbox:
             return False
 
     def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is flushed."""
+        """SIGKILL it: no handler runs, nothing is flushed."""
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Signal it and wait; its exit code and what it wrote to stderr."""
+        """Signal it and wait; return its exit code and stderr."""
         assert self.process is not None
         self.process.send_signal(number)
         errors = self.process.communicate(timeout=PATIENCE_SECONDS)[1]
@@ -115,7 +115,7 @@ class Sandbox:
         eventually(lambda: len(self.effects(operation)) >= count, f"{count} rows of {operation}")
 
     def raw(self, request: bytes) -> bytes:
-        """Send bytes as they are; everything until the server closes, b"" for no answer."""
+        """Send raw bytes; return everything until the server closes, b"" for no answer."""
         with socket.create_connection(("127.0.0.1", self.http_port), PATIENCE_SECONDS) as raw:
             raw.sendall(request)
             parts = []
@@ -125,7 +125,7 @@ class Sandbox:
 
 
 class Receiver:
-    """Takes callbacks: answers the scripted statuses in turn, then 200 for ever."""
+    """Takes callbacks: answers the scripted statuses in turn, then always 200."""
 
     def __init__(self, *statuses: int) -> None:
         self.received: Queue[bytes] = Queue()

@@ -1,4 +1,4 @@
-"""Whatever is sent: a clear 4xx, nothing done, and the next request is served."""
+"""Bad input gets a clear 4xx, changes nothing, and the next request is served."""
 
 from __future__ import annotations
 

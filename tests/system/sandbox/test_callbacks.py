@@ -1,4 +1,4 @@
-"""The portal keeps its promise: the form arrives, however often either side dies."""
+"""The portal's form arrives, however often either side dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults: precise, persistent, and nowhere else than asked for."""
+"""Faults are precise, persistent, and only where requested."""
 
 from __future__ import annotations
 

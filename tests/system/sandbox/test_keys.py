@@ -1,4 +1,4 @@
-"""Keyed systems honour Idempotency-Key, whatever dies in between."""
+"""Keyed systems honour Idempotency-Key despite crashes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_dozens_at_once_with_one_key_are_one_effect(sandbox: Sandbox) -> None:
 
 
 def test_kill_9_loses_no_acknowledged_effect_and_doubles_none(sandbox: Sandbox) -> None:
-    """Eight clients, each repeating a key until it is answered, through a few kills."""
+    """Eight clients, each repeating a key until it is answered, through several kills."""
     answers: dict[str, bytes] = {}
     over = threading.Event()
 

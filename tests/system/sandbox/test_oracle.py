@@ -1,4 +1,4 @@
-"""The oracle counts every request and calls exactly one per effect executed."""
+"""The oracle counts every request and marks exactly one per effect as executed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIVE = [
 
 
 def complete_run(sandbox: Sandbox) -> None:
-    """What one onboarding sends, each keyed request twice."""
+    """Send one onboarding's requests, each keyed one twice."""
     for _ in range(2):
         portal = {name: VENDOR[name] for name in ("legal_name", "tax_id", "contact_email")}
         portal["callback_url"] = "http://127.0.0.1:1/"

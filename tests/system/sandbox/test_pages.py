@@ -1,4 +1,4 @@
-"""The pages give no secret away and press no button for another origin (tests/unit/sandbox: no text is markup)."""
+"""The pages reveal no secret and accept no button from another origin (tests/unit/sandbox: no text is markup)."""
 
 from __future__ import annotations
 

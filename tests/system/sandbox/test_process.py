@@ -1,4 +1,4 @@
-"""The process: starts alone on its data, says in one line why it can't, and stops when told."""
+"""The process: starts alone on its data, explains in one line why it can't, and stops when told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .harness import CHECKOUT, PATIENCE_SECONDS, Sandbox
 
 
 def refusal(sandbox: Sandbox, **changed: str) -> str:
-    """What a sandbox that can't start says."""
+    """Return the error of a sandbox that can't start."""
     process = sandbox.spawn(**changed)
     errors = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 2

@@ -1,4 +1,4 @@
-"""The shop knows every order, and gives nobody more back than they paid."""
+"""The shop knows every order, and refunds nobody more than they paid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pytest plugin as another project has it: in a folder of its own, by `-p`, with files of an export."""
+"""The pytest plugin as in another project: in a separate folder, by `-p`, with exported files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def checkpoints(tmp_path: Path) -> Path:
 
 
 def pytest_in(folder: Path, *args: str) -> tuple[int, str]:
-    """As a project's own CI runs it: no Django, no settings, no server."""
+    """Run pytest as a project's own CI does: no Django, no settings, no server."""
     told = subprocess.run(
         [
             sys.executable,

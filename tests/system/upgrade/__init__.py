@@ -1,4 +1,4 @@
-"""The dump that upgrades start from: of an installation with the master key of the tests."""
+"""The dump that upgrades start from, of an installation with the tests' master key."""
 
 from pathlib import Path
 

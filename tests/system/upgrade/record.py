@@ -1,7 +1,7 @@
 """Record the dump that upgrades start from, when tests/system/upgrade/make.py asks for it.
 
-It leaves one run that completed, one that failed, one at a gate and one with an unknown outcome. From a release on its
-dump is frozen; a later release adds one of its own (CONTRIBUTING.md).
+It holds one run that completed, one that failed, one at a gate and one with an unknown outcome. A release's dump is
+frozen; a later release adds its own (CONTRIBUTING.md).
 """
 
 from __future__ import annotations

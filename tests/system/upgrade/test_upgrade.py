@@ -22,12 +22,12 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
-    """The mark only says that a database is needed: each test commits to one of its own."""
+    """Create no test database: each test has its own."""
 
 
 @pytest.fixture
 def urls(postgres: Mapping[str, str], django_db_setup: None, django_db_blocker: Any) -> Iterator[dict[str, str]]:
-    """The dumped installation after `migrate`, which has the master key of the tests, and its agent."""
+    """The dumped installation after `migrate`, with the tests' master key and its agent."""
     registry.add(agents.agent)
     with django_db_blocker.unblock(), database(postgres, DUMP) as found:
         migrate(found["owner"])

@@ -23,7 +23,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterator[Start]:
-    """Start a worker process; its clock is off by so many seconds."""
+    """Return a function that starts a worker process with this clock error in seconds."""
     env = plain_env(tmp_path) | {
         "PYTHONPATH": str(CHECKOUT),
         "DJANGO_SETTINGS_MODULE": "durableagents.settings",

@@ -1,4 +1,4 @@
-"""Halts and worker processes: one that is stopped over a halt, one that is killed, connections that are lost."""
+"""Halts and worker processes: one stopped during a halt, one killed, connections lost."""
 
 from __future__ import annotations
 

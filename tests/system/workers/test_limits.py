@@ -37,7 +37,7 @@ def most_at_once(path: Path) -> int:
 def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
     worker: Start, stage: Stage, tmp_path: Path
 ) -> None:
-    """Never more at once, and never more than the rate and the burst; neither by its own clock."""
+    """At once never more than the limit, and never more than rate and burst, by neither's own clock."""
     path = tmp_path / "told"
     said("tool:file_it", per_minute=1200, burst=4, at_once=3)
     pids = {worker(86_400).pid, worker(-86_400).pid}

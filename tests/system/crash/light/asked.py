@@ -1,4 +1,4 @@
-"""People who are asked with little time: they answer early, just as it runs out, or after it was escalated."""
+"""People asked with little time: they answer early, just before the deadline, or after an escalation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.world import FIONA, FRANK, LENA
 
 
 class Asked:
-    """Answers the calls whose gates say what comes when nobody does."""
+    """Answers calls whose gates set what follows on no answer."""
 
     def __init__(self, manners: tuple[str, ...], shown: Shown) -> None:
         self._left, self._shown = list(manners), shown
         self._manners: dict[Any, str] = {}
 
     def act(self, approval: Approval) -> bool:
-        """One look at an open question. False if it is left alone for now."""
+        """Handle an open question once. Return False if it is left alone for now."""
         if approval.pk not in self._manners:
             self._manners[approval.pk] = self._left.pop(0) if self._left else "early"
         manner, has_run_out = self._manners[approval.pk], bool(approval.reminded or approval.escalated_to)
@@ -39,7 +39,7 @@ class Asked:
         return False  # the sweeper comes first
 
     def _words(self, approval: Approval) -> list[Callable[[], Any]]:
-        """All at the same time; whoever is of the further queue may not yet, or may by then."""
+        """Answer all at once; people of the escalation queue may or may not be allowed yet."""
         return [partial(self._shown.yes(approval, by)) for by in (FIONA, FRANK, LENA)]
 
     def _wait_for(self, approval: Approval) -> None:
@@ -47,5 +47,5 @@ class Asked:
 
 
 def is_asked(approval: Approval) -> bool:
-    """Whether it is one of those calls, by its own gate."""
+    """Return whether it is one of these calls, by its own gate."""
     return approval.tool in ("further", "patient") and approval.queue != FURTHER_TO and approval.timing is not None

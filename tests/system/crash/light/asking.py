@@ -1,4 +1,4 @@
-"""Draws which calls of a light schedule people are asked about in a special way, each apart from all else."""
+"""Draws a light schedule's calls with special questions to people, each independently of everything else."""
 
 from __future__ import annotations
 

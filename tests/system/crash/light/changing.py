@@ -1,4 +1,4 @@
-"""People who change a call before they say yes: one of them, or several at once, some of whom approve it as it is."""
+"""People who change a call before approving: one or several at once, some of whom approve it unchanged."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FINANCE = "approver_finance"
 
 
 class Changing:
-    """Answers the calls that may be changed, each in the next manner of a schedule."""
+    """Answers the calls that may be changed, each in a schedule's next manner."""
 
     def __init__(self, manners: tuple[str, ...], shown: Shown) -> None:
         self._left, self._shown = list(manners), shown
 
     def act(self, approval: Approval) -> bool:
-        """One look at an open question. What a change left open is answered as it is in the end."""
+        """Handle an open question once; approve what a change left open."""
         manner = self._left.pop(0) if self._left else "plain"
         assert manner in MANNERS
         yes = self._shown.yes(approval, FIONA)
@@ -45,7 +45,7 @@ class Changing:
         return True
 
     def _ask(self, approval: Approval, yes: Callable[[], Any]) -> None:
-        """Somebody is asked, twice at once; they answer just as whoever asked withdraws it, and somebody says yes."""
+        """Ask somebody twice at once; the answer races with the withdrawal and an approval."""
         first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
         put = partial(inquiries.ask, approval.pk, to=second.name, question=WHY, by=first)
         at_once([put, put])
@@ -59,7 +59,7 @@ class Changing:
         at_once([yes, put])
 
     def _hand(self, approval: Approval) -> None:
-        """Delegate it; the delegate decides just as it is taken back, and in the end the one who delegated does."""
+        """Delegate it; the delegate decides while it is revoked, and in the end the delegating person decides."""
         first, handed = account(f"{FINANCE}-0", FINANCE), account(HANDED, FINANCE)
         put = partial(delegations.delegate, approval.pk, to=HANDED, justification=WHY, by=first)
         at_once([put, put, self._shown.yes(approval, handed)])
@@ -70,12 +70,12 @@ class Changing:
 
 
 def may_be_changed(approval: Approval) -> bool:
-    """Whether it is one of those calls, by its own gate."""
+    """Return whether it is one of these calls, by its own gate."""
     return approval.tool == TOOL and "editable" in json.loads(bytes(approval.plan))
 
 
 def _change(approval: Approval, by: Actor, more: int) -> Callable[[], Any]:
-    """Another number of the same call: none that any step has."""
+    """Return an act that changes the call to a number that no step has."""
     now = json.loads(bytes(approval.plan))["arguments"]["n"]
     plan_hash, given = approval.plan_hash, {"n": now + more}
 

@@ -1,9 +1,7 @@
-"""One incarnation of a worker, forked from a warm lane: the real host on the real journal, with its schedule's troubles
-built in.
+"""One worker incarnation, forked from a warm lane: the real host on the real journal, with its schedule's faults.
 
-Forked and not started, since starting a Python process takes longer than most schedules. What is exchanged for a fake
-here is the machine, not our code: the clock, the connections that get lost, and the doorbell, which rings the lane
-instead of the web.
+It is forked because starting Python takes longer than most schedules. Only its surroundings are fake: the clock, the
+lossy connections, and the wake-up, which goes to the lane instead of the web process.
 """
 
 from __future__ import annotations
@@ -87,7 +85,7 @@ def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoRe
 
 
 def _exchange(schedule: Schedule, ends: Ends) -> None:
-    """The parts of the surroundings that a schedule makes unreliable."""
+    """Replace the surroundings that a schedule makes unreliable."""
     wire = partial(LossyConnection.planned, list(schedule.losses), ends)
     hosts.AsyncConnectionPool = partial(AsyncConnectionPool, connection_class=wire())  # type: ignore[misc,assignment]
     hosts.AsyncBell = partial(PipeBell, ends)  # type: ignore[misc,assignment]
@@ -132,7 +130,7 @@ def _take_place() -> Presence:
 
 
 class LightHost(hosts.Host):
-    """The host, telling its lane whenever it let go of a run. Mostly the lane does the housekeeping."""
+    """A host that tells its lane of each released run. Mostly the lane does the housekeeping."""
 
     def __init__(self, schedule: Schedule, ends: Ends, incarnation: UUID, *, is_fenced: Callable[[], bool]) -> None:
         super().__init__(slots=SLOTS, incarnation=incarnation, is_fenced=is_fenced)
@@ -154,7 +152,7 @@ class LightHost(hosts.Host):
 
 
 class Apart(Permits):
-    """Permits under keys of the schedule's own: others have the same tools."""
+    """Permits under the schedule's own keys, because others have the same tools."""
 
     def __init__(self, worker: UUID, seed: str) -> None:
         super().__init__(worker)
@@ -171,12 +169,12 @@ class Apart(Permits):
 
 
 def own_keys(seed: str, keys: Iterable[str]) -> tuple[str, ...]:
-    """The same keys, of one schedule alone."""
+    """Return the keys for one schedule alone."""
     return tuple(f"{key}@{seed}" for key in keys)
 
 
 class PipeBell:
-    """What the host rings after each commit: tells the lane how far a run is."""
+    """Tells the lane a run's progress after each commit, in the place of the host's wake-up."""
 
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
@@ -191,7 +189,7 @@ class PipeBell:
 
 
 class _Refusals(logging.Handler):
-    """Counts what the database refused, by the host's own word."""
+    """Counts database refusals in the host's log."""
 
     def __init__(self, ends: Ends) -> None:
         super().__init__()
@@ -241,7 +239,7 @@ class LossyConnection(psycopg.AsyncConnection[Any]):
 
 
 def skew(by: timedelta) -> None:
-    """Let every clock of this process that tells the date be wrong. The monotonic one can't be."""
+    """Shift every clock of this process except the monotonic one."""
     plain = time.time
     time.time = lambda: plain() + by.total_seconds()
 

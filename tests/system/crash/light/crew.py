@@ -1,4 +1,4 @@
-"""The worker processes of a lane: forked, heard over pipes, stopped, woken, and reaped."""
+"""A lane's worker processes: forked, read over pipes, stopped, resumed, and reaped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.system.crash.light.plan import Schedule
 
 @dataclass
 class Member:
-    """One incarnation. `is_stopped`: by SIGSTOP, so it is about to be believed dead."""
+    """One incarnation. `is_stopped`: by SIGSTOP, so it will be believed dead."""
 
     pid: int
     id: UUID
@@ -34,7 +34,7 @@ class Member:
             pass  # it died meanwhile, which its pid will show
 
     def words(self) -> list[list[str]]:
-        """What it has said since the last time, by line."""
+        """Return its new messages, by line."""
         try:
             self.rest += os.read(self.says, 65536)
         except BlockingIOError:
@@ -58,11 +58,11 @@ class Crew:
         self.members: list[Member] = []
 
     def at_work(self) -> list[Member]:
-        """Those that may take runs."""
+        """Return those that may take runs."""
         return [m for m in self.members if not (m.is_stopped or m.is_declared_dead or m.is_leaving)]
 
     def hire(self) -> Member:
-        """Fork a worker and enter it into the fleet, before it can claim anything."""
+        """Fork a worker and register it before it can claim anything."""
         (ours_heard, says), (hears, ours_said) = os.pipe(), os.pipe()
         parent, (told, go) = os.getpid(), os.pipe()
         pid = os.fork()
@@ -94,13 +94,13 @@ class Crew:
         member.tell(DRAIN)
 
     def wake(self, zombie: Member) -> None:
-        """Let a stopped worker go on. It finishes what it was in the middle of, and is told to claim nothing more."""
+        """Let a stopped worker continue; it finishes its current work and claims nothing more."""
         zombie.is_stopped, zombie.is_leaving = False, True
         zombie.tell(DRAIN)
         zombie.signal(signal.SIGCONT)
 
     def look(self) -> list[tuple[Member, int]]:
-        """Reap the dead: each with its exit status. Notes who has stopped."""
+        """Reap the dead and return them with their exit status; note stopped ones."""
         dead: list[tuple[Member, int]] = []
         for member in list(self.members):
             pid, status = os.waitpid(member.pid, os.WNOHANG | os.WUNTRACED)
@@ -114,7 +114,7 @@ class Crew:
         return dead
 
     def dismiss(self) -> None:
-        """The schedule is over: end everybody."""
+        """End all at the schedule's end."""
         for member in self.members:
             member.signal(signal.SIGKILL)
             os.waitpid(member.pid, 0)

@@ -1,4 +1,4 @@
-"""A run's record read by SQL, in the API's words: what the checker judges where no web process runs."""
+"""A run's record read by SQL in the API's terms, for the checker where no web process runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
 
 
 def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, Any]]) -> Facts:
-    """All there is to judge a run by, in one snapshot of the database."""
+    """Return everything to judge a run by, in one snapshot of the database."""
     with link.transaction():
         link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         run = link.execute(_RUN, [run_id]).fetchone()
@@ -63,7 +63,7 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
 
 
 def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
-    """All runs that say that this one is their parent."""
+    """Return all runs that name this one as their parent."""
     return [id for (id,) in link.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()]
 
 

@@ -21,7 +21,7 @@ WHY = "The schedule says so."
 
 
 class Forks:
-    """`made`: by place in the plan the run, its origin and what was asked; `odd`: what was refused in error."""
+    """`made`: by place in the plan the run, its origin and the request; `odd`: wrong refusals."""
 
     def __init__(self, schedule: Schedule, versions: tuple[str, str], imagining: str) -> None:
         self._due, self._versions, self._imagining = dict(enumerate(schedule.forks)), versions, imagining
@@ -37,25 +37,25 @@ class Forks:
 
     @property
     def ids(self) -> list[str]:
-        """Of each place in the plan the run; empty where there is none yet, or never will be."""
+        """Return the run of each place in the plan; empty where none is made."""
         return [self.made[n][0] if n in self.made else "" for n in range(len(self._schedule.forks))]
 
     @property
     def origins(self) -> set[str]:
-        """Of which something was made."""
+        """Return the runs that were forked."""
         return {origin for _, origin, _ in self.made.values()}
 
     def do_due(
         self, ids: list[str], seq: Mapping[str, int], ended: Collection[str], ready: Callable[[Beginning], None]
     ) -> None:
-        """Make what is due and can be, calling `ready` just before; `made` is right also without a database."""
+        """Make what is due and possible, calling `ready` just before; `made` stays right if the database fails."""
         for n, what in list(self._due.items()):
             origin = ids[what.run]
             if origin in ended or (what.event and seq.get(origin, 0) >= what.event):
                 self._make(n, what, origin, ready)
 
     def _make(self, n: int, what: Beginning, origin: str, ready: Callable[[Beginning], None]) -> None:
-        """Once, whatever becomes of the answer: it is looked for among what was made of the run."""
+        """Make it once even if the answer is lost: it is looked up among the origin's forks."""
         run = Run.objects.get(pk=origin)
         known = [made for made, *_ in self.made.values()]
         found = Run.objects.filter(forked_from=run.pk).exclude(pk__in=known).first()

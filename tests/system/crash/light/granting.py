@@ -1,4 +1,4 @@
-"""People who allow the same again, and take it back, while the sweeper answers by what they allowed."""
+"""People who give and revoke standing approvals while the sweeper uses them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FINANCE = "approver_finance"
 
 
 def put_bounds() -> None:
-    """The queue lets it be allowed, once for all lanes."""
+    """Let the queue give standing approvals, once for all lanes."""
     queue = Queue.objects.get(name=QUEUE)
     queue.again = Bounds(MOST_TIMES, 30).as_json()  # of all that are the same, in all runs of a lane
     queue.seal()
@@ -31,13 +31,13 @@ def put_bounds() -> None:
 
 
 class Granting:
-    """Answers the calls that may be the same, each in the next manner of a schedule."""
+    """Answers the calls that standing approvals may cover, each in a schedule's next manner."""
 
     def __init__(self, manners: tuple[str, ...], shown: Shown) -> None:
         self._left, self._shown = list(manners), shown
 
     def act(self, approval: Approval) -> bool:
-        """One look at an open question. What no grant answered is answered by somebody in the end."""
+        """Handle an open question once; a person answers what no grant did."""
         manner = self._left.pop(0) if self._left else "wait"
         assert manner in MANNERS
         first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
@@ -56,7 +56,7 @@ class Granting:
 
 
 def may_be_again(approval: Approval) -> bool:
-    """Whether it is one of those calls, by its own gate."""
+    """Return whether it is one of these calls, by its own gate."""
     return approval.tool == TOOL and approval.queue == QUEUE
 
 

@@ -1,4 +1,4 @@
-"""What light schedules are performed on: a database of their own, and lanes that take one seed after the other."""
+"""The base of light schedules: a separate database, and lanes that take one seed after the other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CONTEXT = multiprocessing.get_context("fork")
 
 
 class Ground:
-    """A cluster, migrated, and this process set up as one of the installation. One per process: Django is."""
+    """A migrated cluster, and this process set up as part of the installation. One per process, because Django is."""
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         folder.mkdir(parents=True)
@@ -59,7 +59,7 @@ class Ground:
         _put_price()
 
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
-        """Perform all of them, on so many lanes at once, and keep the database up meanwhile."""
+        """Perform all schedules on this many lanes at once, and keep the database up."""
         left: Iterator[str] = iter(seeds)
         # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy)
         # it.
@@ -128,7 +128,7 @@ def _put_price() -> None:
 def _lane(
     parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection
 ) -> None:
-    """A lane's whole life: asks for a seed, performs it, answers with what came of it."""
+    """Run a lane: ask for a seed, perform it, answer with the result."""
     from tests.system.crash.light.lane import Lane
     from tests.system.crash.light.letterbox import Letterbox
     from tests.system.crash.light.outside import Outside
@@ -197,7 +197,7 @@ def _perform(lane: Any, seed: str) -> Tally:
 
 
 def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
-    """Make a forked process a lane: its own ports, crash points and log, and no connection of its parent's."""
+    """Make a forked process a lane: its own ports, crash points and log, without its parent's connections."""
     from django.conf import settings
     from django.db import connections
 

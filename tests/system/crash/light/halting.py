@@ -25,7 +25,7 @@ CONFIRM_SECONDS = 3.0
 
 @dataclass
 class _Open:
-    """A halt that holds: whole from `since`; `until` is when somebody first asked for less."""
+    """A halt in force: full from `since`; `until` is the first request for less."""
 
     halt: UUID
     of: Halting
@@ -38,7 +38,7 @@ class _Open:
 
 
 class Halts:
-    """What is halted in one schedule: its own runs, or for a moment what other lanes call too, who then wait for it."""
+    """The halts of one schedule: its own runs, or briefly what other lanes call too, which then wait."""
 
     def __init__(self, schedule: Schedule, graph_id: str, tag: str) -> None:
         self._left, self._keys = list(schedule.halts), {"tag": tag, "version": graph_id}
@@ -48,7 +48,7 @@ class Halts:
         self.done = 0
 
     def do_due(self, seq: int, crew: Crew) -> bool:
-        """Set what is due, and lift what has held for long enough. True if something was done."""
+        """Set what is due, and lift what lasted long enough. Return True if something was done."""
         is_done = False
         for of in [of for of in self._left if of.event <= seq]:
             if self._set(of):
@@ -63,19 +63,19 @@ class Halts:
         return is_done
 
     def let_go(self, crew: Crew) -> None:
-        """What any worker's housekeeping does after a lift."""
+        """Continue lifted runs, as a worker's housekeeping does."""
         if let_go():
             crew.ring()
 
     def put_away(self) -> None:
-        """Nothing is halted when the schedule is over, also where it came to grief."""
+        """Lift all halts at the schedule's end, also after an error."""
         self._left = []
         for now in HaltNow.objects.filter(why=self._why):
             acts.lift(now.halt, LiftBody(justification=self._why), by=OLGA)
         let_go()
 
     def _set(self, of: Halting) -> bool:
-        """Once, whatever becomes of the answer: it is known by its reason. What another lane halts is left to it."""
+        """Set it once even if the answer is lost: its reason identifies it. Other lanes' halts are left to them."""
         key = self._keys.get(of.scope, of.key)
         now = HaltNow.objects.filter(kind="halt", scope=of.scope, key=key).first()
         if now is None:
@@ -96,7 +96,7 @@ class Halts:
         return True
 
     def _go_on(self, one: _Open) -> bool:
-        """To its next stage, or lift it."""
+        """Go to its next stage, or lift it."""
         one.until = one.until or database_now()
         if not (last := acts.find(one.halt)).lock:
             self._over(one)
@@ -121,13 +121,13 @@ class Halts:
         return True
 
     def _over(self, one: _Open) -> None:
-        """It is not whole any more."""
+        """Record its end as a full halt."""
         if one.since is not None and one.until is not None:
             self.stretches.append(Stretch(one.of.scope, one.key, one.since, one.until, one.confirmed_at))
             one.since = None
 
     def _is_confirmed(self, one: _Open, crew: Crew) -> bool:
-        """Whether each worker that may take runs has said that it stands still."""
+        """Return whether each worker that may take runs has confirmed it."""
         ours = {member.id for member in crew.members if not member.is_stopped and not member.is_leaving}
         (holding,) = standing([one.halt])
         said = {hearing.worker for hearing in holding.hearings if hearing.says == "confirmed"}

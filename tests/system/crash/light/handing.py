@@ -1,4 +1,4 @@
-"""Operators hand context to a resumed run, and give a run back to the pool."""
+"""Operators inject values into a resumed run, and give a run back to the pool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WHY = "The schedule says so."
 
 
 def hand(run_id: str) -> Any:
-    """Resume it with the number of the event seen in its state, now and then with words for its models."""
+    """Resume it with the seen event's number in its state, sometimes with a message for its models."""
     seen = look(UUID(run_id))
     more = {"message": f"Seen at event {seen.seq}."} if seen.seq % 2 and not seen.stands.is_between else {}
     context = ContextBody(patch={"handed": seen.seq}, seen=Seen(seq=seen.seq, head=seen.head), **more)
@@ -21,5 +21,5 @@ def hand(run_id: str) -> Any:
 
 
 def give_back(run_id: str) -> Any:
-    """Take it from whoever drives it. Raises what the act raises."""
+    """Take it from its worker. Raises what the act raises."""
     return requeue(UUID(run_id), by=OLGA, justification=WHY)

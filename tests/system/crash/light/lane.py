@@ -1,7 +1,7 @@
-"""A lane: one warm process that performs light schedules one after the other, each on workers that it forks.
+"""A lane: a warm process that performs light schedules one after the other, each on workers that it forks.
 
-It is everything around the workers: the supervisor that reaps them, the sweeper, the people, the outside, and the
-misfortune. It acts through the real services on the real database; single-threaded while it forks.
+It plays everything around the workers: supervisor, sweeper, people, outside systems and faults. It uses the real
+services on the real database, and is single-threaded while it forks.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ZOMBIE_SECONDS = 0.3
 
 
 class Lane:
-    """What outlives a schedule: sandbox, letterbox, connections, the folder of crash points."""
+    """The parts that outlive a schedule: sandbox, letterbox, connections, the folder of crash points."""
 
     def __init__(
         self, graph_id: str, folder: Path, dsn: str, outside: Outside, letterbox: Letterbox, patience_seconds: float
@@ -83,13 +83,13 @@ class Lane:
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
     def reader(self) -> psycopg.Connection[Any]:
-        """A connection of the checker's own."""
+        """Return the checker's own connection."""
         if self._link is None or self._link.closed:
             self._link = psycopg.connect(self._dsn, autocommit=True, application_name="crash evidence")
         return self._link
 
     def wait(self, crew: Crew, seconds: float) -> list[int]:
-        """Sleep until a worker speaks or dies, or a letter comes. Returns the descriptors that have something."""
+        """Sleep until a worker writes or dies, or a letter arrives; return the readable descriptors."""
         with selectors.DefaultSelector() as selector:
             for end in (self._wakeup, self.letterbox.socket.fileno(), *(m.says for m in crew.members)):
                 selector.register(end, selectors.EVENT_READ)
@@ -99,13 +99,13 @@ class Lane:
         return found
 
     def arm(self, points: list[str]) -> None:
-        """Arm these in every worker forked from here on, and forget which have acted before."""
+        """Arm these in every worker forked from now on, and forget which have acted before."""
         for marker in self.folder.iterdir():
             marker.unlink()
         self.arm_these(points)
 
     def arm_these(self, points: list[str]) -> None:
-        """Arm these in every worker, also in those that are at work. The file appears whole, so none reads a part."""
+        """Arm these in every worker, running ones too. The file appears whole, so none reads a part."""
         draft = self.folder / "armed.draft"
         draft.write_text("\n".join(points))
         draft.replace(self.folder / "armed")
@@ -116,7 +116,7 @@ class Lane:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Repeat it while the database restarts. What may not be done twice has to notice."""
+    """Repeat the act while the database restarts; it must notice if it was done already."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
@@ -198,7 +198,7 @@ class Performance:
         )
 
     def _known(self) -> list[str]:
-        """The runs of the schedule, and what was made of them."""
+        """Return the schedule's runs and their forks."""
         return [*self._ids, *filter(None, self._forks.ids)]
 
     def _limit(self) -> None:
@@ -207,7 +207,7 @@ class Performance:
         Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
 
     def _limited(self) -> list[str]:
-        """Each tool of the agent, and its models, under keys of the schedule's own."""
+        """Return the limit keys of the agent's tools and models for this schedule."""
         agent = registry.find(self._lane.graph_id)
         names = [
             *(f"tool:{tool.name}" for tool in agent.all_tools()),
@@ -216,7 +216,7 @@ class Performance:
         return list(own_keys(self._schedule.seed, dict.fromkeys(names)))
 
     def _start(self, n: int) -> str:
-        """Start a run; once, whatever becomes of the answer: it is known by its tag."""
+        """Start a run once even if the answer is lost: its tag identifies it."""
         tag = f"{self._tag}.{n}"
         found = Run.objects.filter(graph_id=self._lane.graph_id, tags=[tag, self._tag]).first()
         given = {"steps": list(self._schedule.jobs[n]), "sleep_seconds": 0.02}
@@ -228,7 +228,7 @@ class Performance:
     # --- the time between start and quiet ---
 
     def _live(self) -> bool:
-        """Until every run has ended. False out of patience: then some run is stuck."""
+        """Wait until every run has ended. Return False when out of patience: then some run is stuck."""
         deadline = time.monotonic() + self._lane.patience_seconds
         look_at = 0.0
         while time.monotonic() < deadline:
@@ -260,7 +260,7 @@ class Performance:
         return False
 
     def _begin_again(self) -> bool:
-        """Make what is due of the runs. True if something was made."""
+        """Make the forks that are due. Return True if one was made."""
         patiently(lambda: self._forks.do_due(self._ids, self._seq, self._people.ended, self._ready))
         is_new = False
         for n, (run_id, *_) in self._forks.made.items():
@@ -271,14 +271,14 @@ class Performance:
         return is_new
 
     def _ready(self, what: Beginning) -> None:
-        """Arm what is to strike in the run that is about to be made, from its first claim on."""
+        """Arm the new run's crash points, from its first claim on."""
         if what.points and what not in self._armed:
             self._armed.append(what)
             self._points += what.points
             self._lane.arm_these(self._points)
 
     def _hear(self, ready: list[int]) -> bool:
-        """Take what the workers said and what the outside sent. True if somebody should look."""
+        """Read the workers' messages and the letters. Return True if somebody should look."""
         is_news = False
         for member in list(self.crew.members):
             for word, *rest in member.words() if member.says in ready else []:
@@ -298,7 +298,7 @@ class Performance:
         return is_news
 
     def _bury_the_dead(self) -> bool:
-        """What the supervisor does: proof of death, and another worker in the place of the dead one."""
+        """Report dead workers and replace them, as the supervisor does."""
         dead = self.crew.look()
         for member, status in dead:
             self.kills += is_killed(status)
@@ -321,7 +321,7 @@ class Performance:
         return bool(dead)
 
     def _raise_zombies(self, *, at_once: bool = False) -> None:
-        """Before anybody says what became of a call, whoever may still be sending it has to be heard."""
+        """Resume stopped workers before anybody settles a call that they may still be sending."""
         for member in self.crew.members:
             if member.is_stopped and member.is_declared_dead and (at_once or self._is_time_for(member)):
                 self.crew.wake(member)
@@ -393,7 +393,7 @@ class Performance:
         return found
 
     def _judge_halts(self, facts: Facts) -> list[Finding]:
-        """A run, and its children, which have its tags and are of other agents."""
+        """Judge a run and its children, which have its tags but other agents."""
         there = self._halts.stretches
         below = [one for one in there if one.scope != "version"]
         found = [(facts.run_id, what) for what in judge_halted(facts.events, there)]
@@ -402,7 +402,7 @@ class Performance:
         return [Finding("broken", run_id, what) for run_id, what in found]
 
     def _judge_run(self, facts: Facts, expected: Expected) -> list[Finding]:
-        """One run, with its children and its versions."""
+        """Judge one run, with its children and versions."""
         run_id = facts.run_id
         children = self._children(run_id)
         below = {child.run_id: self._children(child.run_id) for child in children if undoes(child)}
@@ -413,7 +413,7 @@ class Performance:
         return [*found, *judge_moved(facts, patiently(lambda: row_of(self._lane.reader(), run_id)))]
 
     def _verified(self, run_id: str) -> list[Finding]:
-        """What the app's own verification says, which must not cry wolf over what faults leave behind."""
+        """Return the app's own verification problems; faults alone must cause none."""
         said = patiently(lambda: verify(UUID(run_id))).problems
         if self._schedule.sharing == "refill":  # which ends months when it likes, and the calendar knows nothing of it
             said = [problem for problem in said if "in a period that it was not begun in" not in problem]

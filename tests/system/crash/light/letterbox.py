@@ -1,4 +1,4 @@
-"""Where the portal's callbacks arrive: one socket, no thread, since a lane forks."""
+"""Receives the portal's callbacks on one socket without a thread, since a lane forks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Letterbox:
-    """Takes what is posted to `/api/v1/callbacks/<token>` and keeps it until somebody delivers it."""
+    """Keeps what is posted to `/api/v1/callbacks/<token>` until it is delivered."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -21,7 +21,7 @@ class Letterbox:
         return f"http://127.0.0.1:{self.socket.getsockname()[1]}"
 
     def letters(self) -> list[tuple[str, Any]]:
-        """Token and body of all that has arrived; one that is cut off will be sent again."""
+        """Return token and body of all that has arrived; an interrupted one is sent again."""
         found: list[tuple[str, Any]] = []
         while True:
             try:

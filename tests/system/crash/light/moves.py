@@ -1,4 +1,4 @@
-"""Moves runs of a light schedule to another version of the same code while they are under way."""
+"""Migrates a light schedule's runs to another version of the same code while they are under way."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NEVER = ("ended", "cancelled", "undoing")
 
 
 class Moves:
-    """What is moved in one schedule, between two versions. `odd` is what should not have been refused, by run."""
+    """The migrations of one schedule, between two versions. `odd`: wrong refusals, by run."""
 
     def __init__(self, schedule: Schedule, versions: tuple[str, str]) -> None:
         self._due, self._versions = list(schedule.moves), versions
@@ -27,7 +27,7 @@ class Moves:
         self.odd: list[tuple[str, str]] = []
 
     def do_due(self, ids: list[str], seq: Mapping[str, int]) -> bool:
-        """Move what is due and can be. True if something was."""
+        """Migrate what is due and possible. Return True if something was."""
         done = self.done
         for act in list(self._due):
             if seq.get(ids[act.run], 0) >= act.event:

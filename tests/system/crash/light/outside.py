@@ -1,4 +1,4 @@
-"""A lane's outside world: a sandbox process of its own and the database's postmaster, both of which may be killed."""
+"""A lane's outside world: its own sandbox process and the database's postmaster, which both may be killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ START_SECONDS = 60.0
 
 
 class Outside:
-    """The sandbox and its oracle. Requests are repeated until there is an answer: it may just have been killed."""
+    """The sandbox and its oracle. Requests are repeated until answered, because it may just have been killed."""
 
     def __init__(self, folder: Path, postmaster: Path) -> None:
         self._folder, self._postmaster = folder, postmaster
@@ -30,7 +30,7 @@ class Outside:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the lane and its workers have to know."""
+        """Return the settings of the lane and its workers."""
         return {"SANDBOX_PORT": str(self.port), "SANDBOX_SMTP_PORT": str(self.smtp_port)}
 
     def start(self) -> None:
@@ -59,19 +59,19 @@ class Outside:
         self.no_faults()
 
     def restart_database(self) -> None:
-        """Immediate shutdown: nothing is flushed, as after a power cut. Whoever runs the lanes starts it again."""
+        """Shut the database down at once without flushing, as in a power cut. The ground restarts it."""
         try:
             os.kill(int(self._postmaster.read_text().split()[0]), signal.SIGQUIT)
         except (FileNotFoundError, ProcessLookupError, IndexError):
             return  # another lane did it a moment ago
 
     def effects(self, run_id: str) -> list[dict[str, Any]]:
-        """The oracle's record of a run."""
+        """Return the oracle's record of a run."""
         found: list[dict[str, Any]] = self._ask(lambda: self._client.get("/effects", params={"run_id": run_id})).json()
         return found
 
     def receipt(self, run_id: str, tool: str) -> dict[str, Any]:
-        """What a person finds out about a call that happened: the newest of its kind, by its key."""
+        """Return a person's receipt of a call that happened: the newest of its kind, by its key."""
         if tool != "later":
             return {}
         keys = [
@@ -88,7 +88,7 @@ class Outside:
         self._ask(lambda: self._client.post("/faults", json=entry))
 
     def no_faults(self) -> None:
-        """No trouble, and forms that come at once."""
+        """Clear all faults, and let forms arrive at once."""
         self._ask(lambda: self._client.delete("/faults"))
         self.faults(w9_delay_seconds=0)
 

@@ -86,7 +86,7 @@ class People:
         self._ids = [*self._ids, *ids]
 
     def also_fork(self, run_id: str, words: tuple[str, ...]) -> bool:
-        """Look after what was made of another run, and say this in turn where it asks. False if they do already."""
+        """Look after a fork, with these verdicts in turn. Return False if it is known already."""
         if run_id in self._words:
             return False
         self.also([run_id])
@@ -94,7 +94,7 @@ class People:
         return True
 
     def attend(self, crew: Crew) -> tuple[bool, float]:
-        """Give every run what it wants of somebody now. Returns if all have ended, and when to look again."""
+        """Give every run what it needs from people now. Return whether all have ended, and when to look again."""
         if "wall_seconds" in self._schedule.budget:
             timers.ask_for_time()
         with connection.cursor() as cursor:
@@ -145,7 +145,7 @@ class People:
         return is_over, 0.0 if acted else seconds
 
     def _resume(self, run_id: str) -> bool:
-        """Set it going; beside another that does the same it may not, and is ended instead."""
+        """Resume it, or end it if a competing run prevents that."""
         if is_handing(self._schedule.seed) and self._try(partial(hand, run_id)):
             return True
         if self._try(partial(lifecycle.resume, UUID(run_id), by=OLGA, justification=WHY)):
@@ -153,7 +153,7 @@ class People:
         return self._is_beside(run_id) and self._end(run_id)
 
     def _retry(self, run_id: str, state: str) -> bool:
-        """Try it again; beside another that does the same it may not, and is left as it failed, or ended."""
+        """Retry it; if a competing run prevents that, leave it failed or end it."""
         if self._try(partial(lifecycle.retry, UUID(run_id), by=OLGA, justification=WHY)):
             return True
         if not self._is_beside(run_id):
@@ -164,24 +164,24 @@ class People:
         return False
 
     def _is_beside(self, run_id: str) -> bool:
-        """Whether it may not go on since another run does its work."""
+        """Return whether a competing run prevents it from continuing."""
         return bool(self._words) and related_runs.in_the_way(Run.objects.get(pk=run_id)) is not None
 
     def _end(self, run_id: str) -> bool:
-        """Cancel it, with the run whose step it is."""
+        """Cancel it together with its top parent."""
         top = Run.objects.get(pk=run_id)
         while top.parent is not None:
             top = Run.objects.get(pk=top.parent)
         return self._try(partial(self.steer, str(top.pk), "cancel"))
 
     def _is_for_good(self, run_id: str, state: str, how: str) -> bool:
-        """Whether a run has ended, and nobody may or need try it again."""
+        """Return whether a run has ended and nobody may or need retry it."""
         if state != "failed":
             return state in ENDED
         return how == WHAT_IF or run_id in self.begun_again or run_id in self.left
 
     def _look_after_families(self, rows: list[Any]) -> bool:
-        """What the sweeper does where somebody died before it was told, or before a wish went down the tree."""
+        """Notify parents and pass cancels down, as the sweeper does after a crash."""
         if not any(is_child for _, _, is_child, *_ in rows):
             return False
         return timers.tell_parents() + wishes.align() > 0
@@ -207,7 +207,7 @@ class People:
     # --- budgets ---
 
     def _raise(self, run_id: str, wait_id: UUID) -> bool:
-        """Give as much as was asked for, three people at once: the run goes on once, and may soon ask again."""
+        """Raise the budget as requested, three people at once if impatient; the run may soon ask again."""
         asked = known(Wait.objects.get(pk=wait_id))
         budget = Budget.model_validate(raised(*(asked[name] for name in ("resource", "used", "reserved", "wanted"))))
         act = partial(set_budget, UUID(run_id), budget, by=OLGA, justification=WHY)
@@ -256,7 +256,7 @@ class People:
     # --- what a run waits to be told ---
 
     def tell_early(self) -> None:
-        """Signals that come before anybody waits for them are kept."""
+        """Send signals before anybody waits for them, which must be kept."""
         for run_id, steps in zip(self._ids, self._schedule.jobs, strict=True):
             for at, step in enumerate(steps, start=1):
                 for n, call in enumerate(GATHERED.get(step, (step,))):
@@ -265,7 +265,7 @@ class People:
                         self._try(partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name))
 
     def _tell(self, run_id: str, wait_id: UUID, name: str | None) -> None:
-        """Tell it three times at once: one is taken, the others are the same or too late."""
+        """Answer three times at once: one answer is taken, the others are repeats or too late."""
         choices = self._choices(wait_id) if name is None else []
         if AGAIN in choices:
             self._consent(run_id, wait_id, choices)
@@ -279,12 +279,12 @@ class People:
             at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     def _choices(self, wait_id: UUID) -> list[str]:
-        """What may be decided, where that is asked."""
+        """Return the choices of a decision, where that is asked."""
         schema = Wait.objects.values_list("detail__schema", flat=True).get(pk=wait_id)
         return list(schema["properties"].get("decision", {}).get("enum", ()))
 
     def _consent(self, run_id: str, wait_id: UUID, choices: list[str]) -> None:
-        """Say whether a fork may do again what was done, three at once and not of one mind."""
+        """Decide whether a fork may repeat an effect, with three differing answers at once."""
         asked = self._asked.setdefault(run_id, [])
         if wait_id not in asked:
             asked.append(wait_id)
@@ -294,7 +294,7 @@ class People:
         at_once([partial(questions.answer, UUID(run_id), wait_id, {"decision": w}, by=OLGA) for w in said])
 
     def _say(self, run_id: str, wait_id: UUID, times: int) -> bool:
-        """Send a message, for each wait one, so many times at once. True if nobody has said that before."""
+        """Send one message per wait, this many times at once. Return True if it is new."""
         word = str(wait_id)
         is_new, self._said = word not in self._said, self._said | {word}
         if is_new or times > 1:
@@ -305,7 +305,7 @@ class People:
     # --- unknown outcomes ---
 
     def _settle(self, run_id: str, wait_id: UUID, call: tuple[str, int, str], crew: Crew) -> bool:
-        """Tell the truth about a call in doubt, once its sender is gone and what was on its way has arrived."""
+        """Settle an unknown call truthfully, once its sender is gone and its requests have arrived."""
         if any(m.is_stopped or m.is_leaving for m in crew.members):
             self.is_waiting_for_zombies = True
             return False
@@ -336,7 +336,7 @@ class People:
     # --- callbacks ---
 
     def deliver(self, token: str, body: Any) -> None:
-        """Bring the portal's answer to the run, in the way that the schedule wants."""
+        """Deliver the portal's answer to the run, in the schedule's manner."""
         match self._schedule.callbacks:
             case "twice":
                 at_once([partial(callbacks.receive_callback, token, body)] * 3)
@@ -352,7 +352,7 @@ class People:
         callbacks.receive_callback(token, body)
 
     def _deliver_late(self) -> None:
-        """Once more, to runs that have ended."""
+        """Deliver again, to runs that have ended."""
         late, self._late = self._late, []
         for token, body in late:
             callbacks.receive_callback(token, body)

@@ -1,4 +1,4 @@
-"""A light schedule, drawn whole from its seed: runs, crash points, faults, and what people do meanwhile."""
+"""A light schedule, drawn entirely from its seed: runs, crash points, faults, and people's actions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ Loss = Literal["question", "answer"]
 
 @dataclass(frozen=True)
 class Act:
-    """Done when a run's journal reaches an event. A cut, pause or kill hits whatever the worker does by then."""
+    """Done when a run's journal reaches an event; a cut, pause or kill hits whatever the worker does then."""
 
     what: str
     run: int
@@ -64,10 +64,11 @@ class Act:
 
 @dataclass(frozen=True)
 class Beginning:
-    """A run is begun again: at a visit, or at its last one where it has fewer; once it has ended or, with `event`, as
-    soon as its journal reaches that. `words` is what people say to what it asks, in turn; `audit` what they say before
-    a new start of what is on record with a result; `points` strike whatever run comes to them then; `is_elsewhere`:
-    under the other version; `cut_seconds`: so long after it was asked for the connection is lost; 0: it isn't."""
+    """A fork at a visit (or the last), after the run's end or, with `event`, as soon as its journal reaches that.
+
+    `words`: people's answers, in turn. `audit`: their verdicts before a restart. `points`: crash points armed then.
+    `is_elsewhere`: under the other version. `cut_seconds`: when the connection is lost after the request; 0: never.
+    """
 
     how: str
     run: int
@@ -82,9 +83,11 @@ class Beginning:
 
 @dataclass(frozen=True)
 class Halting:
-    """Something is halted when the journal of the first run reaches an event: its tag, its version, or a tool or a
-    provider by its name. For so many seconds it holds; then for each of `shares` (0: whole again); then it is lifted.
-    `is_waited_for`: not before all workers have confirmed."""
+    """A halt set when the first run's journal reaches an event: of its tag, its version, a tool or a provider.
+
+    It holds for some seconds, then for each of `shares` (0: full again), and is then lifted. `is_waited_for`: not
+    before all workers have confirmed it.
+    """
 
     event: int
     scope: str
@@ -96,20 +99,18 @@ class Halting:
 
 @dataclass(frozen=True)
 class Schedule:
-    """`points` are in the words of runs/failpoints.py, with `{0}` for the id of the first run. `losses`: the n-th round
-    trip to the database, by connection and process, whose question or answer is lost. `skew_days` is how wrong the
-    workers' clocks are; `budget` is what each run may use, until people raise it; where somebody
-    `talks`, a message comes for each wait; `pools` are what all of them share, and `sharing` what people do when
-    there is no more of it. `limits` is what counts for each of its tools, in this schedule alone. `ramp`: what is
-    done at once, one after the other, with starts by name among it (light/ramps.py). `moves`: when a run is moved to
-    the other version of its agent, as soon as that can be. `policies`: at which event of the first run a policy about
-    the tool `policed` (any, if empty) comes to require a yes, to allow, or is retired; `proofs`: what each wants a yes
-    to show, and `manners` how people say it first (light/shown.py). `forks`: what is made of them; acts and moves count
-    these as runs after those of `jobs`. `words`: what people say at once where several decide
-    (light/votes.py). `answers`: when people answer where little time is
-    given (light/asked.py), `changes` where they may change it (light/changing.py), `grants` where they may allow the
-    same again (light/granting.py). `halts`: what is halted meanwhile,
-    and lifted (light/halting.py)."""
+    """Everything about a light schedule.
+
+    `points`: as in runs/failpoints.py, `{0}` is the first run's id. `losses`: the n-th round trips, by connection and
+    process, whose question or answer is lost. `skew_days`: the error of the workers' clocks. `budget`: per run, until
+    people raise it. `talks`: a message for each wait. `pools`, `sharing`: shared budgets, and what people do when one
+    is used up. `limits`: per tool, in this schedule alone. `ramp`: bursts of acts and starts by name (light/ramps.py).
+    `moves`: migrations, as soon as possible. `policies`: at which event of the first run a policy on `policed` (empty:
+    all tools) requires an approval, allows, or is retired. `proofs`: what each approval must show; `manners`: how
+    people approve first (light/shown.py). `forks`: acts and moves count these after `jobs`. `words`: votes at once
+    (light/votes.py). `answers`, `changes`, `grants`: manners of light/asked.py, light/changing.py, light/granting.py.
+    `halts`: light/halting.py.
+    """
 
     seed: str
     jobs: Jobs
@@ -145,7 +146,7 @@ class Schedule:
 
     @property
     def has_zombies(self) -> bool:
-        """Whether some worker is to be believed dead that isn't."""
+        """Return whether a living worker will be believed dead."""
         return _stops_somebody(self.points, self.acts)
 
     def __str__(self) -> str:
@@ -157,7 +158,7 @@ class Schedule:
 
 
 def draw(seed: str) -> Schedule:
-    """The schedule of a seed."""
+    """Draw the schedule of a seed."""
     dice = random.Random(f"light {seed}")
     jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
     points, acts = _points(dice, jobs), _acts(dice, jobs)
@@ -213,7 +214,7 @@ _BY_THEMSELVES = {"aide", "clerk"}
 
 
 def _with_visits(seed: str, jobs: Jobs) -> Jobs:
-    """Where something is to be forked, in half of the jobs one visit more, and so a later one to begin at."""
+    """Add a visit to half of the jobs where something is forked, for a later point to begin at."""
     dice = random.Random(f"light fork visits {seed}")
     if not _forks(seed, jobs)[0]:
         return jobs
@@ -222,7 +223,7 @@ def _with_visits(seed: str, jobs: Jobs) -> Jobs:
 
 
 def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...], tuple[Act, ...]]:
-    """Drawn apart, too: in some runs are begun again; what is done to those, and when they are moved."""
+    """Draw forks, the acts on them and their migrations, independently of the rest."""
     dice, cuts = random.Random(f"light forks {seed}"), random.Random(f"light fork cuts {seed}")
     if dice.random() < 0.72:
         return (), (), ()
@@ -264,7 +265,7 @@ def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...
 
 
 def _policies(seed: str, jobs: Jobs, *, is_plain: bool) -> dict[str, Any]:
-    """Drawn apart, too: in some a policy comes to demand a yes of calls while they are under way, and is loosened."""
+    """Draw a policy that requires approvals of running calls and is relaxed again."""
     dice = random.Random(f"light policies {seed}")
     if dice.random() < 0.7 or not is_plain:
         return {}
@@ -280,7 +281,7 @@ def _policies(seed: str, jobs: Jobs, *, is_plain: bool) -> dict[str, Any]:
 
 
 def _halts(seed: str, jobs: Jobs, *, is_plain: bool) -> tuple[Halting, ...]:
-    """Drawn apart, too: in some something is halted while runs are under way, and lifted, at once or in stages."""
+    """Draw halts that are set and lifted, at once or in stages, while runs are under way."""
     dice = random.Random(f"halts {seed}")
     if dice.random() < 0.65:
         return ()
@@ -307,7 +308,7 @@ def _halts(seed: str, jobs: Jobs, *, is_plain: bool) -> tuple[Halting, ...]:
 
 
 def _moves(seed: str, jobs: Jobs) -> tuple[Act, ...]:
-    """Drawn apart, too: in some runs are moved to another version while they are under way, and back."""
+    """Draw migrations to another version and back while runs are under way."""
     dice = random.Random(f"light moves {seed}")
     if dice.random() < 0.7:
         return ()
@@ -316,7 +317,7 @@ def _moves(seed: str, jobs: Jobs) -> tuple[Act, ...]:
 
 
 def _ramp(seed: str) -> tuple[Jobs, tuple[str, ...]]:
-    """Drawn apart, too: in some starts come in by name while people move a ramp, and workers die of what they start."""
+    """Draw starts by name while people move a ramp and workers crash."""
     dice = random.Random(f"light ramp {seed}")
     if dice.random() < 0.8:
         return (), ()
@@ -330,7 +331,7 @@ def _ramp(seed: str) -> tuple[Jobs, tuple[str, ...]]:
 
 
 def _undone(seed: str, jobs: Jobs, points: tuple[str, ...], *, has_zombies: bool) -> tuple[Jobs, tuple[str, ...]]:
-    """Drawn apart, too: in some a run has a child that fails and undoes what it did, and is killed meanwhile."""
+    """Draw a child that fails, undoes its effects, and is killed meanwhile."""
     dice = random.Random(f"light undo {seed}")
     if dice.random() < 0.7:
         return jobs, points
@@ -345,7 +346,7 @@ def _undone(seed: str, jobs: Jobs, points: tuple[str, ...], *, has_zombies: bool
 
 
 def _regretted(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
-    """Draw, in some, a child that fails when its own child has ended well, which is reopened."""
+    """Draw a child that fails after its own child has completed, which is reopened."""
     dice = random.Random(f"light reopened {seed}")
     if dice.random() < 0.85:
         return jobs, ()
@@ -363,7 +364,7 @@ def _regretted(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...]]:
 
 
 def _shared(seed: str) -> dict[str, Any]:
-    """Drawn apart: a schedule of before is what it was."""
+    """Draw shared budgets independently, so that earlier schedules stay the same."""
     dice = random.Random(f"light pools {seed}")
     if dice.random() < 0.6:
         return {}
@@ -381,7 +382,7 @@ def _job(dice: random.Random) -> tuple[str, ...]:
 
 
 def _points(dice: random.Random, jobs: Jobs) -> tuple[str, ...]:
-    """Up to three; each later one strikes anywhere, or only once the one before has: a crash during recovery."""
+    """Draw up to three crash points; later ones strike anywhere, or after the one before: a crash during recovery."""
     drawn: list[str] = []
     for _ in range(dice.choice((0, 1, 1, 1, 2, 2, 3))):
         n = dice.randrange(len(jobs))

@@ -36,7 +36,7 @@ _ROWS = "SELECT run_id::text, ramp_id, is_new, why, place FROM runs_rampstart WH
 
 
 class Ramps:
-    """What is started by name in one schedule, and what people do about it."""
+    """A schedule's starts by name, and people's acts on the ramp."""
 
     def __init__(self, schedule: Schedule, name: str, versions: tuple[str, str], tag: str) -> None:
         self._bursts, self._name, self._versions, self._tag = list(schedule.ramp), name, versions, f"{tag}.ramp"
@@ -51,7 +51,7 @@ class Ramps:
         return not self._bursts
 
     def do_due(self) -> list[str]:
-        """The next burst, if it is time: everything in it at the same moment. Returns the runs that were started."""
+        """Perform the next burst at once if it is time; return the started runs."""
         if self.is_over or time.monotonic() < self._due_at:
             return []
         known, self._pids = len(self.ids), []
@@ -80,7 +80,7 @@ class Ramps:
                 return partial(self._steer, what, given)
 
     def _start(self, key: str, tag: str) -> None:
-        """Start one, until it is known that there is one: it is found by its tag where the answer was lost."""
+        """Start one until it exists: after a lost answer it is found by its tag."""
         while True:
             try:
                 found = Run.objects.filter(agent=self._name, tags__contains=[tag]).first()
@@ -109,13 +109,13 @@ class Ramps:
             act(ramp.pk, RampActBody(justification=WHY), by=OLGA)
 
     def put_away(self) -> None:
-        """The schedule is over and judged: the next one begins without a ramp."""
+        """End the ramp, so that the next schedule begins without one."""
         ramp: Ramp | None = acts.under_way(self._name)
         if ramp is not None:
             acts.roll_back(ramp.pk, RampActBody(justification=WHY), by=OLGA)
 
     def told(self, link: psycopg.Connection[Any]) -> Released:
-        """All that is on record of it, in one snapshot."""
+        """Return all records of the ramps, in one snapshot."""
         with link.transaction():
             link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             ramps = link.execute(_RAMPS, [self._name]).fetchall()

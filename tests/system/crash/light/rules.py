@@ -18,7 +18,7 @@ WHY = "The schedule says so."
 
 
 class Rules:
-    """One policy, about the runs of one schedule alone: they are known by a tag."""
+    """One policy about one schedule's runs, identified by a tag."""
 
     def __init__(self, schedule: Schedule, graph_id: str, tag: str) -> None:
         proofs = schedule.proofs or ("",) * len(schedule.policies)
@@ -29,7 +29,7 @@ class Rules:
         self.turns: list[Turn] = []
 
     def do_due(self, seq: int) -> bool:
-        """Make the changes that are due. True if one was made."""
+        """Make the changes that are due. Return True if one was made."""
         is_done = False
         while self._left and self._left[0][0] <= seq:
             self._turn(*self._left[0][1:])
@@ -38,12 +38,12 @@ class Rules:
         return is_done
 
     def put_away(self) -> None:
-        """So that it is nobody else's."""
+        """Retire the policy."""
         if Policy.objects.filter(name=self._name, ended_at__isnull=True).exists():
             acts.retire(self._name, by=ROOT, justification=WHY)
 
     def _turn(self, to: str, proof: str) -> None:
-        """Once, whatever becomes of the answer: where it stands so already, nothing is done."""
+        """Change the policy once even if the answer is lost: an equal state is left alone."""
         begun_at, asks = database_now(), _asks(proof) if to == "require" else {}
         last = Policy.objects.filter(name=self._name, ended_at__isnull=True).first()
         if to == "retire":
@@ -67,7 +67,7 @@ class Rules:
 
 
 def _asks(proof: str) -> dict[str, Any]:
-    """What the policy wants a yes to show, in the words of its form."""
+    """Return the proof an approval must show, as the policy's form has it."""
     words = {*proof.split()}
     asks: dict[str, Any] = {"proof_minutes": 5} if words & {"fresh", "factor"} else {}
     return asks | {

@@ -1,4 +1,4 @@
-"""Operators who settle unknown outcomes: one, or two where two have to, in several orders."""
+"""Operators who settle unknown outcomes: one, or two where two are required, in several orders."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHELL = Actor("os", "crash", role="admin", auth="shell")
 
 
 class Settling:
-    """The operators of one schedule. They tell the truth, as far as they are given it."""
+    """One schedule's operators, who tell the truth as far as they know it."""
 
     def __init__(self, seed: str) -> None:
         self._dice = random.Random(f"light settling {seed}")
@@ -34,7 +34,7 @@ class Settling:
             guards.require(GuardsBody(families=families, justification=WHY), by=SHELL)
 
     def asks_first(self, run_id: str, wait_id: UUID) -> bool:
-        """Whether the other side is to be asked before anybody says anything, and now is."""
+        """Return True and ask the system first, if that is this call's manner."""
         if wait_id in self._ways:
             return False
         self._ways[wait_id] = self._dice.choice(("plain", "plain", "at_once", "back", "ask", "ask"))
@@ -47,7 +47,7 @@ class Settling:
         return True
 
     def say(self, run_id: str, wait_id: UUID, verdict: str, receipt: Any) -> bool:
-        """Say what became of a call, until it is settled. Whether it is. Raises IllegalTransition."""
+        """Settle a call; return whether it is settled. Raises IllegalTransition."""
         first, second = (account(name, "operator") for name in OPERATORS)
         speak = partial(
             reconciling.reconcile, UUID(run_id), verdict=verdict, receipt=receipt, justification=WHY, wait_id=wait_id

@@ -1,4 +1,4 @@
-"""Budgets that the runs of a light schedule share, and what people do when one is used up."""
+"""Budgets shared by a light schedule's runs, and what people do when one is used up."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sharing:
         self._asked_at: dict[UUID, float] = {}
 
     def make(self) -> None:
-        """Once each, whatever becomes of the answer."""
+        """Create each pool once even if the answer is lost."""
         for resource, limit in self._schedule.pools:
             name = f"{self.tag} {resource}"
             if not Pool.objects.filter(name=name).exists():
@@ -46,7 +46,7 @@ class Sharing:
                 acts.create(PoolBody(name=name, scope="tag", whose=self.tag, **given), by=OLGA)
 
     def give(self, wait_id: UUID) -> bool:
-        """Somebody waits: whoever fits is let in, and after a moment there is more. True if something was done."""
+        """Admit waiting runs that fit, and raise the limit after a moment. Return True if something was done."""
         timers.open_gates()
         wait = Wait.objects.get(pk=wait_id)
         since = self._asked_at.setdefault(wait_id, time.monotonic())
@@ -76,12 +76,12 @@ class Sharing:
                 acts.change(pool, PoolChangeBody.model_validate({"limit": limit, "justification": WHY}), by=OLGA)
 
     def put_away(self) -> None:
-        """The schedule is over and judged: an installation keeps so many pools and no more."""
+        """Switch the pools off: an installation has a maximum of them."""
         for pool in Pool.objects.filter(name__startswith=f"{self.tag} ", off_at__isnull=True):
             acts.switch_off(pool.pk, by=OLGA, justification=WHY)
 
     def told(self, link: psycopg.Connection[Any]) -> Shared:
-        """All that is on record of them, in one snapshot."""
+        """Return all records of the pools, in one snapshot."""
         with link.transaction():
             link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             pools = link.execute(_POOLS, [f"{self.tag} %"]).fetchall()

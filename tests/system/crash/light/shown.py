@@ -1,4 +1,4 @@
-"""People approve in the schedule's manners, some of which are refused, then with all that can be asked."""
+"""People approve in the schedule's manners, some of which are refused, then with every proof."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ WHY = "The schedule says so."
 
 
 class Shown:
-    """`how`: by question, in which manners somebody said yes and was not refused; also where the answer was lost."""
+    """`how`: by question, the manners of approvals not refused, also where the answer was lost."""
 
     def __init__(self, manners: tuple[str, ...] = ()) -> None:
         self._left = list(manners)
         self.how: dict[str, list[str]] = defaultdict(list)
 
     def yes(self, approval: Approval, by: Actor) -> Callable[[], Any]:
-        """The next yes to an open question, in its manner."""
+        """Return the next approval of an open question, in its manner."""
         return self.word(approval, "approve", by, self._left.pop(0) if self._left else "whole")
 
     def word(self, approval: Approval, verdict: str, by: Actor, manner: str) -> Callable[[], Any]:
-        """A word said in some manner."""
+        """Return an act that decides in some manner."""
         typed = {} if manner == "blank" else _typed(approval)
         by = _as(by, manner)
         said = self.how[str(approval.id)]
@@ -56,6 +56,6 @@ def _as(by: Actor, manner: str) -> Actor:
 
 
 def _typed(approval: Approval) -> dict[str, str]:
-    """What the plan wants typed, as people write."""
+    """Return what the plan wants typed, as people write it."""
     words = json.loads(bytes(approval.plan)).get("proof", {}).get("typed", {})
     return {name: f" {text.upper()}  " for name, text in words.items()}

@@ -1,4 +1,4 @@
-"""What several people do at the same moment, and what happens to their connections meanwhile."""
+"""Acts of several people at the same moment, and faults of their connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ledger.errors import DurableAgentsError
 
 
 def at_once(acts: list[Callable[[], Any]]) -> None:
-    """Let every act loose at the same moment, each on a connection of its own. Being refused is part of a race."""
+    """Run all acts at the same moment on separate connections; refusals are part of a race."""
     gate = threading.Barrier(len(acts))
 
     def perform(act: Callable[[], Any]) -> None:
@@ -36,7 +36,7 @@ def at_once(acts: list[Callable[[], Any]]) -> None:
 
 
 def cut(backends: list[int], after_seconds: float) -> None:
-    """End the database's side of these connections, of which more may come in until then."""
+    """End the server side of these connections; more may be added until then."""
     time.sleep(after_seconds)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_terminate_backend(p) FROM unnest(%s::int[]) p", [backends])
@@ -44,7 +44,7 @@ def cut(backends: list[int], after_seconds: float) -> None:
 
 @contextmanager
 def cut_meanwhile(after_seconds: float) -> Iterator[None]:
-    """Lose this thread's own connection while it does something, perhaps between the commit and its answer."""
+    """Cut this thread's own connection during the block, perhaps between commit and answer."""
     connection.ensure_connection()
     backend = connection.connection.info.backend_pid
     thread = threading.Thread(target=at_once, args=([partial(cut, [backend], after_seconds)],))

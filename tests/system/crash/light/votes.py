@@ -1,4 +1,4 @@
-"""People of whom several decide one call: first as their schedule says, then all in turn until it is decided."""
+"""Several people decide one call: first as their schedule says, then in turn until it is decided."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
 
 
 def put_people() -> None:
-    """Accounts, once for all lanes."""
+    """Create the accounts, once for all lanes."""
     for role in ROLES.values():
         group, _ = Group.objects.get_or_create(name=role)
         for n in range(PEOPLE):
@@ -33,20 +33,20 @@ def put_people() -> None:
 
 
 def account(name: str, role: str) -> Actor:
-    """One of them, as an actor."""
+    """Return one of them as an actor."""
     person = User.objects.values_list("pk", flat=True).get(username=name)
     return Actor("user", name, role=role, auth="session", address="192.0.2.9", person=person)
 
 
 class Voters:
-    """Says what a schedule's people say."""
+    """Votes for a schedule's people."""
 
     def __init__(self, words: tuple[tuple[str, ...], ...], shown: Shown) -> None:
         self._words, self._shown = list(words), shown
         self._turns: dict[Any, int] = {}
 
     def act(self, approval: Approval) -> bool:
-        """One burst of words on an open question, at once."""
+        """Send one burst of votes on an open question."""
         if self._words:
             said = [word.split(":") for word in self._words.pop(0)]
         else:
