@@ -1,4 +1,4 @@
-"""Tables of cases: one test goes through all of them and reports every case that fails."""
+"""Table-driven tests: one test runs all cases and reports every case that fails."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Test = Callable[..., Any]
 
 
 def each_case(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
-    """Run the test with every case in turn, as `pytest.mark.parametrize` does with one test for each.
+    """Run the test with every case in turn (`pytest.mark.parametrize` makes a test of each).
 
-    A transaction around the test is rolled back between two cases; other fixtures are shared. Cases marked `long` are
-    left to `pytest --long`.
+    A transaction around the test is rolled back between cases; other fixtures are shared. Cases marked `long` need
+    `pytest --long`.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
     listed = [_arguments(wanted, case) for case in cases if not _is_left_out(case)]
@@ -90,7 +90,7 @@ def _report(failed: Sequence[BaseException], count: int) -> None:
 
 @contextmanager
 def _rolled_back() -> Iterator[None]:
-    """Undo what one case wrote, where the whole test is a transaction that is rolled back."""
+    """Undo what one case wrote, if the test runs in a transaction."""
     from runs.journal import wait_hooks
 
     if connection.connection is None or not connection.in_atomic_block:

@@ -1,9 +1,7 @@
-"""What every test may use: a real PostgreSQL of its own, free ports, a Chromium.
+"""Fixtures for every test: a real PostgreSQL, free ports, a Chromium.
 
-The server is the embedded one, in a temporary folder, started with the first test that wants a
-database (with xdist: by the controlling process, before its workers) and ended with the run.
-Tests connect as its superuser; what the two application roles may do is tested by name
-(tests/system/infra). A database is `durableagents_test`, with a suffix per xdist worker.
+The embedded server starts in a temporary folder with the first test that needs a database (under xdist: in the
+controller, before its workers). Tests connect as superuser; tests/system/infra tests the application roles' rights.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Under xdist the controller starts the server, since it outlives every worker."""
+    """Under xdist the controller starts the server, because it outlives every worker."""
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
     # The time of an example says more about the load of the machine than about the code.
@@ -81,14 +79,14 @@ def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """All tests and modules, which never go, out of the garbage collector's rounds."""
+    """Exempt tests and modules, which stay in memory, from garbage collection."""
     gc.freeze()
     gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """In place of `loadfile`; any other distribution that is asked for is left alone."""
+    """Replace `loadfile`; leave any other requested distribution alone."""
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
@@ -96,7 +94,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
-    """A random id must not name a test: xdist's workers compare the names they collected."""
+    """Keep random ids out of test names: xdist's workers compare the names they collected."""
     try:
         UUID(str(val))
     except ValueError:
@@ -119,7 +117,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _start_server() -> None:
-    """Start it unless somebody did; its address goes to the environment, for xdist's workers."""
+    """Start the server unless one runs, and put its address into the environment for xdist's workers."""
     global _SERVER
     if "DURABLEAGENTS_TEST_DATABASE_URL" in os.environ:
         return
@@ -142,7 +140,7 @@ def _start_server() -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Mapping[str, str]:
-    """Addresses of the test server by role: admin (superuser), owner, runtime."""
+    """Return the test server's addresses by role: admin (superuser), owner, runtime."""
     _start_server()
     return {
         "admin": os.environ["DURABLEAGENTS_TEST_DATABASE_URL"],
@@ -155,8 +153,10 @@ def postgres() -> Mapping[str, str]:
 def django_db_modify_db_settings(
     postgres: Mapping[str, str], django_db_modify_db_settings_parallel_suffix: None
 ) -> None:
-    """Point Django at the test server. The settings were read before it existed, so the one dict
-    that settings, handler and connection share is changed in place."""
+    """Point Django at the test server.
+
+    The settings were read before it existed, so the dict they share with the connection is changed in place.
+    """
     from django.db import connections
 
     found = _settings_for(postgres["admin"], "owner")
@@ -170,8 +170,7 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session")
 def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Migrated as an owner does it, under no limit: on a busy machine a migration idles for seconds between two
-    statements. From now on the limits hold that everything else works under."""
+    """Migrate without time limits, as an owner does, then restore the limits for the tests."""
     from django.db import connections
 
     limited = _settings_for(postgres["admin"], "runtime")["OPTIONS"]
@@ -197,7 +196,7 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
 
 @pytest.fixture(scope="module", autouse=True)
 def _database_of_the_same_shape(django_db_blocker: Any) -> Iterator[None]:
-    """What the tests of one file made of the database's functions, triggers and tables, they put back."""
+    """Fail if a test file leaves functions, triggers or tables changed."""
     yield
     if _MIGRATED:
         from tests.shape import left_behind, shape
@@ -209,8 +208,7 @@ def _database_of_the_same_shape(django_db_blocker: Any) -> Iterator[None]:
 
 @pytest.fixture
 def _django_db_helper(_django_db_helper: None) -> None:
-    """The transaction around a test may idle longer than one of ours: it does whenever others have the processor, and
-    while a property thinks of its next example."""
+    """Let a test's transaction idle for longer: it does under load and while Hypothesis draws an example."""
     from django.db import connection
 
     if connection.in_atomic_block:
@@ -227,7 +225,7 @@ def _settings_for(url: str, role: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _reset_instead_of_flush() -> Iterator[None]:
-    """Reset the database after a transactional test as after a stage's: triggers refuse Django's own flush."""
+    """Reset the database after a transactional test without Django's flush, which our triggers refuse."""
     from django.test import TransactionTestCase
 
     from tests import kept
@@ -244,14 +242,14 @@ def _reset_instead_of_flush() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _queues_as_this_test_has_them() -> None:
-    """What a process knows of queues for some seconds is another test's."""
+    """Forget the queues cached during another test."""
     from runs.journal import wait_hooks
 
     wait_hooks.queues.forget()
 
 
 def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:
-    """The current test database's address for each role, for processes a test starts."""
+    """Return the current test database's address by role, for processes a test starts."""
     from django.db import connections
 
     name = connections["default"].settings_dict["NAME"]
@@ -260,16 +258,15 @@ def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: None) -> dict[str, str]:
-    """The environment for real processes of ours (web, worker, sandbox) on the test database.
+    """Environment for real processes (web, worker, sandbox) on the test database.
 
-    They connect as the runtime role, as in production, to the database this test sees, on free
-    ports and a data folder of their own. Change the copy as needed and hand it to Popen.
+    They connect as the runtime role, as in production, with free ports and a data folder of their own.
     """
     return process_env_in(tmp_path, postgres)
 
 
 def process_env_in(folder: Path, postgres: Mapping[str, str]) -> dict[str, str]:
-    """What `process_env` holds, for processes that several tests share; the database has to be let in."""
+    """Return the same as `process_env` for processes shared by several tests. The caller must unblock the database."""
     from durableagents.models import MasterKey
 
     MasterKey.objects.all().delete()
@@ -298,7 +295,7 @@ def process_env_in(folder: Path, postgres: Mapping[str, str]) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, all different: all are held until the last is found."""
+    """Return ports that were free a moment ago, all different."""
     held = [socket.socket() for _ in range(count)]
     try:
         for each in held:
@@ -316,7 +313,7 @@ def ports() -> Callable[[int], list[int]]:
 
 @pytest.fixture
 def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `manage.py …` to its end; `env` adds to an environment with data of its own."""
+    """Run `manage.py …` to its end; `env` is added to an environment with its own data folder."""
 
     def run(*args: str, env: Mapping[str, str] = {}, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -332,14 +329,14 @@ def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def plain_env(data: Path) -> dict[str, str]:
-    """What a person's shell would hand to `manage.py`, with `data` as the data folder."""
+    """Return a plain shell's environment for `manage.py`, with `data` as the data folder."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "DURABLEAGENTS_DATA": str(data), "PYTHONUNBUFFERED": "1"}
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Path of a Chromium on PATH. Without one the test is skipped aloud, and fails under CI=true."""
+    """Return the path of Chromium. Without one the test is skipped, or fails under CI=true."""
     for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
         if found := shutil.which(name):
             return found

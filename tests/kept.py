@@ -1,7 +1,6 @@
-"""Connections and event loops that the tests of one process use one after the other, and the reset between two tests.
+"""Connections and event loops that the tests of a process share, and the reset between tests.
 
-A new connection reads the catalogue and compiles each function at its first call, which takes PostgreSQL longer than
-most tests take.
+A new connection reads the catalogue and compiles each function, which takes longer than most tests.
 """
 
 from __future__ import annotations

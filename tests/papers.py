@@ -1,4 +1,4 @@
-"""Documents for stories: of every kind that can be shown, and such as can't."""
+"""Documents of every kind that can be shown, and some that can't."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _written(picture: Image.Image, form: str, **more: Any) -> bytes:
 
 @lru_cache
 def pdf_bytes(pages: int = 2, words: str = "Invoice 4711", size: tuple[int, int] = (620, 877), dots: int = 72) -> bytes:
-    """So many sheets, each with its number on it."""
+    """Return a PDF with numbered pages."""
     sheets = [_pixels(f"{words}, page {n}", size) for n in range(1, pages + 1)]
     then = time.gmtime(0)  # else there is another one each second
     more = {"append_images": sheets[1:], "resolution": dots, "creationDate": then, "modDate": then}
@@ -51,7 +51,7 @@ def jpeg(name: str = "photo.jpg", size: tuple[int, int] = (400, 300), **more: An
 
 
 def broken_pdf(name: str = "invoice.pdf") -> Document:
-    """It begins as one, and is none."""
+    """Return a document that only begins like a PDF."""
     return Document(name, PDF, b"%PDF-1.7\nnothing of the kind")
 
 

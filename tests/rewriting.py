@@ -1,4 +1,4 @@
-"""Changes of protected rows as the application makes them: `QuerySet.update` is SQL past it."""
+"""Changes protected rows as the application does; `QuerySet.update` bypasses it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The project's settings on data of their own: `make test` runs beside `make up`.
+"""The project's settings with separate data, so that `make test` runs next to `make up`.
 
-The environment a developer or a running `make up` has is put aside first; every process the test
-run starts (xdist workers too) inherits what is set here.
+The developer's environment is put aside first; every process of the test run inherits what is set here.
 """
 
 import os

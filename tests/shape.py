@@ -1,7 +1,6 @@
-"""What the database consists of: tests may change it, and put it back, for the tests of the next file have the same.
+"""The database's structure, which tests must restore.
 
-A function or a trigger that stays behind is found out by whichever test happens to come later in the same worker; here
-it is told of the file that left it.
+It names the file that left something behind, instead of failing in a later one.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ _SHAPE = """
 
 
 def shape() -> Shape:
-    """Functions, triggers, constraints, tables and columns with the rights to them, and settings, by what each is."""
+    """Return functions, triggers, constraints, tables and columns with their rights, and settings, by name."""
     with connection.cursor() as cursor:
         cursor.execute(_SHAPE)
         return dict(cursor.fetchall())
 
 
 def left_behind(before: Shape, after: Shape) -> list[str]:
-    """What there is now and wasn't, isn't and was, or is another."""
+    """Return what was added, removed or changed."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

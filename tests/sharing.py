@@ -1,4 +1,4 @@
-"""How test processes share the files: an installation is started once, and the longest files begin first."""
+"""Distributes test files to processes: an installation starts once, and the longest files begin first."""
 
 from __future__ import annotations
 

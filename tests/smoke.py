@@ -1,6 +1,6 @@
-"""The system tests that `make test` runs; `make test-system` runs the others.
+"""The system tests in `make test`; `make test-system` runs the others.
 
-One kill for each failpoint and kind of commit, and one story for each way into an installation.
+One kill for each failpoint and kind of commit, and one test for each way into an installation.
 """
 
 from __future__ import annotations

@@ -18,8 +18,10 @@ def many(in_all: int, usually: int) -> int:
 
 
 def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
-    """How a machine is tried whose every step writes to the database: so many examples of so many steps. To make a
-    failing one small takes longer than a test may, so that is left to `pytest --long`."""
+    """Return Hypothesis settings for a state machine that writes to the database: this many examples and steps.
+
+    Shrinking takes longer than a test may, so it needs `pytest --long`.
+    """
     phases = list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
     return settings(
         max_examples=many(in_all, usually),
@@ -31,18 +33,17 @@ def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
 
 
 def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:
-    """Parameter sets of which `make test` takes the usual ones only."""
+    """Return parameter sets of which `make test` takes only the usual ones."""
     kept = set(map(tuple, usual))
     return [pytest.param(*case, marks=() if tuple(case) in kept else pytest.mark.long) for case in cases]
 
 
 def thinned(cases: Iterable[Any], every: int) -> list[Any]:
-    """Parameter sets of which `make test` takes every n-th only."""
+    """Return parameter sets of which `make test` takes only every n-th."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     return mostly_long(listed, listed[::every])
 
 
 def sample(cases: Iterable[Any], every: int) -> list[Any]:
-    """Return every n-th case, and all of them under `pytest --long`. Coprime to a table's sizes, n reaches each row and
-    each column."""
+    """Return every n-th case, or all under `pytest --long`. Choose n coprime to a table's sizes to reach each line."""
     return list(cases)[:: many(1, every)]

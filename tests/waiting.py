@@ -1,4 +1,4 @@
-"""Waiting for what other processes and threads do."""
+"""Waiting for other processes and threads."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def eventually(found: Callable[[], T], what: str = "the condition", seconds: flo
 
 
 def pause(began: float) -> None:
-    """Sleep between two looks, a tenth of the time since `began`: each look costs those who are waited for."""
+    """Sleep between two checks, a tenth of the time since `began`, because each check costs the others time."""
     time.sleep(min(max(0.01, (time.monotonic() - began) / 10), 0.25))

@@ -1,8 +1,8 @@
-"""The cast, and the other side of every tool: what stories about runs are told with.
+"""People and systems outside, for tests of runs.
 
-`Outside` is where effects happen. It remembers every request, executes a key once as Stripe does, and fails in
-scripted ways before or after the effect. `Toolbox` holds tools of every replay class that act on it. Nothing here
-knows whether a run lives in memory (`tests.unit.engine.story`) or in PostgreSQL (`tests.integration.runs.stage`).
+`Outside` is where effects happen: it records every request, executes a key once as Stripe does, and fails as scripted
+before or after the effect. `Toolbox` holds tools of every replay class that act on it. Both work with runs in memory
+(`tests.unit.engine.story`) and in PostgreSQL (`tests.integration.runs.stage`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ IN_PLACE = RetryPolicy(first=0.0, longest=0.0, in_place=60.0, timer_first=0.0, t
 
 
 class Killed(BaseException):
-    """What a test raises where a process dies: nothing catches it, nothing runs after it."""
+    """Raised where a process dies: nothing catches it, nothing runs after it."""
 
 
 # --- the other side -----------------------------------------------------------------------------
@@ -74,7 +74,7 @@ class Done(BaseModel):
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the other side saw it."""
+    """One request as the outside saw it."""
 
     tool: str
     key: str | None
@@ -91,7 +91,7 @@ Act = Callable[[ToolCall], Any]
 
 @dataclass
 class Outside:
-    """Everything that tools act on. `troubles` are used up one per request, in order."""
+    """The systems that tools act on. `troubles` are used up one per request, in order."""
 
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[str, Done]] = field(default_factory=dict)
@@ -100,11 +100,11 @@ class Outside:
     hook: Callable[[BaseModel, ToolCall], Any] | None = None
 
     def trouble(self, name: str, *what: BaseException | Act, when: When = "before") -> None:
-        """The next requests to a tool raise, or do, these: before the effect or after it."""
+        """Let the next requests to a tool raise or do these, before the effect or after it."""
         self.troubles.setdefault(name, deque()).extend((when, each) for each in what)
 
     def take(self, name: str, args: Item, call: ToolCall) -> Done:
-        """One request. With a key it is executed once; a second body under a key is refused."""
+        """Serve one request. A key is executed once; a second body under a key is refused."""
         when, act = self._next(name)
         if when == "before":
             _perform(act, call)
@@ -114,7 +114,7 @@ class Outside:
         return answer
 
     async def take_async(self, name: str, args: Item, call: ToolCall) -> Done:
-        """As `take`, where what a test scripted may be a coroutine function."""
+        """Do as `take`, with scripted coroutine functions."""
         when, act = self._next(name)
         if when == "before":
             await _perform_async(act, call)
@@ -145,7 +145,7 @@ class Outside:
         return [r for r in self.requests if name in ("", r.tool)]
 
     def executed(self, name: str = "") -> list[str]:
-        """The effects that happened, in order: tool and body."""
+        """Return the effects that happened, in order: tool and body."""
         return [f"{r.tool} {r.body}" for r in self.seen(name) if r.executed]
 
 
@@ -255,7 +255,7 @@ def agent_of(
     name: str = "",
     **more: Any,
 ) -> Agent:
-    """An agent whose nodes are these functions; each may go to any of them. The first one starts."""
+    """Return an agent with these functions as nodes; each may go to any of them, and the first one starts."""
     given: dict[str, Any] = {"input": Asked, "state": Notes, "initial": lambda asked: Notes(asked=asked)} | more
     name = name or f"story-{next(_numbers)}"
     registry.remove(f"{name}@{version}")  # the same version with other code is a story of its own
@@ -276,7 +276,7 @@ def agent_of(
 
 @contextmanager
 def only_for_now() -> Iterator[None]:
-    """Forget the agents that are made inside."""
+    """Forget the agents made inside."""
     before = set(registry.graph_ids())
     try:
         yield
@@ -286,7 +286,7 @@ def only_for_now() -> Iterator[None]:
 
 
 def ends_with(value: Any) -> NodeFunction:
-    """A node that ends at once."""
+    """Return a node that ends at once."""
 
     async def finish(state: Notes, ctx: Context) -> End:
         return End(value)

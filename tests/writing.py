@@ -1,4 +1,4 @@
-"""The two kinds of batch that a step is made of, for stories that write to a journal by hand."""
+"""The two kinds of batch of a step, for tests that write to a journal by hand."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from runs.engine.journal import Batch, Entry, Journal, Reply
 def intend(
     journal: Journal, events: Sequence[Event], *, entry: Entry | None = None, **more: Any
 ) -> Coroutine[Any, Any, Reply]:
-    """TX1, with at most one fact."""
+    """Write TX1, with at most one fact."""
     return journal.commit(Batch(events, [entry] if entry else [], is_intent=True, **more))
 
 
 def record(journal: Journal, events: Sequence[Event], **more: Any) -> Coroutine[Any, Any, Reply]:
-    """TX2."""
+    """Write TX2."""
     return journal.commit(Batch(events, **more))

@@ -1,4 +1,4 @@
-"""Mutations of the heart, of decisions and of verification. The named tests must notice every one of them."""
+"""Mutations of the core, of decisions and of verification. The named tests must notice each."""
 
 from __future__ import annotations
 

@@ -18,8 +18,6 @@ from tests.mutants.operators import Operator, Site, SqlOperator
 
 
 class _Mutating(SourceFileLoader):
-    """Compile the mutated tree, past the bytecode cache."""
-
     def __init__(self, name: str, path: str, mutation: Operator | Site) -> None:
         super().__init__(name, path)
         self.mutation = mutation
@@ -47,7 +45,7 @@ class _Finder(MetaPathFinder):
 
 
 def _mutate_sql(mutation: SqlOperator) -> None:
-    """Let `migrate` install the mutated definition: each run makes a database of its own."""
+    """Let `migrate` install the mutated definition, since each run makes its own database."""
     from ledger import definitions
 
     parse = definitions.parse

@@ -1,4 +1,4 @@
-"""Unit tests use no database: whoever asks for one is told so."""
+"""Unit tests use no database: a test that requests one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent that requests under test are about."""
+"""The agent in the requests under test."""
 
 from tests.integration.api.conftest import order_agent
 

@@ -1,4 +1,4 @@
-"""Requests are worked on a few at a time; no kind of them keeps the others out, and no place is lost."""
+"""A few requests run at a time; no kind blocks the others, and no slot is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COOKIE = [(b"cookie", b"a=b; " + settings.SESSION_COOKIE_NAME.encode() + b"=x")]
 
 
 class Hall:
-    """An application that works until it is let go, and notes who is inside."""
+    """An application that works until released, and notes its requests."""
 
     def __init__(self, status: int = 200, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         self.inside: list[str] = []
@@ -117,7 +117,7 @@ async def test_a_queue_that_is_too_long_is_not_joined(monkeypatch: pytest.Monkey
 
 @each_case("seed", range(20))
 async def test_whoever_goes_away_whenever_leaves_no_place_behind(seed: int) -> None:
-    """Cancelled inside, in the queue, or in the moment of being let in."""
+    """Cancelled inside, in the queue, or while being admitted."""
     import random
 
     chance, hall = random.Random(seed), Hall()

@@ -1,4 +1,4 @@
-"""*Busy* and *the database does not answer* are two things, and each says which it is."""
+"""*Busy* and *the database does not answer* are distinct, and each says which it is."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from tests.cases import each_case
 
 
 class Pool:
-    """The figures of a pool."""
-
     def __init__(self, **figures: int) -> None:
         self.figures = {"pool_size": 10, "pool_max": 10, **figures}
 

@@ -1,4 +1,4 @@
-"""A number that somebody sends is one, in every body that there is: true is none, also where a text may be given."""
+"""A number in any request body must be one: true is not, even where text is allowed."""
 
 from __future__ import annotations
 

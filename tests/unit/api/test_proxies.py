@@ -1,4 +1,4 @@
-"""For whom a request comes is told by our own proxies, and by nobody else."""
+"""Only our own proxies may tell the client of a request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cases import each_case
 
 @pytest.fixture(autouse=True)
 def ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One proxy on this host, a balancer's network before it."""
+    """One proxy on this host, behind a balancer's network."""
     environment = settings.DURABLEAGENTS.model_copy(
         update={"trusted_proxies": ["127.0.0.1", "10.1.0.0/16", "2001:db8:1::/48"]}
     )

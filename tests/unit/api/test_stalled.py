@@ -26,7 +26,7 @@ WAYS = pytest.mark.parametrize("opening", [REQUEST, HANDSHAKE], ids=["http", "we
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Says a lot, in either protocol."""
+    """Send a lot, in either protocol."""
     pieces = [PIECE] * PIECES + [TAKEN]
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})
@@ -40,8 +40,7 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
 
 
 def count_no_stalls() -> None:
-    """Let the loop's clock go on by a little at most from one look to the next: client and server share the loop, and
-    what the machine stands still for is time in which neither could do anything."""
+    """Limit each step of the loop's clock: client and server share the loop, so a stalled machine must not count."""
     loop = asyncio.get_running_loop()
     real = loop.time
     seen = told = real()
@@ -57,7 +56,7 @@ def count_no_stalls() -> None:
 
 @asynccontextmanager
 async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
-    """The port of a server with these doors."""
+    """Run a server behind these doors; yield its port."""
     count_no_stalls()
     http, socket = protocols(keeper)
     (port,) = free_ports(1)
@@ -85,7 +84,7 @@ async def served(keeper: Doorkeeper) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def client(port: int, opening: bytes) -> AsyncIterator[asyncio.StreamReader]:
-    """One that has asked. It reads a little ahead, and then no further than it is asked to."""
+    """A client that has sent its request. It reads a little ahead, then only what it is told to."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(opening)
     try:
@@ -95,7 +94,7 @@ async def client(port: int, opening: bytes) -> AsyncIterator[asyncio.StreamReade
 
 
 async def until_empty(keeper: Doorkeeper) -> float:
-    """When nobody is at the door any more."""
+    """Wait until no connection is left; return the time."""
     async with asyncio.timeout(20):
         while len(keeper):  # noqa: ASYNC110  what is measured is when it happens
             await asyncio.sleep(0.005)
@@ -103,7 +102,7 @@ async def until_empty(keeper: Doorkeeper) -> float:
 
 
 async def is_taken_whole(reader: asyncio.StreamReader, *, slowly_for: float = 0.0) -> bool:
-    """Whether all of the answer comes, read piece by piece: in the beginning with pauses."""
+    """Return whether the whole answer arrives, read piecewise, with pauses at first."""
     began, last = asyncio.get_running_loop().time(), b""
     while TAKEN not in last:
         try:
@@ -131,7 +130,7 @@ async def test_who_does_not_take_the_answer_is_let_go(opening: bytes) -> None:
 
 @WAYS
 async def test_who_is_slow_gets_all_of_it(opening: bytes) -> None:
-    """However long it takes in all: what counts is how long nothing is taken."""
+    """The total time doesn't matter, only how long nothing is taken."""
     keeper = Doorkeeper(most=5, most_per_address=5, stall_seconds=STALL_SECONDS)
     async with served(keeper) as port:
         async with client(port, opening) as reader:

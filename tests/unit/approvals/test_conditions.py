@@ -1,4 +1,4 @@
-"""A policy's condition is typed when it is written, exact when it is judged, and strict about what can't be told."""
+"""A policy's condition is type-checked when written, judged exactly, and strict about unknown values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mail is over in time, whatever its server does, from the first address on to its last byte."""
+"""Sending a mail ends in time, whatever its server does, from the first address to the last byte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.approvals.test_chats import DRIP_SECONDS, dripping
 
 
 def mailed(settings: Any, port: int, how: str) -> tuple[mail.Outcome, float]:
-    """What becomes of a mail to a server on this machine, and how long that takes."""
+    """Return the outcome and the seconds of a mail to a server on this machine."""
     use_mail(settings, port)
     settings.EMAIL_TIMEOUT = DRIP_SECONDS
     settings.EMAIL_HOST, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = "localhost", how == "smtps", how == "starttls"
@@ -48,7 +48,7 @@ def test_a_mail_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
 def test_a_mail_server_is_reached_where_one_kind_of_address_leads_nowhere(
     settings: Any, monkeypatch: pytest.MonkeyPatch, is_refused: bool
 ) -> None:
-    """Six of them stand before the only one that lets anybody in."""
+    """Six of them precede the only one that accepts connections."""
     with dripping(None, b"2", clear=b"220 hello\r\n") as port, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         dead = (socket.AF_INET6, 6, ("::1", closed.getsockname()[1], 0, 0)) if is_refused else (99, 6, ("::1", 1))
@@ -74,7 +74,7 @@ def test_none_of_a_servers_addresses_takes_the_time_of_those_after_it() -> None:
 def test_a_mail_server_whose_addresses_all_let_nobody_in_is_given_up_in_time(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its queue is full, and it says nothing."""
+    """Its queue is full, and it answers nothing."""
     monkeypatch.setattr(mail, "WHOLE_SECONDS", 0.6)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         waiting = [socket.socket() for _ in range(4)]

@@ -130,7 +130,7 @@ def test_what_a_deputy_had_a_hand_in_they_decide_for_nobody() -> None:
 
 
 def test_ones_own_role_is_not_taken_away_by_whom_one_stands_in_for() -> None:
-    """Else naming somebody one's deputy would keep them from deciding what one started."""
+    """Otherwise naming a deputy would keep that person from deciding what the principal started."""
     other = standing_in(replace(ANN, own_act="started this run"))
     member = Member("cy", 3, frozenset({"approver_legal"}))
     found = may(member, LEGAL, other)

@@ -1,4 +1,4 @@
-"""A text against the one before: whatever both are, all of each is told, in order, and in time."""
+"""A text against its previous version: both are shown completely, in order, and in time."""
 
 from __future__ import annotations
 

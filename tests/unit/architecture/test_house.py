@@ -1,4 +1,4 @@
-"""Rules about the source that a machine can check: short functions, documented modules, nothing left for later."""
+"""Machine-checked rules about the source: short functions, documented modules, nothing left for later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_FUNCTION_LINES = 60  # without the signature and the docstring
 
 
 def sources() -> list[Path]:
-    """Every Python file under version control but generated migrations."""
+    """Return every Python file under version control except generated migrations."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "*.py"],
         cwd=CHECKOUT,
@@ -30,7 +30,7 @@ def sources() -> list[Path]:
 
 
 def functions(statements: Iterable[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions in these statements. Expressions, which hold none, are left out: they are most of the tree."""
+    """Yield all functions in these statements, skipping expressions, which hold none and are most of the tree."""
     for each in statements:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
             yield each
@@ -68,7 +68,7 @@ def test_nothing_is_left_for_later() -> None:
 
 
 def test_no_field_has_a_fixed_date_or_time_as_default() -> None:
-    """Django's check takes one near the present time for a mistaken now(), so it would warn for some seconds a day."""
+    """Django's check takes one near the present for a mistaken now(), and would warn for some seconds a day."""
     fields = (field for model in apps.get_models() for field in model._meta.get_fields() if hasattr(field, "default"))
     assert [str(field) for field in fields if isinstance(field.default, (date, time))] == []
 

@@ -16,7 +16,7 @@ HEAVY = ["django", "psycopg", "pydantic_ai", "rest_framework", "channels", "djan
 
 
 def test_importing_pure_modules_loads_no_framework() -> None:
-    """In a process of its own, without settings: what is imported here already would hide it."""
+    """In a separate process without settings: earlier imports here would hide it."""
     code = f"""
 import importlib, sys
 for module in {PURE!r}:

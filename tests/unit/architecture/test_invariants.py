@@ -1,4 +1,4 @@
-"""The index of promises names tests that are there."""
+"""The index of promises names existing tests."""
 
 from __future__ import annotations
 

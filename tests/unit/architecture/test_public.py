@@ -14,7 +14,7 @@ PUBLIC |= {name: getattr(durableagents.testing, name) for name in durableagents.
 
 
 def unsaid(names: list[str], doc: str | None) -> list[str]:
-    """The names that a docstring does not tell of: each stands in it as `name`, or as `name(…)` where it is called."""
+    """Return the names missing from a docstring as `name`, or as `name(…)` where it is called."""
     return [name for name in names if not re.search(rf"`{name}[`(]", doc or "")]
 
 
@@ -23,7 +23,7 @@ def parameters(function: Any) -> list[str]:
 
 
 def members(kind: type) -> dict[str, Any]:
-    """Its own methods and properties that are meant for others."""
+    """Return a class's own public methods and properties."""
     own = {name: getattr(value, "fget", value) for name, value in vars(kind).items() if not name.startswith("_")}
     return {name: value for name, value in own.items() if inspect.isfunction(value)}
 

@@ -38,13 +38,12 @@ def normal(name: str) -> str:
 
 
 def required() -> set[str]:
-    """The names in requirements.in."""
     lines = (CHECKOUT / "requirements.in").read_text().splitlines()
     return {normal(found.group()) for line in lines if (found := re.match(r"[A-Za-z0-9][\w.-]*", line))}
 
 
 def locked() -> dict[str, set[str]]:
-    """Every package of the lock, with who needs it."""
+    """Return every package of the lock, with those that need it."""
     found: dict[str, set[str]] = {}
     for line in (CHECKOUT / "requirements.lock").read_text().splitlines():
         if head := re.match(r"([a-z0-9][\w.-]*)==", line):
@@ -86,7 +85,7 @@ def test_everything_that_is_locked_is_needed_by_somebody() -> None:
 
 
 def installed(names: Iterable[str]) -> list[str]:
-    """Those that are installed here: some of the lock are for other systems only."""
+    """Return those installed here: some of the lock are for other systems only."""
     found = []
     for name in names:
         try:
@@ -98,7 +97,7 @@ def installed(names: Iterable[str]) -> list[str]:
 
 
 def lacking(name: str, names: Container[str]) -> list[str]:
-    """What an installed package needs here, without extras, and the lock or the installation hasn't."""
+    """Return what an installed package needs here, without extras, and lock or installation lacks."""
     missing = []
     for needed in map(Requirement, requires(name) or []):
         if needed.marker and not needed.marker.evaluate({"extra": ""}):

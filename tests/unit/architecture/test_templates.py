@@ -1,4 +1,4 @@
-"""A template is for markup, in lines that can be read; what the common ground renders needs no app above it."""
+"""Templates hold readable markup; what `ledger` renders needs no app above it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_no_line_of_a_template_is_longer_than_a_screen() -> None:
 
 
 def test_what_is_data_is_no_template() -> None:
-    """A file of one line that only holds text, or a word in a span, is an entry of a table."""
+    """A one-line file with only text, or a word in a span, belongs in a table."""
     assert 0 < len(templates()) <= MOST_FILES
     small = {str(path.relative_to(ROOT)): _BLOCKS.sub("", path.read_text()).strip() for path in templates()}
     data = {name for name, text in small.items() if "\n" not in text and len(re.findall(r"<\w", text)) < 2}
@@ -41,7 +41,7 @@ def test_what_is_data_is_no_template() -> None:
 
 
 def needs(name: str, seen: set[str]) -> set[str]:
-    """The tag libraries that a template loads, with all that it extends and includes."""
+    """Return the tag libraries of a template and of all that it extends and includes."""
     if name in seen:
         return set()
     seen.add(name)

@@ -1,4 +1,4 @@
-"""The agent that the pages under test are about."""
+"""The agent on the pages under test."""
 
 from tests.integration.console.conftest import agent
 

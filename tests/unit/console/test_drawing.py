@@ -1,4 +1,4 @@
-"""An agent's graph is drawn from its declaration: layers downwards, nothing on top of anything else."""
+"""An agent's graph is drawn from its declaration: layers downwards, nothing overlapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A form from a schema: what is typed comes back as the document that the agent's own model would take."""
+"""A form from a schema: input becomes the document that the agent's own model would accept."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def document_of(typed: dict[str, str], schema: dict[str, Any] = SCHEMA) -> dict[
 
 
 def drawn(form: SchemaForm) -> str:
-    """The form as a page draws it."""
+    """Return the form as a page draws it."""
     return "".join(render_to_string("forms/field.html", {"field": field}) for field in form.roots)
 
 

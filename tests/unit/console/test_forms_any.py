@@ -1,4 +1,4 @@
-"""Forms of any schema and any document: whatever their author wrote, what nobody touched stays as it was."""
+"""Forms of any schema and document: untouched fields keep their values."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ SCHEMAS = objects(PARTS).map(lambda schema: {**schema, "$defs": DEFINITIONS})
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A schema, and a document that may fit it here and there."""
+    """Draw a schema, and a document that may partly fit it."""
     schema = draw(SCHEMAS)
     return schema, _filled(draw, schema, schema)
 
@@ -205,7 +205,7 @@ def test_what_a_form_was_filled_with_is_what_it_stands_for(case: tuple[dict[str,
 
 
 def _stands_for(document: dict[str, Any], found: dict[str, Any], shown: Any) -> None:
-    """What was there is there; where it is an object, its own defaults may be written out besides."""
+    """Assert that all shown values are kept; objects may also contain their defaults."""
     for key, value in document.items():
         if key not in shown:
             continue

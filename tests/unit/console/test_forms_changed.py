@@ -1,4 +1,4 @@
-"""A form of what is being changed: what nobody touched of it stays as it was, whatever a browser makes of it."""
+"""A form to change a document: untouched fields keep their values, whatever a browser sends."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def drawn(form: SchemaForm) -> str:
 
 
 def changed(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
-    """What comes of a document where only these fields are typed into (None: a box whose tick is taken away)."""
+    """Return the document after only these fields are typed into (None: an unticked box)."""
     sent = filled_in(drawn(SchemaForm(schema, document=document, keeps=True))) | typed
     data = {name: text for name, text in sent.items() if text is not None}
     return SchemaForm(schema, data=data, document=document, keeps=True).document()
 
 
 def started(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: str | None) -> dict[str, Any]:
-    """The same of a form that is filled with something, and stands for a document of its own."""
+    """Return the same for a form that is prefilled and makes a new document."""
     sent = filled_in(drawn(SchemaForm(schema, document=document))) | typed
     data = {name: text for name, text in sent.items() if text is not None}
     return SchemaForm(schema, data=data, document=document).document()
 
 
 def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
-    """What an untouched form stands for, but for a field."""
+    """Return an untouched form's values without one field."""
     return {key: value for key, value in started({}, schema).items() if key != without}
 
 

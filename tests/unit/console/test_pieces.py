@@ -34,7 +34,7 @@ _EMPTY = {"br", "rect", "line", "circle"}
 
 
 class Page(HTMLParser):
-    """Which tags a piece opens and closes, with which attributes."""
+    """The tags and attributes of a piece of HTML."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -59,14 +59,14 @@ class Page(HTMLParser):
 
 
 def whole(html: str) -> str:
-    """The words of a piece that is well formed and holds no markup but ours."""
+    """Return the text of a well-formed piece; fail on foreign markup."""
     page = Page(html)
     assert page.open == []
     return page.words
 
 
 def hostile_effect(status: str, **more: Any) -> Effect:
-    """An effect of which every word came from outside."""
+    """Return an effect in which all text is hostile."""
     words = {field.name: HOSTILE for field in fields(Effect) if field.type in ("str", "str | None")}
     return Effect(
         **{

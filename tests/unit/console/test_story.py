@@ -1,4 +1,4 @@
-"""A run's story is folded from its journal and says nothing that the journal doesn't."""
+"""A run's timeline is folded from its journal and shows nothing else."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def test_a_conversation_is_told_in_order_with_its_observations() -> None:
 
 @each_case("said", ['{"a": NaN}', "[1e999]", "[-Infinity]", "[" * 300 + "]" * 300, "[" * 3000])
 def test_what_a_model_says_that_is_nearly_json_is_told_as_it_said_it(said: str) -> None:
-    """As data it could be sent to nobody, and the whole conversation with it."""
+    """As data it could not be sent to any provider, nor the conversation with it."""
     payload = {"model": "scripted", "response": {"parts": [{"part_kind": "text", "content": said}]}}
     asked = e.ModelResponded(slot="0.1/1/0/0", conversation="0.1/1", turn=0, tokens_in=3, tokens_out=2, payload=payload)
     (found,) = begun().add(asked).story().talks
@@ -277,7 +277,7 @@ def test_a_damaged_payload_is_said_and_hides_nothing_else() -> None:
 
 
 def test_every_kind_of_event_can_be_told() -> None:
-    """A kind without a step of its own changes nothing and breaks nothing."""
+    """A kind without its own step changes nothing and breaks nothing."""
     story = Tape().created()
     for kind in e.KINDS.values():
         fields = {

@@ -1,4 +1,4 @@
-"""Outside text on a page: nothing in it hides, nothing poses as something else, nothing pushes the rest away."""
+"""Outside text on a page hides nothing, imitates nothing and pushes nothing away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and records for the judges' tests, in the API's words."""
+"""Events and records for the judges' tests, in the API's terms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def at(seconds: float) -> datetime:
 
 
 def told(kind: str, seconds: float = 0, slot: str | None = "0.1/1", attempt: int = 0, **data: Any) -> Event:
-    """An event; `payload` in the data is its payload."""
+    """Return an event; `payload` in the data becomes its payload."""
     event = {"kind": kind, "slot": slot, "attempt": attempt, "at": at(seconds).isoformat()}
     return event | {"payload": data.pop("payload", None) or {}, "data": data}
 
@@ -27,7 +27,7 @@ def numbered(events: Iterable[Event]) -> list[Event]:
 
 
 def facts_of(events: Sequence[Event] = (), state: str = "completed", run_id: str = "run", **run: Any) -> Facts:
-    """A run with this journal and nothing else."""
+    """Return a run with this journal and nothing else."""
     return Facts(run_id, {"state": state, **run}, numbered(events), [], [], [])
 
 

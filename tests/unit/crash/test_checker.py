@@ -1,4 +1,4 @@
-"""The checker finds what it is there to find: each test takes the record of a good run and spoils it in one way."""
+"""The checker finds faults: each test spoils the record of a good run in one way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def at(seconds: float) -> str:
 
 
 def journal() -> list[dict[str, Any]]:
-    """A run with a gated keyed call and a mail, as `/events` tells it."""
+    """Return a run with a gated keyed call and a mail, as `/events` shows it."""
     told: list[tuple[str, int, str | None, str | None, dict[str, Any]]] = [
         ("RunCreated", 0, None, None, {}),
         ("RunClaimed", 1, None, None, {"pid": EARLIER}),
@@ -99,7 +99,7 @@ def effect(
 
 
 def stored() -> list[Link]:
-    """Two journal rows whose bytes give their hashes."""
+    """Return two journal rows with correct hashes."""
     links: list[Link] = []
     prev = hashlib.sha256(uuid.UUID(RUN).bytes).digest()
     for seq in (1, 2):
@@ -211,7 +211,7 @@ def _sends_late(
     result: str = "ToolReturned",
     sent: float | None = None,
 ) -> None:
-    """Announced beforehand, in a burst, and used too late: so many seconds after the result."""
+    """Let a burst of announced requests be sent this many seconds after the result."""
     facts.events[2].update(kind="ToolRedispatched", slot="0.1/1", data={"tries": 16})
     facts.events[7].update(kind=result)
     facts.run["usage"].update(tool_calls=1 + (result != "CallbackReceived"))  # type: ignore[attr-defined]
@@ -354,7 +354,7 @@ def test_attempt_despite_a_late_result_is_found(told: tuple[dict[str, Any], ...]
 
 
 def spending() -> Facts:
-    """A run that asked its model twice, and lost the first answer, under a cap that it just fits in."""
+    """Return a run that just fits its cap with two model requests, one answer lost."""
     route = {"tokens_in": 10, "tokens_out": 5, "usd_micro": 7}
     debit = {"model_calls": 1, **route, "is_estimate": False}
     answer = debit | {"n": 1, "tokens_in": 9, "usd_micro": 6}

@@ -1,4 +1,4 @@
-"""The checker finds whatever is wrong between a run and those that it started."""
+"""The checker finds faults between a run and its children."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def told(**said: Any) -> Callable[[Facts, list[Facts]], None]:
 
 
 def goes_on(parent: Facts, children: list[Facts]) -> None:
-    """The first child went on as another run, which ended as it is told."""
+    """Continue the first child as another run, which completed."""
     first = children[0]
     first.events.append({"kind": "RunRenewed", "data": {"successor": "heir"}})
     come = {"kind": "RunCarriedOn", "data": {"origin": ONE, "first": ONE, "turn": 1}}
@@ -61,7 +61,7 @@ def twice(children: list[Facts]) -> None:
 
 
 def is_undone(parent: Facts, children: list[Facts]) -> None:
-    """The first child was reopened, and has used one call more when it ends again."""
+    """Reopen the first child, which uses one more call for its undo."""
     children[0].events.extend(
         [{"kind": "RunCompleted", "data": {}}, {"kind": "UndoAsked", "data": {"by": "run:parent"}}]
     )

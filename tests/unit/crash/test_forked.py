@@ -1,4 +1,4 @@
-"""The checker finds whatever is wrong between a run and the one that it was made of."""
+"""The checker finds faults between a run and its fork."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE, TWO, THREE, FOUR = "0.1/1", "0.1/2", "0.1/3", "0.1/4"
 
 
 def facts_of(run_id: str, told: list[Told], *, sent: str = "", state: str = "completed") -> Facts:
-    """A run with these events, and the ledger's facts of each call that they say was sent."""
+    """Return a run with these events, and the ledger's facts of its sent calls."""
     events = [
         {"seq": seq, "kind": kind, "slot": slot, "attempt": 0, "data": data, "payload": data.pop("payload", None)}
         for seq, (kind, slot, data) in enumerate(told, start=1)
@@ -65,7 +65,7 @@ def taken(slot: str, of_slot: str, tool: str = "later") -> Told:
 
 
 def origin() -> Facts:
-    """It called a tool before the point, and three after it."""
+    """Return a run that called a tool before the point, and three after it."""
     return facts_of(
         "origin",
         [
@@ -82,7 +82,7 @@ def origin() -> Facts:
 
 
 def fork() -> Facts:
-    """It did one again by a word, was given another from the record, and was refused a third."""
+    """Return a fork that repeated one call by approval, took another over, and was denied a third."""
     return facts_of(
         "fork",
         [
@@ -122,17 +122,17 @@ def told(made: Facts, kind: str) -> dict[str, Any]:
 
 
 def late_word(made: Facts, of: Facts) -> None:
-    """The word on the first call came after it had gone out."""
+    """Let the verdict on the first call come after it was sent."""
     told(made, "InputAnswered")["seq"] = told(made, "ToolInvoked")["seq"] + 1
 
 
 def of_a_living_run(made: Facts, of: Facts) -> None:
-    """The origin was at work when it was made: any call may do again what it does yet."""
+    """Let the origin be still at work: any call may then repeat its later ones."""
     of.events.insert(3, of.events.pop())
 
 
 def not_done(made: Facts, of: Facts) -> None:
-    """Nobody knows that the origin did what stands for a call here."""
+    """Let the effect that was taken over be unconfirmed at the origin."""
     of.ledger[:] = [row for row in of.ledger if row["slot"] != "0.2/2" or row["fact"] == "pending"]
 
 
@@ -257,7 +257,7 @@ def test_what_somebody_says_has_not_happened_may_be_done_again_unasked() -> None
 
 
 def test_an_effect_without_a_key_is_there_if_there_is_one_more_than_is_accounted_for() -> None:
-    """One sent and committed, one reconciled, one in doubt; the ledger says of none what the verdict was."""
+    """One sent and committed, one reconciled, one unknown; the ledger has no verdicts."""
     mail: dict[str, Any] = {"attempt": 0, "tool": "email.send", "key": None}
     facts = {ONE: ("pending", "committed"), TWO: ("pending", "reconciled"), THREE: ("pending",)}
     ledger = [mail | {"slot": slot, "fact": fact} for slot, found in facts.items() for fact in found]
@@ -290,7 +290,7 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
 
 
 def test_who_takes_what_is_on_record_after_a_gate_has_passed_that_gate() -> None:
-    """They changed the call at its gate, were asked anew whether it may be done again, and took the old answer."""
+    """It was changed at its gate, asked again whether it may be repeated, and took the old result."""
     took = ("AnswerTakenOver", ONE, {"tool": "changed", "of_slot": ONE, "code": ""})
     asked = ("ApprovalRequested", ONE, {"approval_id": "a", "tool": "changed"})
     rest = Expected({EFFECTS["changed"]: 1}, gates=1)

@@ -1,4 +1,4 @@
-"""The judges of what people are asked find what is wrong, and nothing where all is well."""
+"""The judges of approvals find faults, and none in good records."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_an_approval_lapses_only_where_a_grant_gave_it() -> None:
 
 
 def put(tool: str = "further", word: str | None = "escalate") -> list[Event]:
-    """Put with a second's time."""
+    """Return a question with a deadline of a second."""
     question = timed("ApprovalRequested", 0, tool=tool, queue="finance_po", deadline=at(1).isoformat())
     return [question, *([timed("ApprovalTimed", 0, on_timeout=word)] if word else [])]
 

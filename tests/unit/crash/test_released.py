@@ -1,4 +1,4 @@
-"""The checker finds whatever is wrong with starts that a ramp decided on."""
+"""The checker finds faults in starts under a ramp."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def at(seconds: int) -> datetime:
 
 
 def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int = 0) -> tuple[Any, Facts, Any]:
-    """A start at a place on a ramp with this share; before the ramp, where it has none."""
+    """Return a start at a place on a ramp with this share; share 0 is before the ramp."""
     is_new = place < share
     version = NEW if is_new else OLD
     said = {
@@ -47,7 +47,7 @@ def start(run: str, seconds: int, *, key: str = "k", share: int = 0, place: int 
 
 
 def good() -> tuple[Released, dict[str, Facts]]:
-    """One before the ramp, three on it, as its share is raised; one after."""
+    """Return one start before the ramp, three while its share is raised, one after."""
     every = [
         start("before", 1),
         start("first", 11, key="x", share=3000, place=5000),
@@ -85,7 +85,7 @@ def test_a_run_that_was_moved_on_record_is_where_it_was_moved_to() -> None:
 
 
 def _back(released: Any, facts: dict[str, Facts]) -> None:
-    """The key that went over comes out on the older side again."""
+    """Let the key that moved come out on the older side again."""
     told, again, row = start("back", 18, key="x", share=6000, place=5000)
     said({"back": again}, "back").update(is_new=False)
     again.events[0]["data"]["version"] = OLD

@@ -1,4 +1,4 @@
-"""The judges of halts, shared budgets, keys, schedules and moves find what is wrong, and nothing where all is well."""
+"""The judges of halts, pools, keys, schedules and migrations find faults, and none in good records."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_wrongly_drawn_share_is_found(changed: dict[str, Any], journal: list[Eve
 
 
 def run(n: int, **changed: Any) -> dict[str, Any]:
-    """The nth run of a key: it began a second after the one before had ended."""
+    """Return the nth run of a key, which began a second after the one before had ended."""
     times = {"created_at": f"2026-11-22T09:00:{n:02d}Z", "started_at": f"2026-11-22T10:{n:02d}:01Z"}
     times["ended_at"] = f"2026-11-22T10:{n:02d}:59Z"
     return {"id": f"run {n}", "state": "completed", "epoch": 1, "queued_behind": None, **times} | changed
@@ -165,7 +165,7 @@ def moved(of: int, to: int, generation: int, how: str) -> Event:
 
 
 def moved_twice(*begun: Event, how: str = "unbegun") -> Facts:
-    """Moved before it had entered its first node, and back after that."""
+    """Return a run migrated before its first node, and back after that."""
     created = told("RunCreated", agent="crash-test", version="1.0.0")
     return facts_of([created, *begun, moved(1, 3, 1, how), told("VisitEntered"), moved(3, 1, 2, "replayed")])
 

@@ -1,4 +1,4 @@
-"""The checker finds whatever is wrong with what a run undid."""
+"""The checker finds faults in a run's undo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def event(seq: int, kind: str, slot: str | None = None, **data: Any) -> dict[str
 
 
 def good() -> Facts:
-    """Two effects, undone the last first."""
+    """Return a run with two effects, undone in reverse order."""
     told: list[dict[str, Any]] = []
     for slot in (FIRST, SECOND):
         told += [event(0, "ToolInvoked", slot), event(0, "UndoRegistered", slot), event(0, "ToolReturned", slot)]
@@ -85,7 +85,7 @@ def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts], Any]) -> Non
 
 
 def reopened(*, is_undone: bool = True) -> Facts:
-    """A child that ended well, was asked by its parent to undo what it did, and did."""
+    """Return a completed child that was told by its parent to undo."""
     facts = good()
     begun = next(n for n, each in enumerate(facts.events) if each["kind"] == "UndoBegun")
     facts.events[begun:begun] = [event(0, "RunCompleted"), event(0, "UndoAsked", by="run:parent")]
@@ -101,7 +101,7 @@ def reopened(*, is_undone: bool = True) -> Facts:
 
 @each_case("state", ["failed", "completed"])
 def test_a_child_that_is_to_end_well_may_break_before_it_has(state: str) -> None:
-    """A raised failpoint strikes any run of a family. One that had ended well ends by its undoing, and no other way."""
+    """A raised failpoint strikes any run of a family. A completed one can only end by its undo."""
     begun = [event(1, "RunCreated", agent=GIVER)]
     broken = Facts("run", {"state": state, "error": "node_error"}, begun, [], [], [])
     assert ("failed" in expected_of_undoer(broken, Expected({})).ends) is (state == "failed")
@@ -170,7 +170,7 @@ def test_nobody_but_a_parent_reopens_a_child() -> None:
 
 
 def with_a_child() -> Facts:
-    """Between its two effects it started a run, which was reopened and undid its own."""
+    """Add a child between its two effects, which was reopened and undid its own."""
     facts = good()
     child = event(0, "ChildStarted", "0.1/1b", child="child"), event(0, "ChildEnded", "0.1/1b", state="completed")
     facts.events[3:3] = child

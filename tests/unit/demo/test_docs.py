@@ -1,4 +1,4 @@
-"""The authoring guide runs as it is written, from the first block to the last."""
+"""The authoring guide runs as written, from the first block to the last."""
 
 from __future__ import annotations
 

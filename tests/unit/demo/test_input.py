@@ -22,7 +22,6 @@ cents = st.integers(min_value=1, max_value=99_999_999_999)
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """The $84,000 sample with one field replaced."""
     whole = copy.deepcopy(GOOD)
     *parents, last = path.split(".")
     target = whole
@@ -33,7 +32,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def problem_with(path: str, value: Any) -> str:
-    """What is said about `path`, and that nothing else is blamed."""
+    """Return the error for `path`; assert that it is the only one."""
     with pytest.raises(ValidationError) as refused:
         VendorRequest.model_validate(changed(path, value))
     (error,) = refused.value.errors()

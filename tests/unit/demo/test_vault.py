@@ -1,4 +1,4 @@
-"""The secret store: ciphertext only on disk, readable after a restart, and nothing changed goes unnoticed."""
+"""The secret store: ciphertext only on disk, readable after a restart, changes noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receiving a delivery: whatever comes first, and what comes of it when nobody tells."""
+"""Receiving a delivery: events in any order, and a missing report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation as text: blocks, links and table rows, for tests that hold it against the code."""
+"""The documentation as text: blocks, links and table rows, for tests that compare it with the code."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> list[str]:
-    """Targets within the repository; addresses of the web are left out."""
+    """Return a page's link targets within the repository."""
     targets = _LINK.findall(_CODE.sub("", page.read_text()))
     return [target for target in targets if "://" not in target]
 
 
 def anchors(page: Path) -> set[str]:
-    """The names under which a page's headings can be linked to, made as GitHub makes them."""
+    """Return the anchors of a page's headings, made as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", re.sub(_BLOCK, "", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def rows(page: Path) -> list[list[str]]:
-    """Every table row of a page, as its cells."""
+    """Return every table row of a page as its cells."""
     lines = [line for line in page.read_text().splitlines() if line.startswith("|") and not line.startswith("|--")]
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
 
 
 def misfit(shown: Any, real: Any, path: str = "") -> str | None:
-    """How an answer as documented differs from a real one; None if it doesn't.
+    """Return how a documented answer differs from a real one; None if it doesn't.
 
-    Members may be left out where the page says so with a member named `…`; a value `…` stands for any. Ids, times and
-    texts differ from run to run, so values are compared by type, and lists by their first rows.
+    Members may be left out where the page has a member named `…`; a value `…` stands for any. Ids, times and texts
+    differ from run to run, so values are compared by type, and lists by their first rows.
     """
     if shown == "…":
         return None

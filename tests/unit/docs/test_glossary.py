@@ -1,4 +1,4 @@
-"""The one dictionary that a reader needs is short, and each of its words is one that the code uses."""
+"""The glossary is short, and the code uses each of its words."""
 
 from __future__ import annotations
 

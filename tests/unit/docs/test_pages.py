@@ -1,4 +1,4 @@
-"""The documentation names everything there is, and nothing that isn't."""
+"""The documentation names everything that exists, and nothing else."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_picture_is_shown_and_taken_by_the_one_command() -> None:
-    """By hand nobody would take it anew once the console has changed."""
+    """A picture taken by hand would not be renewed when the console changes."""
     kept = {path.stem for path in (ROOT / "docs/pictures").iterdir()}
     shown = {Path(target).stem for page in PAGES for target in links(page) if "pictures/" in target}
     scripts = "".join(path.read_text() for path in (ROOT / "tests/system/browser").glob("pictures*.py"))
@@ -108,7 +108,7 @@ DEPENDS = {
 
 
 def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
-    """The table of roles is the matrix that the API's own test holds against the code."""
+    """The table of roles is the matrix that the API's own test compares with the code."""
     by_name = {name: _documented(path) for name, path in api_routes() if name not in UNLISTED}
     page = API.read_text()
     table = {cells[0].strip("`"): cells[1:] for cells in rows(API) if len(cells) == 1 + len(ROLES)}
@@ -140,7 +140,7 @@ def test_every_problem_code_is_in_the_api_page() -> None:
 
 
 def test_pages_show_shells_as_sh_or_console() -> None:
-    """`sh` blocks are run by the tests; what can't be is shown as a `console` session."""
+    """`sh` blocks are run by the tests; others are `console` sessions."""
     assert all(
         block.language in ("sh", "console", "json", "text", "python", "sql", "ini", "yaml", "")
         for page in PAGES

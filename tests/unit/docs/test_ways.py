@@ -1,4 +1,4 @@
-"""The ways through the house lead where docs/ways.md says: the named functions are there, and call each other."""
+"""The functions named in docs/ways.md exist and call each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stop:
 
 
 def ways() -> dict[str, list[Stop]]:
-    """The page's lists by their titles."""
+    """Return the page's lists by their titles."""
     found = {}
     for part in re.split(r"^## ", PAGE, flags=re.M)[1:]:
         title, _, text = part.partition("\n")
@@ -33,7 +33,7 @@ def ways() -> dict[str, list[Stop]]:
 
 
 def source_of(stop: Stop) -> str:
-    """The text of a stop's function. Raises KeyError where there is none."""
+    """Return the text of a stop's function. Raises KeyError if it doesn't exist."""
     text = (CHECKOUT / stop.path).read_text()
     if stop.path.endswith(".sql"):
         return text[text.index(f"FUNCTION {stop.name}(") :]
@@ -46,7 +46,7 @@ def source_of(stop: Stop) -> str:
 
 
 def calls(caller: Stop, called: Stop) -> bool:
-    """Whether one function names the other; a statement may stand in a constant of its module."""
+    """Return whether one function names the other; SQL may be in a constant of its module."""
     own = re.compile(rf"(?<!def )\b{re.escape(called.name.rpartition('.')[2])}\b")
     if own.search(source_of(caller)):
         return True

@@ -1,4 +1,4 @@
-"""What an amendment does to a run in memory, as `approvals.cases.amending` does it in the database."""
+"""Amends a run in memory as `approvals.cases.amending` does in the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def amend(
     justification: str = "as quoted",
     approves: bool = True,
 ) -> None:
-    """Put other values in the place of some of a call's arguments, and say yes to what it became."""
+    """Replace some of a call's arguments and approve the result."""
     wait = run.waits[wait_id]
     assert wait.gate is not None and wait.resolution is None
     gate = wait.gate

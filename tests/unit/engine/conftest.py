@@ -1,4 +1,4 @@
-"""Engine stories need no database: a journal in memory, tools on an `Outside` of the test's own."""
+"""Engine tests need no database: an in-memory journal, and tools on the test's own `Outside`."""
 
 from __future__ import annotations
 

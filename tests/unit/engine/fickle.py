@@ -1,5 +1,3 @@
-"""An other side with a mind of its own about some orders."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -10,7 +8,7 @@ from tests.world import Item, Outside
 
 
 class Fickle(Outside):
-    """The other side, with a mind of its own about some bodies: refuses them, or fails them at first."""
+    """An `Outside` that refuses some bodies, or fails them at first."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What stories about branches share: agents that gather, calls that wait for one another, and a look at the places."""
+"""Helpers for branches: agents that gather, calls that wait for one another, and recorded slots."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def gathering(tools: Toolbox, body: Body, assistants: Any = ()) -> Agent:
 
 
 def ring(story: Story) -> None:
-    """Every timer's time has come."""
+    """Fire every timer."""
     for wait_id, _ in story.waiting("timer"):
         story.run.resolve(wait_id, "fired")
 
 
 def slots(story: Story) -> list[tuple[str, str]]:
-    """Every recorded result: its place in the visit, and of what."""
+    """Return every recorded result: its place in the visit, and its tool or value."""
     found = [x for x in story.run.events if x.slot and x.FACT == "result"]
     return sorted((str(x.slot).partition("/")[2], getattr(x, "tool", getattr(x, "what", ""))) for x in found)
 
 
 class Meeting:
-    """Calls that come here wait until all have come, or until they are let go."""
+    """Makes calls wait until all have come, or until released."""
 
     def __init__(self, size: int) -> None:
         self.size, self.names = size, []  # type: ignore[var-annotated]

@@ -14,16 +14,13 @@ from tests.world import Killed
 
 @dataclass
 class Death:
-    """The worker dies at its `nth` write from here, before the write took effect or after, or in the middle of a
-    call."""
+    """The worker dies at its `nth` write from here, before or after its effect, or in the middle of a call."""
 
     nth: int
     when: Literal["before", "after", "call"]
 
 
 class MortalJournal(MemoryJournal):
-    """A journal whose writer dies as scheduled."""
-
     schedule: list[Death]
 
     async def _dying(self, writing: Any) -> Reply:
@@ -64,7 +61,7 @@ def mortal(schedule: list[Death]) -> type[MortalJournal]:
 
 
 def die_as_scheduled(story: Story, schedule: list[Death], points: Collection[str] = ("CP2", "CP4")) -> None:
-    """Let the story's worker die at these writes, and at these points in the middle of its calls."""
+    """Let the worker die at these writes, and at these points in the middle of its calls."""
     story.journal, plain = mortal(schedule), story._hit
 
     def hit(point: str, tool: str) -> None:

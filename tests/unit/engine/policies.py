@@ -1,4 +1,4 @@
-"""Policies in memory, and a worker that knows them only from a moment ago."""
+"""Policies in memory, and a worker with outdated knowledge of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.engine.story import Story
 
 
 def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | None = None, **more: Any) -> Rule:
-    """A policy's version; of queue `finance_po` where it requires a yes."""
+    """Return a policy's version, of queue `finance_po` where it requires an approval."""
     given = {
         "name": f"{effect}_it",
         "version": 1,
@@ -28,7 +28,7 @@ def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | N
 
 
 class Known:
-    """What is in force, what of it a worker knows, and how often it had to ask."""
+    """The policies in force, the worker's knowledge of them, and how often it asked."""
 
     def __init__(self, story: Story) -> None:
         self.story, self.asked = story, 0
@@ -36,7 +36,7 @@ class Known:
         story.policies = self
 
     def put(self, *rules: Rule, problem: str = "", is_known: bool = True) -> None:
-        """These are in force from now on; the worker may not know it yet."""
+        """Put these in force; the worker may not know it yet."""
         self.book = Rulebook(self.book.revision + 1, rules, problem)
         self.story.run.policies = (self.book.revision, len(rules))
         if is_known:
@@ -50,7 +50,7 @@ class Known:
 
 
 def with_policies(story: Story, rules: Sequence[Rule]) -> Known:
-    """The story, with these in force."""
+    """Return the policies of the run, with these in force."""
     known = Known(story)
     if rules:
         known.put(*rules)

@@ -1,4 +1,4 @@
-"""Three agents of the kinds that Pydantic AI's documentation has, as they are written there, with scripted models."""
+"""Three agents copied from Pydantic AI's documentation, with scripted models."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.world import IN_PLACE, Notes, agent_of
 
 @dataclass
 class World:
-    """The other side, which counts what it was asked to do."""
+    """Counts what the tools were asked to do."""
 
     done: Counter[str] = field(default_factory=Counter)
     keys: list[Any] = field(default_factory=list)
@@ -46,7 +46,7 @@ WORLD = World()
 
 
 def heard(messages: list[ModelMessage]) -> list[str]:
-    """What the model has been told since it was asked, one word each."""
+    """Return what the model was told since it was asked, one word each."""
     said = []
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolReturnPart):
@@ -57,7 +57,7 @@ def heard(messages: list[ModelMessage]) -> list[str]:
 
 
 def told(messages: list[ModelMessage], tool: str) -> Any:
-    """What a tool last answered."""
+    """Return a tool's last answer."""
     answers = [p.content for m in messages for p in m.parts if isinstance(p, ToolReturnPart) and p.tool_name == tool]
     return answers[-1]
 
@@ -232,13 +232,13 @@ def list_files() -> list[str]:
 
 
 async def turns(n: int) -> None:
-    """Let everybody else go on for so many turns of the loop."""
+    """Let other tasks run for this many turns of the loop."""
     for _ in range(n):
         await asyncio.sleep(0)
 
 
 def calling(*calls: list[tuple[str, Any]] | str) -> FunctionModel:
-    """A model that says these, one after the other: calls of tools, or a text, which `{}` fills with what came back."""
+    """Return a model with these turns: tool calls, or a text in which `{}` is replaced by the results."""
 
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         wanted = calls[sum(isinstance(m, ModelResponse) for m in messages)]
@@ -250,7 +250,7 @@ def calling(*calls: list[tuple[str, Any]] | str) -> FunctionModel:
 
 
 def back(messages: list[ModelMessage]) -> list[str]:
-    """What was said to the model last, with how it is to be read."""
+    """Return what the model was told last, and its kind."""
     said = []
     for part in messages[-1].parts:
         if isinstance(part, ToolReturnPart):

@@ -1,4 +1,4 @@
-"""Steps that hooks and a cache have a say in, for the stories of deaths."""
+"""Steps with hooks and a cache, for the crash tests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def perform_screened(ctx: Context, tools: Toolbox, glance: Tool, op: Scree
 
 
 def check_verdicts(story: Story) -> None:
-    """Each look has its verdicts, told once; nothing left that was kept back, and what was replaced left so."""
+    """Assert that each look has its verdicts once, and that nothing refused or unredacted was sent."""
     looks, kept = story.events(e.ContentScreened), story.events(e.ContentWithheld)
     assert len({(x.slot, x.attempt, x.n) for x in looks}) == len(looks)
     assert len(kept) == sum(x.refused + x.replaced for x in looks)

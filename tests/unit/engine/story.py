@@ -1,4 +1,4 @@
-"""One run on a journal in memory, told step by step: driven, killed, answered, looked at."""
+"""One run on an in-memory journal, driven, killed, answered and inspected step by step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HASHER = keyed_hasher(b"a key for tests")
 
 
 class Begun(ToolThreads):
-    """Threads for a call that has surely begun when its time is over: a caller goes on once the call sets `begun`."""
+    """Threads for a call that has surely begun when it times out: a caller continues once the call sets `begun`."""
 
     def __init__(self, size: int) -> None:
         self.begun = threading.Event()
@@ -114,7 +114,7 @@ class Story:
     # --- driving ---
 
     async def drive(self, agent: Agent | None = None) -> str:
-        """Claim it and drive it once. `agent` stands in for code that has changed. A death is an outcome here too."""
+        """Claim and drive it once; return `killed` after a crash. `agent` replaces it by changed code."""
         self.control = Control()
         claimed = self.run.claim()
         journal = self.journal(self.run, claimed.lease)
@@ -127,7 +127,7 @@ class Story:
             return "killed"
 
     async def settle(self, agent: Agent | None = None) -> str:
-        """Drive until it ends or needs a person; timers ring at once, the dead are replaced."""
+        """Drive until it ends or needs a person; timers fire at once, and crashes are followed by a new claim."""
         for _ in range(1000):
             how = await self.drive(agent)
             if how == "killed":
@@ -145,7 +145,7 @@ class Story:
         return [(i, w) for i, w in self.run.waits.items() if w.resolution is None and w.spec.kind == kind]
 
     def one_waiting(self, kind: str, slot: str = "") -> tuple[UUID, MemoryWait]:
-        """The one open wait of a kind, or the one at a slot."""
+        """Return the one open wait of a kind, or the one at a slot."""
         ((wait_id, wait),) = [(i, w) for i, w in self.waiting(kind) if slot in ("", w.spec.slot)]
         return wait_id, wait
 
@@ -169,14 +169,14 @@ class Story:
         self.run.resolve(wait_id, verdict, event=said)
 
     def call_back(self, body: Any, slot: str = "") -> None:
-        """Answer the one call that upstream accepted."""
+        """Answer the one accepted call."""
         wait_id, wait = self.one_waiting("webhook", slot)
         s = wait.spec
         came = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], payload=body)
         self.run.resolve(wait_id, "received", event=came)
 
     def retry_run(self) -> None:
-        """What `runs.services.lifecycle.retry` writes for a failed run."""
+        """Write what `runs.services.lifecycle.retry` writes for a failed run."""
         since = self.run.snapshots[-1][0] if self.run.snapshots else 0
         reopened = Tape(self.run.events[since:]).to_reopen()
         self.run.append([e.RunRetried(by="user:olga", reopened=reopened)])
@@ -194,7 +194,7 @@ class Story:
 
     @property
     def found(self) -> e.OperatorNeeded:
-        """What the run stopped for."""
+        """Return why the run stopped."""
         return self.events(e.OperatorNeeded)[-1]
 
     def events(self, kind: type[Any]) -> list[Any]:
@@ -204,12 +204,12 @@ class Story:
         return [event.KIND for event in self.run.events]
 
     def facts(self, slot: str = "") -> list[str]:
-        """The ledger's facts, in order."""
+        """Return the ledger's facts, in order."""
         return [entry.fact for entry in self.run.entries if slot in ("", entry.slot)]
 
 
 def heir_of(run: MemoryRun) -> MemoryRun:
-    """The run that a run went on as, as the database makes one beside its end."""
+    """Return a run's continuation, made as in the database."""
     heir = run.heir
     assert heir is not None
     made = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, skew=run.skew, depth=run.depth)

@@ -40,7 +40,7 @@ DEAR = 84_000
 
 
 def changeable(tools: Toolbox, name: str = "pay", **more: Any) -> Tool:
-    """A tool of which people may change the amount."""
+    """Return a tool whose amount people may change."""
     known: Tool = getattr(tools, name)
     assert known.gate is not None
     return replace(known, gate=replace(known.gate, editable=["amount"], **more))
@@ -59,7 +59,7 @@ def paying(tool: Tool) -> Agent:
 
 
 async def parked(tool: Tool) -> Story:
-    """The story of a payment that people are asked about."""
+    """Return a payment that waits for its approval."""
     story = Story(paying(tool))
     assert await story.drive() == "parked"
     return story
@@ -143,7 +143,7 @@ class Even(Item):
 
 
 async def test_invalid_amendment_is_asked_again(tools: Toolbox, outside: Outside) -> None:
-    """The web process had no code of the agent's, and the schema can't say it."""
+    """The web process lacks the agent's code, and the schema can't express it."""
     pay = replace(changeable(tools), input=Even)
     story = await parked(pay)
     amended(story, None, amount=4001)
@@ -180,7 +180,7 @@ async def test_approval_without_the_amount_is_asked_again(tools: Toolbox, outsid
 
 
 async def test_another_yes_does_not_let_the_changed_call_through(tools: Toolbox, outside: Outside) -> None:
-    """The yes names the question before: nothing leaves, and an operator looks."""
+    """The approval names the earlier question: nothing is sent, and an operator looks."""
     pay = changeable(tools)
     story = await parked(pay)
     amended(story, pay, amount=4000)
@@ -194,7 +194,7 @@ async def test_another_yes_does_not_let_the_changed_call_through(tools: Toolbox,
 
 
 async def test_grant_does_not_cover_arguments_that_a_person_changed_since(tools: Toolbox, outside: Outside) -> None:
-    """Legal approved 84000 before the call; finance then made it 500, for which its own rule asks nobody."""
+    """Legal approved 84000 before the call; finance changed it to 500, for which its rule asks nobody."""
     pay = changeable(tools)
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -29,8 +29,7 @@ Program = Sequence["Op | tuple[Program, ...]"]
 
 
 class Slow(Fickle):
-    """The other side takes its time: each answer comes so many turns of the event loop later, before and after it
-    acted."""
+    """Answers this many turns of the event loop later, before and after the effect."""
 
     def __init__(self, delays: Sequence[int]) -> None:
         super().__init__()
@@ -75,7 +74,7 @@ async def tell(
     picks: Sequence[int] = (),
     in_place: bool = True,
 ) -> tuple[Story, Slow]:
-    """Drive a program to its end. `picks` say which of the open waits are answered each time that the run lets go."""
+    """Drive a program to its end. `picks` choose the open waits that are answered each time the run parks."""
     outside, choose = Slow(delays), cycle(picks or [-1])
     retry = IN_PLACE if in_place else AT_ONCE
     agent = agent_for(program, Toolbox(outside))
@@ -97,8 +96,7 @@ async def tell(
 
 
 def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> None:
-    """Whoever is asked answers: the timer rings, finance decides by the place, upstream calls back, the operator looks
-    and tells."""
+    """Answer one wait: timer, signal, input, approval by its place, callback, or operator."""
     s = wait.spec
     match s.kind:
         case "timer":
@@ -122,7 +120,7 @@ def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> No
 
 
 def stable(program: Program, output: Sequence[Any]) -> list[Any]:
-    """An output without what chance and time put there."""
+    """Return an output without random values and times."""
     return [
         [stable(branch, value) for branch, value in zip(step, values, strict=True)]
         if isinstance(step, tuple)
@@ -135,7 +133,7 @@ READS = (e.ToolRead, e.CachedReadTaken, e.ToolReadAnew)
 
 
 def places(story: Story) -> set[tuple[str, str]]:
-    """Which call stands where."""
+    """Return which call is at which slot."""
     found = (x for x in story.run.events if isinstance(x, (e.ToolInvoked, *READS, e.ToolFailed, e.BranchesOpened)))
     return {(str(x.slot), getattr(x, "tool", "gather")) for x in found}
 

@@ -90,7 +90,7 @@ async def test_another_branch_gives_up_trying_again_when_one_stops_the_run(tools
 
 
 async def test_the_strongest_reason_to_stop_stands(tools: Toolbox, outside: Outside) -> None:
-    """One branch stops for a pause while the other's call breaks: the run has failed, whoever was first."""
+    """One branch stops for a pause while the other's call fails: the run has failed, in either order."""
 
     async def break_late(call: ToolCall) -> None:
         begun.set()
@@ -118,7 +118,7 @@ async def test_the_strongest_reason_to_stop_stands(tools: Toolbox, outside: Outs
 
 
 async def test_a_lost_lease_ends_every_branch_and_nobody_writes_any_more(tools: Toolbox, outside: Outside) -> None:
-    """The zombie's calls come back after another worker has the run: what they say can't be written."""
+    """Their calls return after another worker has claimed the run, and can't be written."""
     met, over = Meeting(3), asyncio.Event()
 
     async def hold(call: ToolCall) -> None:
@@ -261,8 +261,7 @@ async def test_a_failure_before_a_gather_with_an_effect_is_past(tools: Toolbox, 
 
 
 async def test_branch_keeps_its_reads_when_another_is_refused(tools: Toolbox, outside: Outside) -> None:
-    """A write carries the values that every branch has read so far. A refused one gives them back: a call made of one
-    is in flight."""
+    """A write carries the values of all branches so far. A refused one returns them, since a call may use one."""
     in_flight, refused = asyncio.Event(), asyncio.Event()
 
     async def hold(call: ToolCall) -> None:

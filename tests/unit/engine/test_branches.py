@@ -1,4 +1,4 @@
-"""`gather`: several lines of calls at once, each with places of its own, that wait and come back as one."""
+"""`gather`: branches of calls at once, each with its own slots, that wait and return together."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ async def test_only_coroutines_that_have_not_begun_can_be_branches(tools: Toolbo
 
 
 async def test_a_task_that_a_branch_makes_is_still_a_stranger(tools: Toolbox, outside: Outside) -> None:
-    """Its context says which branch it came from, but its place would depend on when it runs."""
+    """Its context names its branch, but its slot would depend on when it runs."""
     refused: list[BaseException] = []
 
     async def branch(ctx: Context) -> None:
@@ -326,7 +326,7 @@ async def test_a_call_in_doubt_in_a_branch_that_is_gone_is_not_passed_over(tools
 
 
 async def test_what_a_branch_read_is_on_disk_before_what_it_made_of_it(tools: Toolbox, outside: Outside) -> None:
-    """Another branch's write would carry the value and is refused: then the next write carries it, whosever that is."""
+    """Another branch's write with the value is refused: then the next write carries it, in any branch."""
     drawn: list[float] = []
 
     async def reader(ctx: Context) -> None:

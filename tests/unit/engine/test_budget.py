@@ -22,7 +22,7 @@ from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, 
 
 
 def calling(tools: Toolbox, *names: str) -> Agent:
-    """An agent that makes these calls, one after the other."""
+    """Return an agent that makes these calls in order."""
 
     async def node(state: Notes, ctx: Context) -> End:
         for i, name in enumerate(names):
@@ -33,7 +33,7 @@ def calling(tools: Toolbox, *names: str) -> Agent:
 
 
 def at_once(tools: Toolbox, *names: str) -> Agent:
-    """An agent that makes them all at once."""
+    """Return an agent that makes these calls at once."""
 
     async def node(state: Notes, ctx: Context) -> End:
         calls = (ctx.call(getattr(tools, name), Item(name=str(i))) for i, name in enumerate(names))
@@ -43,7 +43,7 @@ def at_once(tools: Toolbox, *names: str) -> Agent:
 
 
 def thinking(tools: Toolbox, *turns: list[Any], most_tokens: int | None = 50, times: int = 1) -> Agent:
-    """An agent that thinks: `turns` are what its model says, one after the other."""
+    """Return an agent whose model has these turns."""
 
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(m, ModelResponse) for m in messages)
@@ -275,7 +275,7 @@ async def test_what_its_tools_take_is_set_aside_with_each_request(tools: Toolbox
 
 
 def thinking_alone() -> Agent:
-    """As `thinking`, with an assistant that has no tools."""
+    """Do the same with an assistant without tools."""
 
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[final()])
@@ -294,8 +294,7 @@ async def test_caps_of_nothing_let_nothing_begin(tools: Toolbox, outside: Outsid
 
 
 async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: Toolbox) -> None:
-    """A bug of the provider's client, say: whether it was paid for nobody knows. A retry asks anew, and debits that
-    once more."""
+    """A bug of the provider's client, say: the request may have been paid for. A retry asks and debits again."""
     story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, model=once(ValueError("a bug")))
     assert await story.drive() == "failed" and story.failure.code == "model_error"
     (debit,) = story.events(e.BudgetDebited)
@@ -307,7 +306,7 @@ async def test_a_run_that_fails_tells_of_the_request_that_it_left_behind(tools: 
 
 
 async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Toolbox) -> None:
-    """The cap was set while there was one, or the model is another one now: an operator looks, and nothing goes out."""
+    """The cap predates the price's removal, or the model changed: an operator looks, and nothing is sent."""
     asked, model = counted()
     story = Story(thinking(tools, [final()]), caps=Caps(usd_micro=10**9), model=model)
     assert await story.drive() == "operator" and story.found.reason == "no_price" and not asked
@@ -319,7 +318,7 @@ async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Tool
 
 
 def counted() -> tuple[list[int], Callable[..., Any]]:
-    """A list that grows with each request, and the model that is asked."""
+    """Return a list that grows with each request, and the model."""
     asked: list[int] = []
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:
@@ -330,7 +329,7 @@ def counted() -> tuple[list[int], Callable[..., Any]]:
 
 
 def once(*troubles: BaseException) -> Callable[..., Any]:
-    """A model whose first answers are these."""
+    """Return a model that raises these first."""
     left = list(troubles)
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:

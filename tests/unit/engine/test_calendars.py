@@ -1,4 +1,4 @@
-"""Working time by a business calendar, exact over every change of the clocks."""
+"""Working time by a business calendar, exact over every clock change."""
 
 from __future__ import annotations
 
@@ -204,15 +204,14 @@ ODD = [
 
 @lru_cache
 def turns(zone: str) -> list[datetime]:
-    """The hours of two years before which the clocks there were changed."""
+    """Return the hours of two years before which that zone's clocks changed."""
     there, hour = ZoneInfo(zone), timedelta(hours=1)
     hours = [datetime(year, 1, 1, tzinfo=UTC) + n * hour for year in (2018, 2026) for n in range(365 * 24)]
     return [at for at in hours if at.astimezone(there).utcoffset() != (at - hour).astimezone(there).utcoffset()]
 
 
 def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
-    """Minute by minute, by looking at a clock there: from the first time at which it shows when a shift begins to the
-    last at which it shows when the shift ends."""
+    """Compute working minutes by the wall clock: from the first showing of a shift's begin to the last of its end."""
     there = ZoneInfo(calendar.zone)
     start = begins - timedelta(days=2)
     shown = [
@@ -276,7 +275,7 @@ def test_every_day_has_its_name() -> None:
 
 
 def test_a_clock_gives_back_what_stood_still_as_working_time() -> None:
-    """A halt of Monday afternoon while nobody was asked, another of Tuesday afternoon while somebody was."""
+    """A halt of Monday afternoon before the question, another of Tuesday afternoon during it."""
     terms = {"on_timeout": "reject", "clock_stops": 20 * 60, "steps": [], "every": 0}
     course = Course(local(2026, 11, 24, 10), terms)
     first = stop(

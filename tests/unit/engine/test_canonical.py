@@ -1,4 +1,4 @@
-"""The quick way to canonical bytes and the standard's own agree on everything, refusals too."""
+"""The fast way to canonical bytes and the standard's agree on everything, refusals included."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OPEN = [
 
 
 class Known(Certificates):
-    """What a probe found, as a test says it; `late` is what only a fresh look sees."""
+    """A fixed probe result; `late` is what only a fresh look sees."""
 
     def __init__(self, policy: Policy = "allow", standing: Standing = NOT_PROBED, late: Standing | None = None) -> None:
         self.policy, self.is_known, self.late = policy, standing, late
@@ -126,7 +126,7 @@ async def test_an_answer_that_is_lost_is_asked_about_at_once(tools: Toolbox, out
 
 
 async def test_one_that_waits_to_be_repeated_is_looked_at_again(tools: Toolbox, outside: Outside) -> None:
-    """It was trusted when its answer was lost, and isn't any more when the timer rings."""
+    """It was trusted when its answer was lost, but no longer when the timer fires."""
     outside.trouble("order", TransportError("cut"), when="after")
     story = Certified(one_call(tools, "order"), retry=AT_ONCE, known=Known("allow", GOOD))
     assert await story.drive() == "parked"
@@ -170,7 +170,7 @@ DENIERS = [
 @pytest.mark.parametrize("standing", DENIERS)
 @pytest.mark.parametrize("policy", ["allow", "warn"])
 async def test_lying_hook_is_not_believed(tools: Toolbox, outside: Outside, policy: Policy, standing: Standing) -> None:
-    """It had happened, and the hook says that it didn't: a person is asked, and reads why."""
+    """It happened, and the hook denies it: a person is asked and sees why."""
     outside.hook = lambda args, call: DidNotHappen()
     known = Known(policy, GOOD, late=standing)
     story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=known)
@@ -188,7 +188,7 @@ async def test_what_such_a_hook_finds_is_believed(tools: Toolbox, outside: Outsi
 
 
 async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
-    """The key's time is over: whether the call may go out again hangs on the hook alone."""
+    """The key has expired, so only the hook could let the call be resent."""
     outside.hook = lambda args, call: DidNotHappen()
     order = forgetful(outside, has_hook=True)
 

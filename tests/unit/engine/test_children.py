@@ -1,4 +1,4 @@
-"""A step that is a run of another agent: started once, waited for without a slot, heard of once."""
+"""Child runs: started once, waited for without a slot, and their end recorded once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def helper() -> Agent:
 
 
 def parent_of(*children: tuple[Any, dict[str, Any]], tools: Toolbox | None = None, **more: Any) -> Agent:
-    """An agent that starts these, one after the other, and tells what became of each."""
+    """Return an agent that starts these in order and returns each result."""
 
     async def node(state: Notes, ctx: Context) -> End:
         told = []

@@ -23,7 +23,7 @@ from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 
 
 def one_call(tools: Toolbox, name: str) -> Agent:
-    """An agent that makes one call, and another one after it."""
+    """Return an agent that makes one call, and another after it."""
 
     async def node(state: Notes, ctx: Context) -> End:
         done = await ctx.call(getattr(tools, name), Item(name="a"))
@@ -34,7 +34,7 @@ def one_call(tools: Toolbox, name: str) -> Agent:
 
 
 def die_at(story: Story, outside: Outside, tool: str, point: str) -> None:
-    """CP3 lies outside: the other side did it, and the answer never came back."""
+    """Let the worker die at a point. CP3 is outside: the effect happened, and the answer is lost."""
     if point == "CP3":
         outside.trouble(tool, Killed(), when="after")
     else:
@@ -171,7 +171,7 @@ async def test_a_lost_answer_that_nobody_knows_of_is_a_persons(tools: Toolbox, o
 
 
 async def test_denial_is_refused_while_a_call_may_be_under_way(tools: Toolbox, outside: Outside) -> None:
-    """A function that blocks is left behind in its thread when its time is up, and may send yet."""
+    """A blocking function runs on in its thread after its time limit, and may still send."""
     asked = []
 
     async def hook(args: Item, call: ToolCall) -> DidNotHappen:

@@ -69,7 +69,7 @@ class Told(Notes):
 
 
 def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
-    """An agent that makes these calls, one visit per inner list, noting what it got from each."""
+    """Return an agent that makes these calls, one visit per inner list, recording each result."""
 
     async def node(state: Notes, ctx: Context) -> str | End:
         visit = len(state.seen)
@@ -99,7 +99,7 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
 
 
 def mind(tools: Toolbox) -> Assistant:
-    """It orders what it is told to, and gives back what it got."""
+    """Return an assistant that orders what it is told to, and returns the result."""
 
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         got = [part.content["ref"] for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]  # type: ignore[index,call-overload]
@@ -171,8 +171,7 @@ async def tell(
 
 
 def answer(story: Story, outside: Outside) -> None:
-    """Everybody who is asked answers: timers ring, finance says yes, upstream calls back, the operator looks and
-    tells."""
+    """Answer every open wait: timers, approvals, callbacks, the operator."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue
@@ -206,7 +205,7 @@ def answer(story: Story, outside: Outside) -> None:
 
 
 def end_child(story: Story, child: str) -> None:
-    """The child ends, well or not by what it was asked; told once."""
+    """End the child as its input says, recorded once."""
     spec = story.run.children[child]
     is_well = spec.input["text"].startswith("child")
     state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)
@@ -243,7 +242,7 @@ def test_deaths_do_not_change_the_end(program: list[list[Op]], deaths: list[Deat
 
 
 def stable(program: Sequence[Sequence[Op]], output: list[list[Any]]) -> list[list[Any]]:
-    """An output without what chance and time put there."""
+    """Return an output without random values and times."""
     return [
         [op if op in ("now", "random", "uuid") else value for op, value in zip(ops, values, strict=True)]
         for ops, values in zip(program, output, strict=True)
@@ -251,7 +250,7 @@ def stable(program: Sequence[Sequence[Op]], output: list[list[Any]]) -> list[lis
 
 
 def check_the_record(story: Story, outside: Outside) -> None:
-    """What must hold of any journal, ledger and other side, however the run went."""
+    """Assert what must hold of any journal, ledger and outside."""
     by_attempt: dict[tuple[str, int], list[Any]] = {}
     for request in outside.requests:
         by_attempt.setdefault((request.slot, request.attempt), []).append(request)
@@ -282,7 +281,7 @@ def check_the_record(story: Story, outside: Outside) -> None:
 
 
 def check_messages(story: Story) -> None:
-    """Each is handled once, in the order in which they came; what the node had of them stands in its last state."""
+    """Assert that each message is handled once and in order, and that the last state shows them."""
     sent, handled = story.events(e.MessageReceived), story.events(e.MessageHandled)
     assert [x.n for x in sent] == list(range(1, len(sent) + 1))
     assert [x.n for x in handled] == list(range(1, len(handled) + 1))
@@ -292,13 +291,13 @@ def check_messages(story: Story) -> None:
 
 
 def _within(caps: Caps) -> Usage:
-    """What a child used: two calls, a penny or so, and no more than it was given."""
+    """Return a child's usage: two calls and a small price, within its caps."""
     wanted = {"steps": 2, "tool_calls": 2, "usd_micro": 5}
     return Usage(**{name: min(much, caps.stated().get(name, much)) for name, much in wanted.items()})
 
 
 def sum_of_debits(story: Story) -> Usage:
-    """What the journal lists, told without the engine's own bookkeeping: a step for each outcome, and each debit."""
+    """Sum up the journal independently of the engine: a step per outcome, and each debit."""
     used = NOTHING_USED
     for told in story.run.events:
         match told:
@@ -316,7 +315,7 @@ def sum_of_debits(story: Story) -> Usage:
 
 
 def check_what_was_spent(story: Story) -> None:
-    """What was used is the sum of the debits, and each request that went out has one; what is in doubt, an estimate."""
+    """Assert that usage is the sum of the debits, one per sent request, estimated while unknown."""
     debits, routes = story.events(e.BudgetDebited), story.events(e.ModelRouted)
     assert story.run.used == sum_of_debits(story)
     assert sorted((d.slot, d.n) for d in debits) == sorted((r.slot, r.n) for r in routes)
@@ -332,7 +331,7 @@ def check_what_was_spent(story: Story) -> None:
 @settings(max_examples=many(25, 10), deadline=None)
 @given(program=st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2))
 def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]) -> None:
-    """A process may die after any commit: what is on record up to there is enough to go on from."""
+    """A process may die after any commit: the record up to there must suffice."""
     with only_for_now():
         whole, _ = asyncio.run(tell(program, [], in_place=True))
         for commit in whole.commits:
@@ -346,7 +345,7 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]
 
 
 async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tuple[Story, Outside]:
-    """A run whose journal is the first events of another's, as it was when they were all there was."""
+    """Return a run whose journal is the first events of another's, in its state at that time."""
     outside = Fickle()
     story = Story(agent_for(program, Toolbox(outside)), retry=IN_PLACE, screens=(guard,), reads=MemoryReads())
     story.run.skew = MEANWHILE * 500
@@ -370,7 +369,7 @@ async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tu
 
 
 def restore_waits(run: MemoryRun, whole: Story) -> None:
-    """The waits as these events left them."""
+    """Restore the waits as these events left them."""
     resolved: dict[tuple[Any, ...], str] = {}
     for event_ in run.events:
         match event_:

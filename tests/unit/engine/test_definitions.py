@@ -1,4 +1,4 @@
-"""A wrong declaration is found when it is made, and says what is wrong and what to do."""
+"""A wrong declaration is found when it is made, with what is wrong and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay is answered from the journal; where it asks for something else, nothing is sent and a person looks."""
+"""A replay is answered from the journal; if it differs, nothing is sent and a person looks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ ASSISTANT = Assistant(name="thinker", instructions="Think.", output=Done, offlin
 
 
 def steps(tools: Toolbox) -> dict[str, Step]:
-    """Each kind of journaled call, as something that a node may do at its first slot."""
+    """Return each kind of journaled call, as a node's first step."""
     return {
         "look": lambda ctx: ctx.call(tools.look, Item(name="a")),
         "look at b": lambda ctx: ctx.call(tools.look, Item(name="b")),
@@ -138,8 +138,7 @@ async def test_changed_call_is_shown_and_not_sent(tools: Toolbox, outside: Outsi
 
 @pytest.mark.parametrize("how", ["look", "order", "pay", "refused"])
 async def test_both_calls_are_shown_with_their_arguments(tools: Toolbox, outside: Outside, how: str) -> None:
-    """From the answer of a read, an intent, a plan that waits at its gate, a refusal: wherever the journal holds
-    them."""
+    """From a read's result, an intent, a plan at its gate, a refusal: wherever the journal holds them."""
     names = iter(("recorded", "now"))
 
     async def node(state: Notes, ctx: Context) -> End:

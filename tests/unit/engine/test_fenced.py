@@ -19,8 +19,7 @@ from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
 @dataclass
 class Fenced(Story):
-    """`lost_at` names the crash point, as (point, tool), at which the worker's place is lost; it is back after `looks`
-    questions."""
+    """`lost_at` is the (point, tool) where the worker's place is lost; `looks` checks later it is back."""
 
     lost_at: tuple[str, str] = ("", "")
     looks: int = 3

@@ -1,4 +1,4 @@
-"""A fingerprint tells two versions of an agent apart wherever they behave differently, and only there."""
+"""A fingerprint differs exactly where two versions of an agent behave differently."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ Load = Callable[..., Agent]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """The agent of a module whose source was changed in one place."""
+    """Return a function that loads the agent of a module with one change in its source."""
     count = 0
 
     def made(old: str = "", new: str = "", source: str = SOURCE) -> Agent:

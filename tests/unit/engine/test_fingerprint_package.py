@@ -1,4 +1,4 @@
-"""A fingerprint sees the helpers of the agent's whole package, and what differs is told in words."""
+"""A fingerprint covers the agent's whole package, and differences are described."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def written(folder: Path, sources: dict[str, str]) -> Path:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """The agent of a package of which one module's source was changed in one place."""
+    """Return a function that loads the agent of a package with one change in one module."""
     count = 0
 
     def made(
@@ -196,7 +196,7 @@ def test_what_only_reads_otherwise_is_no_change(load: Load, change: str) -> None
 
 
 def test_the_scheme_of_before_did_not_see_other_modules(load: Load) -> None:
-    """Or an upgrade would have to compare what nobody recorded."""
+    """Otherwise an upgrade would compare what nobody recorded."""
     assert second_scheme(load()) == second_scheme(load("tax", "amount * RATES", "amount + RATES"))
 
 
@@ -210,7 +210,7 @@ def test_a_tool_that_a_helper_changed_under_does_not_share_what_it_read(load: Lo
 
 
 def test_a_module_counts_alike_whether_it_is_loaded_yet_or_not(tmp_path: Path) -> None:
-    """A node may import a helper only when it runs: the processes that did and those that didn't are of one version."""
+    """A node may import a helper only when it runs: processes before and after that are one version."""
     agents = SHOP["agents"].replace("import shop.late\n", "")
     agents = agents.replace("    shop.late.at_night()\n", "    from .late import at_night\n    at_night()\n")
     late = "from durableagents import Agent\n\nfrom .shapes import Order\n\n"
@@ -260,7 +260,7 @@ def test_declarations_count_alike_before_and_after_their_module_is_loaded(load: 
 
 
 def test_somebodys_own_function_that_is_called_as_ours_are_counts(load: Load) -> None:
-    """It declares nothing: what it does is the agent's code."""
+    """It declares nothing: its behaviour is the agent's code."""
     own = {
         "words": "def tool(function):\n    return function\n\n\n@tool\ndef is_long(text):\n    return len(text) > 12\n"
     }

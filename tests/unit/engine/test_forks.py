@@ -1,4 +1,4 @@
-"""A fork of a run: it begins within another one's course, and does again what that one did only by a person's word."""
+"""A fork begins within another run's course, and repeats its effects only with a person's approval."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_rec
 
 
 def two_orders(tools: Toolbox, *, names: str = "ab") -> Agent:
-    """Reads, goes on, and orders one thing after the other."""
+    """Return an agent that reads, enters a second node, and orders in sequence."""
 
     async def read(state: Notes, ctx: Context) -> str:
         state.seen.append((await ctx.call(tools.look, Item(name="catalogue"))).ref)
@@ -47,14 +47,14 @@ def told(story: Story, after: int) -> list[tuple[int, str, e.Event]]:
 
 
 def cut(story: Story, visit: int) -> tuple[int, Snapshot]:
-    """Where a visit began, and with what: event and checkpoint are one commit."""
+    """Return a visit's first event and its checkpoint, which are one commit."""
     return next((seq, snapshot) for seq, snapshot in story.run.snapshots if snapshot.visit == visit)
 
 
 def begin(
     made: Story, origin: Story, visit: int, payload: dict[str, Any], *, how: str = FORK, effects: int = 0
 ) -> Story:
-    """Put on record that a run was made of another one at one of its visits."""
+    """Record that a run is a fork of another at one of its visits."""
     seq, snapshot = cut(origin, visit)
     of = {"origin": origin.run.id, "visit": visit, "at_seq": seq, "node": snapshot.node}
     made.run.append([e.RunForked(how=how, by="user:olga", effects=effects, payload=payload, **of)])
@@ -71,7 +71,7 @@ def fork_of(
     how: str = FORK,
     **more: Any,
 ) -> Story:
-    """A fork as the service makes one: see tests/integration/runs/test_forks.py."""
+    """Return a fork as the service makes it: see tests/integration/runs/test_forks.py."""
     seq, snapshot = cut(story, visit)
     found = (
         evidence_of(story.run.id, told(story, seq), lambda name: story.agent.tool(name)) if effects is None else effects
@@ -178,7 +178,7 @@ async def test_an_effect_on_record_stands_for_one_call(tools: Toolbox, outside: 
 
 
 class Slow(MemoryJournal):
-    """Another branch looks, too, before what the first one made of its own look is on record."""
+    """Lets another branch look before the first one's look is recorded."""
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
         for _ in range(20):
@@ -308,7 +308,7 @@ async def test_nobody_answers_in_time_and_that_is_a_no(done: Story, outside: Out
 
 
 def again(tools: Toolbox) -> Agent:
-    """Orders a thing, and once more where it is refused; then it waits."""
+    """Return an agent that orders, again if refused, and then waits."""
 
     async def order(state: Notes, ctx: Context) -> End:
         for _ in range(2):
@@ -324,7 +324,7 @@ def again(tools: Toolbox) -> Agent:
 
 
 async def refused_then(tools: Toolbox, how: str) -> Story:
-    """Its first call was refused, and its second one given what the first one could have been."""
+    """Return a fork whose first call was refused, and whose second one took over that call's result."""
     story = Story(again(tools))
     await story.drive()
     fork = fork_of(story, 1)
@@ -363,7 +363,7 @@ async def test_a_fork_whose_fence_was_answered_no_replays(tools: Toolbox, outsid
 
 
 async def test_a_word_to_another_question_lets_nothing_through(done: Story, outside: Outside) -> None:
-    """A yes that stands at the call's own place, to a question that shows something else."""
+    """An approval at the call's own slot, but of a question with other content."""
     fork = fork_of(done, 2)
     await fork.drive()
     asked = next(i for i, x in enumerate(fork.run.events) if isinstance(x, e.WaitOpened))
@@ -438,7 +438,7 @@ async def test_a_run_that_was_started_is_an_effect(tools: Toolbox) -> None:
 
 
 async def test_last_room_under_a_cap_goes_to_one_allowed_call(tools: Toolbox, outside: Outside) -> None:
-    """The first of them has its room, and still waits to put its call on record while the other is looked at."""
+    """The first one has its room and waits to be recorded while the other is checked."""
 
     async def read(state: Notes, ctx: Context) -> str:
         return "order"

@@ -1,4 +1,4 @@
-"""A gate binds a person's yes to exact bytes, once. Everything else is a no."""
+"""A gate binds a person's approval to exact bytes, once. Everything else is a denial."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def paying(tools: Toolbox, name: str = "pay", amount: int = DEAR, **more: Any) -
 
 
 def asked(story: Story) -> Any:
-    """The one open question, as `approvals` stores it."""
+    """Return the one open question, as `approvals` stores it."""
     ((_, wait),) = story.waiting("approval")
     assert wait.gate is not None
     return wait.gate
@@ -169,7 +169,7 @@ async def test_a_second_call_needs_a_second_yes(tools: Toolbox, outside: Outside
 
 
 def granted(tools: Toolbox, use: Any, queue: str = "finance_po", ask_for: str = "pay") -> Agent:
-    """An agent that gets a yes for paying and then does with it what `use` does."""
+    """Return an agent that gets a grant for paying and passes it to `use`."""
 
     async def node(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve(

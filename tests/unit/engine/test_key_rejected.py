@@ -16,7 +16,7 @@ REJECTED = KeyRejected("this key was used with another body", details={"status":
 
 
 async def rejected(tools: Toolbox, outside: Outside, name: str = "order", **more: Any) -> Story:
-    """The call is done and its answer lost; the repeat is told that its key is none."""
+    """Return a run whose call is done, its answer lost, and its repeat's key rejected."""
     outside.trouble(name, TransportError("cut"), when="after")
     outside.trouble(name, REJECTED)
     story = Story(one_call(tools, name), retry=IN_PLACE, **more)

@@ -102,7 +102,7 @@ async def test_a_retry_timer_that_outlasts_the_key_asks_too(outside: Outside) ->
 
 
 async def test_an_intent_that_does_not_say_when_it_was_made_counts_as_too_old(outside: Outside) -> None:
-    """As of a version of the agent whose keys had no lifetime."""
+    """As from a version of the agent whose keys had no lifetime."""
     eternal = forgetful(outside)
     object.__setattr__(eternal, "key_ttl", None)
     story = story_of(eternal, kill_at=[("CP2", "order")])
@@ -125,7 +125,7 @@ def test_only_a_keyed_tool_has_a_lifetime_of_keys_and_a_positive_one(replay_clas
 
 
 class SlowToAnnounce(MemoryJournal):
-    """The database is away for longer than keys live, just when a repeat is to be announced, or looked up."""
+    """Keeps the database away for longer than keys live, just when a repeat is announced or looked up."""
 
     async def commit(self, batch: Batch) -> Reply:
         if any(isinstance(x, e.ToolRedispatched) for x in batch.events):

@@ -31,7 +31,7 @@ class Desk(BaseModel):
 
 
 def desk(*functions: Any, tools: Toolbox | None = None, **more: Any) -> Agent:
-    """An agent that takes documents at any time, unless they are called `none`."""
+    """Return an agent that takes documents at any time, unless they are called `none`."""
     agent = agent_of(
         *functions, tools=tools.all() if tools else (), input=Asked, state=Desk, initial=lambda asked: Desk(), **more
     )
@@ -330,7 +330,7 @@ async def test_a_state_that_is_no_plain_data_where_the_node_waits_is_told_to_the
 @each_case("when", ["before", "after"])
 @each_case("nth", range(1, 17))
 async def test_whenever_the_worker_dies_the_end_is_the_same(nth: int, when: Literal["before", "after"]) -> None:
-    """The messages come at the same points of the story."""
+    """The messages come at the same points of the run."""
     calm, story = await told([]), await told([Death(nth, when)])
     assert len(story.events(e.RunClaimed)) > len(calm.events(e.RunClaimed)) or (nth, when) == (16, "after")
     assert [x.n for x in story.events(e.MessageHandled)] == [1, 2, 3, 4, 5]

@@ -40,7 +40,7 @@ def made(tools: Toolbox, version: str, ask: str) -> Agent:
 
 
 def versions(tools: Toolbox, how: str) -> tuple[Agent, Agent]:
-    """Two versions; the second does the visit again that the first one waits in, or does something else there."""
+    """Return two versions; the second repeats the first one's waiting visit or differs in it."""
     return made(tools, "1.0.0", "a"), made(tools, "2.0.0", "a" if how == REPLAYED else "b")
 
 
@@ -56,7 +56,7 @@ async def found_for(story: Story, moving: Moving) -> Found:
 
 
 async def move(story: Story, to: Agent) -> Found:
-    """What `runs.services.migrating` writes."""
+    """Write what `runs.services.migrating` writes."""
     moving = Moving(story.agent.graph_id, to, NODES)
     found = await found_for(story, moving)
     assert not found.is_refused, found.why
@@ -118,7 +118,7 @@ def test_what_is_left_is_done_once_wherever_a_worker_dies(how: str, nth: int, wh
 @each_case("how", [REPLAYED, REENTERED])
 @each_case("lost", [1, 2])
 def test_checkpoints_of_after_the_move_may_all_be_lost(how: str, lost: int) -> None:
-    """At each commit the worker dies and the newest checkpoints can't be read: the move holds what it went on with."""
+    """The worker dies at each commit and the newest checkpoints are unreadable: the migration holds its state."""
     with only_for_now():
         whole, _ = asyncio.run(tell(how, []))
         moved = next(i for i, x in enumerate(whole.run.events) if isinstance(x, e.RunMigrated))

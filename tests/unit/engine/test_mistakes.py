@@ -1,4 +1,4 @@
-"""An author's slip ends in a clear word, not in a run that completes without what it was started for."""
+"""An author's mistake ends in a clear error, not in a completed run without its result."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ async def photograph(args: Item, call: ToolCall) -> Photo:
 def thinking(
     kind: str, models: list[str], *, returns: Any = "seen", prompt: Any = "Do it.", fails: bool = False
 ) -> Agent:
-    """An agent that thinks once in one of the ways there are, with a tool `look`."""
+    """Return an agent that thinks once in one of the possible ways, with a tool `look`."""
     inner: PydanticAgent[None, Any] | None = None
     if kind in (AGENT, AGENT_OF_TEXTS):
         inner = PydanticAgent(TestModel(), output_type=Done if kind == AGENT else str, name="whole", retries=3)
@@ -93,14 +93,14 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def well(body: dict[str, Any]) -> Say:
-    """The answer that ends a run: *done*."""
+    """Return the answer that ends a run: *done*."""
     if "final_result" in tools_of(body):
         return Say(calls=(Call("final_result", json.dumps({"ref": "done"}), "call_end"),))
     return Say("done")
 
 
 def answering(provider: Provider, *first: Say | Raw) -> None:
-    """Let the provider answer these first, then well."""
+    """Let the provider give these answers first, then good ones."""
     left = list(first)
     provider.script = lambda body: left.pop(0) if left else well(body)
     provider.requests.clear()
@@ -124,7 +124,7 @@ BARE = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
 
 
 def outages(model: str) -> dict[str, Say | Raw]:
-    """Answers with status 200, and others, after which the request is made again."""
+    """Return answers, also with status 200, after which the request is repeated."""
 
     def half(ends: str) -> Say:
         return Say("Half of an answer", ends=ends)
@@ -290,7 +290,7 @@ async def test_a_text_with_half_a_pair_is_an_answer_with_a_replacement(provider:
 
 
 async def test_invalid_answers_fail_the_run_and_a_retry_asks_again(provider: Provider) -> None:
-    """The calls that were made before stay made."""
+    """The calls made before are kept."""
     bad = called(("look", NAMED, "b"), ("final_result", '{"ref": "a\\ud83d"}', "c"))
     for model, is_watched, kind in product((OPENAI, ANTHROPIC), (False, True), (ASSISTANT, AGENT)):
         answering(provider, called(("look", NAMED, "a")), *[called(("final_result", "{no", "c"))] * 4)
@@ -329,7 +329,7 @@ RETURNED: list[tuple[str, Any, int, str]] = [
 
 
 async def test_files_of_prompts_and_tools_reach_the_model_live_and_after_a_resume(provider: Provider) -> None:
-    """The worker dies before the model hears of the result, and again before the next request."""
+    """The worker dies before the model gets the result, and again before the next request."""
     wrong = []
     for model, (name, returned, images, words) in product((OPENAI, ANTHROPIC), RETURNED):
         for deaths in ([], [("CP6", "look"), ("CP2", "model")]):

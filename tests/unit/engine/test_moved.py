@@ -1,4 +1,4 @@
-"""An installation that moves to another address repeats a call with the bytes it was first made with."""
+"""An installation that moves to another address repeats a call with its original bytes."""
 
 from __future__ import annotations
 

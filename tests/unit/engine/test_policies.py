@@ -1,4 +1,4 @@
-"""Policies judge every call before it leaves: strictest wins, on record, and by what is in force then, not before."""
+"""Policies judge every call before it is sent: the strictest wins, on record, and by those in force at that moment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
 
 
 async def said_yes(tools: Toolbox) -> tuple[Story, Known]:
-    """The story of an order that finance has said yes to, as a policy wanted it; and the policies."""
+    """Return an order that finance approved for a policy, and the policies."""
     story = Story(ordering(tools))
     known = with_policies(story, [rule()])
     await story.settle()
@@ -43,7 +43,7 @@ def applied(story: Story) -> list[tuple[str, str, int, int]]:
 
 
 def history(story: Story) -> list[str]:
-    """What the last question tells of the answers before."""
+    """Return what the last question tells of earlier answers."""
     told = story.events(e.ApprovalRequested)[-1].payload["evidence"][0]
     assert told["label"] == "This call was asked for before"
     return list(told["content"])
@@ -272,7 +272,7 @@ async def test_a_repeat_under_the_same_policies_goes_out_and_is_on_record(tools:
 
 @pytest.mark.parametrize("name", ["order", "look"])
 async def test_a_try_in_place_is_held_to_what_is_in_force_by_then(tools: Toolbox, outside: Outside, name: str) -> None:
-    """A call is refused on connection twice, and meanwhile forbidden: a read's worker knows that by then."""
+    """A call's connection is refused twice, and meanwhile it is forbidden: a read's worker knows that by then."""
     story = Story(ordering(tools, name), retry=IN_PLACE)
     known = with_policies(story, [rule("allow")])
 

@@ -33,7 +33,7 @@ TYPED = {"typed": {"amount": "5000"}}
 
 
 class Queues(frozenset[str]):
-    """Of which some ask more than a yes."""
+    """Queues, of which some require proof."""
 
     asks: dict[str, Threshold]
 
@@ -61,7 +61,7 @@ def question(story: Story) -> e.ApprovalRequested:
 
 
 def yes(story: Story, proof: Any, *, person: int | None = None, closes: bool = True) -> None:
-    """A yes as a process of this installation writes it, or one of another version."""
+    """Write an approval as a process of this installation, or of another version, does."""
     asked = question(story)
     ((wait_id, _),) = story.waiting("approval")
     payload = {"justification": "as quoted"} | ({} if proof is None else {"proof": proof})

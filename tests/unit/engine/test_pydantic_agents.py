@@ -21,7 +21,7 @@ PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayC
 
 @dataclass(frozen=True)
 class Case:
-    """An agent, and what it must come to."""
+    """An agent and its expected result."""
 
     agent: Callable[[], Agent]
     output: Any
@@ -77,7 +77,7 @@ def fresh() -> World:
 
 
 def answer(story: Story) -> None:
-    """Everybody who is asked answers at once."""
+    """Answer every open wait."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue
@@ -138,7 +138,7 @@ async def test_every_prefix_of_its_journal_leads_to_the_same_end(name: str) -> N
 
 
 def _cut(case: Case, whole: Story, upto: int) -> Story:
-    """A run whose journal is the first events of another's."""
+    """Return a run whose journal is the first events of another's."""
     story = Story(case.agent(), retry=IN_PLACE)
     run: MemoryRun = story.run
     run.id, run.events = whole.run.id, []
@@ -151,7 +151,7 @@ def _cut(case: Case, whole: Story, upto: int) -> Story:
 @each_case("when", ["before", "after"])
 @each_case("name", CASES)
 async def test_a_worker_may_die_at_each_write_of_it(name: str, when: Any) -> None:
-    """A request or a call that was under way is made again where its class allows it; all others are made once."""
+    """A request or call under way is repeated where its class allows it; all others are made once."""
     case = CASES[name]
     for nth in range(1, 40):
         world = fresh()

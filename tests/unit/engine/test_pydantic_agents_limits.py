@@ -1,4 +1,4 @@
-"""Whom a whole Pydantic AI agent asks, what it may use, and how it stops."""
+"""The models of a Pydantic AI agent, its budget, and how it stops."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayC
 
 
 class Fickle:
-    """Says another thing from the second time on."""
+    """Returns another value from the second time on."""
 
     def __init__(self) -> None:
         self.times = 0

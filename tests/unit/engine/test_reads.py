@@ -141,7 +141,7 @@ async def test_a_hit_is_replayed_from_the_record_when_the_cache_has_forgotten_it
 
 
 class Moody(Outside):
-    """Each answer is another one."""
+    """Gives a different answer each time."""
 
     def _serve(self, name: str, args: Item, call: ToolCall) -> Done:
         super()._serve(name, args, call)

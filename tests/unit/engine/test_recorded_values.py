@@ -1,4 +1,4 @@
-"""Values on record come back as they were, or are refused by name: at load where a type says so, else when recorded."""
+"""Recorded values are restored unchanged, or refused by name: at load where a type shows it, else when recorded."""
 
 from __future__ import annotations
 

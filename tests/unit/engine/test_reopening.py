@@ -71,8 +71,7 @@ def test_what_is_tried_again_is_what_nothing_was_begun_after(case: str) -> None:
 
 
 def work(calls: int) -> int:
-    """How many functions of the tape's own are called to find out what to reopen, after so many calls of which half
-    were refused."""
+    """Count the tape's function calls for a reopening after this many calls, half of them refused."""
     events: list[e.Event] = [two_branches("0.1/1")]
     for i in range(calls):
         slot = f"0.1/1/{i % 2}/{i // 2 + 1}"

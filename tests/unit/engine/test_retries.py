@@ -1,4 +1,4 @@
-"""An outage, however long, fails no run: it is waited for without a slot, and leaves a bounded trace."""
+"""An outage fails no run, however long: the run waits without a slot, and leaves a bounded trace."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_more_tries_than_were_announced_are_announced_anew(tools: Toolbox,
 
 
 async def test_an_unsafe_call_is_announced_try_by_try(tools: Toolbox, outside: Outside) -> None:
-    """Each proof that it had not left takes it out of doubt; the next try must put it back."""
+    """Each proof that it was not sent makes it known; the next try must make it unknown again."""
     outside.trouble("mail", *[NotSent("refused")] * 3)
     story = Story(one_call(tools, "mail"), retry=IN_PLACE)
     assert await story.drive() == "completed"

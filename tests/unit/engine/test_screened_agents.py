@@ -65,7 +65,7 @@ async def test_what_it_wants_a_tool_to_get_is_withheld_and_it_is_told() -> None:
 
 
 class NoPermits(Limits):
-    """Everything has come to its limit."""
+    """Every limit is reached."""
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return True
@@ -85,7 +85,7 @@ async def test_what_the_cache_has_needs_no_permit(outside: Outside) -> None:
 
 
 class SlowReads(MemoryReads):
-    """A cache that takes a moment, as one beyond a wire does."""
+    """A cache that takes a moment, as over a network."""
 
     async def find(self, key: bytes) -> KeptRead | None:
         await asyncio.sleep(0)
@@ -111,7 +111,7 @@ async def test_reads_at_once_come_to_a_cap_and_not_round_in_a_circle(outside: Ou
 
 
 async def test_a_read_that_waits_after_an_outage_is_not_answered_behind_its_timer(outside: Outside) -> None:
-    """Else the timer's wait stays open for a call that is over, and the run can't be renewed."""
+    """Otherwise the timer's wait stays open for a finished call, and the run can't be renewed."""
     look, reads = reading(outside), MemoryReads()
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -1,4 +1,4 @@
-"""The hooks that ship: what they find, and what they let be."""
+"""The shipped hooks: what they find, and what they leave alone."""
 
 from __future__ import annotations
 

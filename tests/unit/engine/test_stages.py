@@ -39,7 +39,7 @@ def paying(tools: Toolbox, gate: Gate = TWO_STAGES, tries: int = 1) -> Agent:
 
 
 async def said(story: Story, *words: tuple[str, str]) -> str:
-    """Drive, and after each word again; how it stands at the end."""
+    """Drive, and again after each vote; return the last outcome."""
     how = await story.drive()
     for by, verdict in words:
         story.run.decide(verdict, by=f"user:{by}")
@@ -252,7 +252,7 @@ async def test_the_journal_takes_no_second_vote_of_one_person_on_one_question(to
 
 
 async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, outside: Outside) -> None:
-    """The last stage's question, put to its queue by somebody who left the first one out."""
+    """The last stage's question went to its queue without the first one."""
     story = Story(paying(tools))
     await story.drive()
     first = story.events(e.ApprovalRequested)[0]

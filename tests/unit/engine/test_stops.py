@@ -1,4 +1,4 @@
-"""Pause, cancel and drain take effect at the next step boundary; nothing leaves after it and no node can hold on."""
+"""Pause, cancel and drain take effect at the next step boundary; nothing is sent after it and no node can hold on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that goes on as another one: renewed with an empty journal, or handed off to another agent."""
+"""A run's continuation: renewed with an empty journal, or handed off to another agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, en
 
 
 def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
-    """Orders one thing in each run, and ends when it has `turns`."""
+    """Return an agent that orders once per run and ends after `turns`."""
 
     async def work(state: Notes, ctx: Context) -> Any:
         done = await ctx.call(tools.order, Item(name=f"t{len(state.seen)}"))
@@ -30,14 +30,14 @@ def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
 
 
 def heir(story: Story) -> Story:
-    """The story of the run that this one's went on as."""
+    """Return this run's continuation."""
     next_ = Story(story.agent)
     next_.run = heir_of(story.run)
     return next_
 
 
 async def to_the_end(story: Story, most: int = 50) -> list[Story]:
-    """All that a run went on as, each driven to its end."""
+    """Drive the run and its continuations to the end."""
     chain = [story]
     for _ in range(most):
         while chain[-1].run.state != "completed":
@@ -280,7 +280,7 @@ def test_a_long_transcript_is_cut_to_its_newest_lines() -> None:
 
 
 async def test_a_child_that_is_open_keeps_its_run_from_going_on() -> None:
-    """Nothing that a node can write leads there; a damaged journal might."""
+    """No node can write that; a damaged journal might."""
     story = Story(_renewing(lambda ctx: Renew(Notes())))
     story.run.children["somebody"] = None  # type: ignore[assignment]
     assert await story.drive() == "operator" and story.found.reason == "can_not_go_on" and story.run.heir is None

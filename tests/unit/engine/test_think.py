@@ -1,4 +1,4 @@
-"""The engine's own loop around a model: every turn and every tool call is a step, and no turn is asked twice."""
+"""The engine's own model loop: every turn and tool call is a step, and no turn is asked twice."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def final(ref: str = "done") -> ToolCallPart:
 
 
 class Mind:
-    """A scripted model that remembers what it was shown. `turns[i]` is what it says the i-th time a conversation gets
-    there."""
+    """A scripted model that records its input. `turns[i]` is its i-th turn in a conversation."""
 
     def __init__(self, *turns: list[Any]) -> None:
         self.turns, self.shown = turns, []  # type: ignore[var-annotated]
@@ -51,7 +50,7 @@ class Mind:
         return ModelResponse(parts=self.turns[min(turn, len(self.turns) - 1)])
 
     def answers(self) -> list[Any]:
-        """What the last request gave back for the turn before."""
+        """Return the last request's results of the turn before."""
         last = self.shown[-1][-1]
         assert isinstance(last, ModelRequest)
         return list(last.parts)
@@ -84,7 +83,7 @@ async def test_several_turns_and_tools_end_in_a_result(tools: Toolbox, outside: 
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6"])
 @pytest.mark.parametrize("victim", ["", "model", "order"])
 async def test_no_recorded_turn_is_asked_again(tools: Toolbox, outside: Outside, point: str, victim: str) -> None:
-    """A death costs at most the one request that was under way."""
+    """A crash costs at most the one request under way."""
     mind = Mind([call("order", name="a")], [call("look", name="b")], [final()])
     story = Story(thinking(tools, mind), kill_at=[(point, victim)])
     assert await story.settle() == "completed"
@@ -240,7 +239,7 @@ async def test_two_thoughts_of_one_visit_have_conversations_of_their_own(tools: 
 
 
 def flaky(*troubles: BaseException) -> Any:
-    """A provider that raises these first."""
+    """Return a provider that raises these first."""
     left = list(troubles)
 
     async def request(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:

@@ -1,4 +1,4 @@
-"""A blocking tool takes a thread of its own share. A call that never got one was not sent, and that is known."""
+"""Blocking tools have thread quotas. A call that never got a thread was certainly not sent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.world import AT_ONCE, Done, Item, Notes, agent_of
 
 @pytest.fixture
 def free() -> Iterator[threading.Event]:
-    """Calls that hang do so until this is set."""
+    """Blocks hanging calls until set."""
     event = threading.Event()
     yield event
     event.set()

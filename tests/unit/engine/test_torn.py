@@ -20,7 +20,7 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 class Unanswered(MemoryJournal):
-    """Writes an intent, and is long in saying so."""
+    """Writes an intent, and is late to confirm it."""
 
     async def commit(self, batch: Batch) -> Reply:
         reply = await super().commit(batch)
@@ -30,7 +30,7 @@ class Unanswered(MemoryJournal):
 
 
 class Unwritten(MemoryJournal):
-    """Is long in writing an intent."""
+    """Is slow to write an intent."""
 
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
@@ -73,7 +73,7 @@ async def test_what_was_read_before_a_call_that_the_node_cuts_short_is_written_o
 
 
 async def test_branch_hands_in_its_answer_when_a_write_is_cut_off(tools: Toolbox, outside: Outside) -> None:
-    """It can't be written behind a write of which nobody knows; and nobody should have to be asked about it."""
+    """It can't be written behind a write with an unknown outcome; and nobody should be asked about it."""
     cut = asyncio.Event()
 
     async def hold(call: ToolCall) -> None:
@@ -105,7 +105,7 @@ async def test_branch_hands_in_its_answer_when_a_write_is_cut_off(tools: Toolbox
 
 
 async def test_whatever_else_goes_wrong_a_lost_run_is_noticed_by_every_branch(tools: Toolbox, outside: Outside) -> None:
-    """One branch finds the journal broken, then another one finds the run in other hands: it hands its answer in."""
+    """One branch finds the journal broken, then another finds the run taken over and hands its answer in."""
     broke, met = asyncio.Event(), Meeting(2)
 
     async def first(call: ToolCall) -> None:

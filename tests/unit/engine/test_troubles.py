@@ -303,7 +303,7 @@ async def test_error_message_with_half_a_surrogate_pair_is_recorded(replay_class
 
 
 async def test_a_node_can_not_cut_a_call_short_and_go_on(tools: Toolbox, outside: Outside) -> None:
-    """`asyncio.timeout` around a journaled call would leave it in doubt behind the node's back."""
+    """`asyncio.timeout` around a journaled call would leave its outcome unknown to the node."""
 
     async def hang(call: ToolCall) -> None:
         await asyncio.Event().wait()
@@ -327,7 +327,7 @@ async def test_a_node_can_not_cut_a_call_short_and_go_on(tools: Toolbox, outside
 
 
 async def test_a_node_that_swallows_its_own_cancellation_is_still_cut_off(tools: Toolbox, outside: Outside) -> None:
-    """At the drain's deadline the host cancels what is left; the run is then somebody else's."""
+    """At the drain's deadline the host cancels what is left; the run then belongs to another worker."""
     hanging = asyncio.Event()
 
     async def hang(call: ToolCall) -> None:

@@ -1,4 +1,4 @@
-"""Effects are undone once, the last first, wherever a worker dies, and from every prefix of a journal."""
+"""Effects are undone once, in reverse order, after any crash and from every prefix of a journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ deaths = st.lists(st.builds(Death, st.integers(1, 14), st.sampled_from(["before"
 
 
 class Truthful(Outside):
-    """It knows what it did: whoever asks is told."""
+    """Answers truthfully what it did."""
 
     def __post_init__(self) -> None:
         self.hook = self._what_became
@@ -51,7 +51,7 @@ async def tell(program: list[list[str]], schedule: list[Death], *, is_cancelled:
 
 
 def check(story: Story, outside: Outside) -> None:
-    """Each effect that can be undone was, once, the last one first; nobody was asked about what went well."""
+    """Assert that each undoable effect was undone once, in reverse order, without needless questions."""
     ended = names(outside)
     done = [x for x in ended if x in ("book", "post", "buy", "rent")]
     undone = [x for x in ended if x in ("unbook", "unpost", "refund", "unrent")]
@@ -95,7 +95,7 @@ def test_every_prefix_of_a_journal_that_undoes_leads_to_the_same_end(program: li
 
 
 async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[Story, Outside]:
-    """A run whose journal is the first events of another's."""
+    """Return a run whose journal is the first events of another's."""
     outside = Truthful()
     agent = failing(Reversible(outside), program)
     agent._fingerprint = "made up"

@@ -25,7 +25,7 @@ def leave(story: Story, slot: str = "") -> None:
 
 
 def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnsweredLate:
-    """What a worker tells that had lost the run."""
+    """Return the report of a worker that had lost the run."""
     return e.ToolAnsweredLate(
         slot=slot,
         tool="post",
@@ -38,7 +38,7 @@ def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnswere
 
 
 async def test_early_news_are_asked_about(outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record is read, somebody tells, the plan is written: nothing is lost by that."""
+    """Somebody reports between the reading of the record and the plan: nothing is lost."""
     story = Story(failing(tools, [["book", "post"]]))
     outside.trouble("post", BusinessFailure("no room", code="full"))
     read, told = MemoryJournal.effects, []
@@ -99,8 +99,7 @@ async def test_what_agrees_with_the_record_bothers_nobody(outside: Outside, tool
 
 
 async def test_late_results_are_asked_in_their_order(outside: Outside, tools: Reversible) -> None:
-    """The second one is about an earlier call, and comes while the first is asked about: the replay finds the first
-    question where it was."""
+    """The second is about an earlier call and comes during the first question, which a replay must find in place."""
     outside.trouble("post", BusinessFailure("no room", code="full"))
     outside.trouble("order", BusinessFailure("no room", code="full"))
     story = Story(failing(tools, [["buy", "post"]]))

@@ -1,4 +1,4 @@
-"""Time, chance and waiting: read once, the same for ever after."""
+"""Time, chance and waiting: read once, then always the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A what-if: a fork that sends nothing, answered from the record, and that ends where the record does."""
+"""A what-if: a fork that sends nothing, is answered from the record, and ends where that does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 def imagine(
     story: Story, visit: int = 1, *, state: Any = None, agent: Agent | None = None, answers: Any = None, **more: Any
 ) -> Story:
-    """A what-if as the service makes one."""
+    """Return a what-if as the service makes it."""
     seq, snapshot = cut(story, visit)
 
     def sent(name: str, n: int) -> Any:
@@ -45,7 +45,7 @@ def imagine(
 
 
 def silent(imagined: Story, outside: Outside, before: int) -> None:
-    """Nothing left, nothing was announced, nobody was asked, nothing was used."""
+    """Assert that nothing was sent, announced, asked or used."""
     assert len(outside.requests) == before and imagined.run.entries == [] and imagined.run.waits == {}
     assert not {"ToolInvoked", "ModelRequested", "ModelRouted", "ChildStarted", "ApprovalRequested"} & {
         *imagined.kinds()

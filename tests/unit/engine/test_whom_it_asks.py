@@ -25,7 +25,7 @@ FIRST, SECOND = "one:small", "two:large"
 
 
 class Market:
-    """Providers: what each does, by model; every request is kept. What isn't named answers."""
+    """Providers by model, which answer or do what is named; every request is kept."""
 
     def __init__(self, **does: Any) -> None:
         self.does, self.asked = does, []  # type: ignore[var-annotated]
@@ -172,7 +172,7 @@ async def test_answers_of_no_use_end_it_after_a_few(repairs: int) -> None:
 
 
 async def test_what_is_on_record_is_replayed_even_beyond_the_limit_of_today() -> None:
-    """An installation that allowed more has runs that went on."""
+    """An installation that allowed more has runs that continue."""
 
     def learns(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(m, ModelResponse) for m in messages)
@@ -188,7 +188,7 @@ async def test_what_is_on_record_is_replayed_even_beyond_the_limit_of_today() ->
 
 
 def die_at(market: Market, count: int) -> Any:
-    """Dies once, when the answer to request number `count` has come."""
+    """Return a hook that dies once, at the answer to request number `count`."""
     deaths = iter([Killed("once")])
 
     def hit(point: str, tool: str) -> None:
@@ -206,7 +206,7 @@ def _texts(messages: list[ModelMessage]) -> list[Any]:
 
 
 class Long:
-    """Looks up one item after the other, by what it is shown of those before, and remembers what it was shown."""
+    """Looks up one item after the other by the earlier results, and records its input."""
 
     def __init__(self, turns: int) -> None:
         self.turns, self.shown = turns, []  # type: ignore[var-annotated]
@@ -267,7 +267,7 @@ async def test_a_conversation_that_nears_the_window_is_made_short_on_the_record(
 
 
 async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twice(tools: Toolbox) -> None:
-    """The worker dies at the first request, around each time that the conversation is made short, and at the last."""
+    """The worker dies at the first request, around each compaction, and at the last."""
     calm_mind = Long(40)
     calm = Story(talking(tools, calm_mind, WINDOW, turns=40))
     assert await calm.drive() == "completed"
@@ -286,7 +286,7 @@ async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twi
 
 @pytest.mark.parametrize("window", [None, WINDOW * 4])
 async def test_what_is_on_record_decides_whatever_the_window_is_now(tools: Toolbox, window: int | None) -> None:
-    """Also where the one that makes it short was asked for and hadn't answered."""
+    """Also where the compaction was requested and unanswered."""
     market, mind = Market(), Long(40)
     story = Story(talking(tools, mind, WINDOW, turns=40), model=market)
     calm = Story(talking(tools, Long(40), WINDOW, turns=40))

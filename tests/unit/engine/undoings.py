@@ -1,4 +1,4 @@
-"""Tools that can be undone, by tools of every kind, and agents that fail or wait after they have called some."""
+"""Undoable tools of every kind, and agents that fail or wait after calling some."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
 def back(asked: Item, got: Done) -> dict[str, Any]:
-    """What undoes an effect is told its name."""
     return {"name": got.ref, "amount": asked.amount}
 
 
 class Reversible(Toolbox):
-    """`book` is undone by a keyed call, `post` (unsafe) by one with a hook, `buy` by one that a person must approve
-    from 1000, `rent` (answers later) by one that answers later too. `order` stands."""
+    """`book` is undone by a keyed call, `post` (unsafe) by one with a hook, `buy` by one with an approval from 1000,
+    `rent` (answers later) by one that answers later too; `order` can't be undone.
+    """
 
     def __init__(self, outside: Outside) -> None:
         super().__init__(outside)
@@ -41,7 +41,7 @@ class Reversible(Toolbox):
 
 
 def failing(tools: Reversible, program: Sequence[Sequence[str]], **more: Any) -> Agent:
-    """An agent that makes these calls, one visit per inner list, and then fails."""
+    """Return an agent that makes these calls, one visit per inner list, and then fails."""
 
     async def node(state: Notes, ctx: Context) -> str:
         visit = len(state.seen)
@@ -56,12 +56,12 @@ def failing(tools: Reversible, program: Sequence[Sequence[str]], **more: Any) ->
 
 
 def names(outside: Outside) -> list[str]:
-    """The effects that happened, in order, by tool."""
+    """Return the effects that happened, in order, by tool."""
     return [r.tool for r in outside.requests if r.executed]
 
 
 def answer_all(story: Story, outside: Outside, *, gate: str = "approved", decision: str = "leave") -> None:
-    """Everybody who is asked answers: the other side truthfully, the operator with this decision."""
+    """Answer every open wait: the outside truthfully, the operator with this decision."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue
@@ -86,7 +86,7 @@ def answer_all(story: Story, outside: Outside, *, gate: str = "approved", decisi
 
 
 async def to_the_end(story: Story, outside: Outside, **answers: Any) -> str:
-    """Drive until it has ended, with everybody answering."""
+    """Drive until it has ended, answering every wait."""
     for _ in range(300):
         how = await story.drive()
         if how in ("completed", "failed", "cancelled"):
@@ -97,6 +97,6 @@ async def to_the_end(story: Story, outside: Outside, **answers: Any) -> str:
 
 
 def cancel(story: Story, effects: str) -> None:
-    """What `runs.services.lifecycle.cancel` writes for a run that its worker has to end."""
+    """Write what `runs.services.lifecycle.cancel` writes for a run that its worker has to end."""
     story.run.append([e.CancelRequested(by="user:olga", payload={"justification": "no more", "effects": effects})])
     story.run.is_cancel_requested = True

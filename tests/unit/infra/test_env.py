@@ -184,7 +184,7 @@ def test_manage_py_answers_a_wrong_variable_with_one_line_and_exit_2(manage) -> 
 
 
 def test_nothing_else_reads_the_environment() -> None:
-    """One place knows every variable, checks it and documents it. A child's environment may be written anywhere."""
+    """One module reads, checks and documents every variable. A child's environment may be written anywhere."""
     readers = ("os.environ.get", "os.getenv", 'environ["')
     found = {
         f"{path.relative_to(env.CHECKOUT)}: {line.strip()}"

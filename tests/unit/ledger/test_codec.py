@@ -1,4 +1,4 @@
-"""A payload comes back as it was packed, and bytes that nobody packed are refused."""
+"""A payload is restored as packed, and bytes that `pack` can't make are refused."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def test_nothing_and_null_are_told_apart_in_the_hash() -> None:
 
 
 def test_a_bomb_is_not_unpacked() -> None:
-    """A few kilobytes of zstd can hold gigabytes: what `pack` can't have made is refused before it fills the
-    memory."""
+    """A few kilobytes of zstd can hold gigabytes: it is refused before it fills the memory."""
     bomb = ZSTD + zstandard.compress(b"[" + b" " * (65 * 1024 * 1024) + b"]", 1)
     assert len(bomb) < 100_000
     with pytest.raises(ValueError, match="too large"):

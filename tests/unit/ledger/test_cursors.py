@@ -1,4 +1,4 @@
-"""Places in lists go through an address and come back as they were; what was cut or made up is no place."""
+"""List cursors survive an address unchanged; truncated or invented ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The vocabulary is closed, and what was once written is read back as it was."""
+"""The vocabulary is closed, and old events are read back unchanged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIELDS: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def strategy(hint: Any) -> st.SearchStrategy[Any]:
-    """Values for a clear field: the vocabulary uses few types, on purpose."""
+    """Return values for a clear field; the vocabulary uses few types, on purpose."""
     if type(None) in get_args(hint):
         return st.none() | strategy(next(a for a in get_args(hint) if a is not type(None)))
     return _FIELDS[hint]
@@ -54,7 +54,7 @@ def test_an_event_comes_back_as_it_was_written(event: e.Event) -> None:
 @settings(max_examples=many(200, 60))
 @given(events())
 def test_the_clear_part_is_sorted_compact_ascii_json(event: e.Event) -> None:
-    """With no floats in it this is one form only, which any reader can make again."""
+    """Without floats this form is unique, and any reader can make it again."""
     clear = e.encode_clear(event)
     whole = json.loads(clear)
     assert clear.isascii() and list(whole) == sorted(whole)

@@ -1,4 +1,4 @@
-"""A reason on the record is one that somebody can read."""
+"""A recorded justification must be readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API row says what is stored, as it stands, by the documented names and no others."""
+"""An API row holds the stored values by the documented names, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting before the next attempt: longer each time, never beyond the limit, and not in step with others."""
+"""Retry delays grow, stay below the limit, and are not in step with others."""
 
 from __future__ import annotations
 

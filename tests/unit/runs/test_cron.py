@@ -1,4 +1,4 @@
-"""Moments that a cron line names, also where clocks change, and which of the missed ones are started."""
+"""The times of a cron line, also across clock changes, and which missed ones are started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def at(text: str) -> datetime:
 
 
 def named(line: str, after: str, n: int, zone: ZoneInfo) -> list[str]:
-    """The next moments by the zone's own clock."""
+    """Return the next times by the zone's own clock."""
     found = islice(read(line).after(at(after), zone), n)
     return [f"{moment.astimezone(zone):%m-%d %H:%M%z}"[:-2] for moment in found]
 

@@ -1,4 +1,4 @@
-"""Crash points can be armed from outside while a process runs, act once, and are refused where they could hurt."""
+"""Crash points are armed from outside a running process, act once, and are refused where they could hurt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process that has just started knows: its environment."""
+    """Read the environment like a process that has just started."""
     known = env.load()
     armoury = failpoints._Armoury(known.failpoints, known.failpoint_dir)
     monkeypatch.setattr(failpoints, "_armoury", lambda: armoury)

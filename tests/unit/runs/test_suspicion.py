@@ -17,7 +17,7 @@ STEP = 0.5
 
 @dataclass
 class World:
-    """Time goes on in half-second passes; everybody beats who isn't silent."""
+    """Time passes in half-second steps; everybody who isn't silent sends heartbeats."""
 
     members: dict[UUID, Member] = field(default_factory=dict)
     silent: set[UUID] = field(default_factory=set)
@@ -36,7 +36,7 @@ class World:
         return id
 
     def sleep(self, seconds: float) -> None:
-        """All machines, this one too: the database's clock goes on, nobody beats and nobody watches."""
+        """Suspend all machines: the database's clock goes on without heartbeats or watchers."""
         self.clock += timedelta(seconds=seconds)
         self.now += seconds
 
@@ -58,7 +58,7 @@ class World:
         return self.watcher.judge(roll, self.server_age, self.now)
 
     def watch(self, seconds: float) -> tuple[float, list[Verdict]]:
-        """Watch until somebody is condemned, at most so long: after how many seconds, and who."""
+        """Watch until a process is condemned or the time is over; return the seconds and the verdicts."""
         passed = 0.0
         while passed <= seconds:
             if found := self.call():
@@ -142,8 +142,7 @@ def test_a_host_from_which_nobody_beats_is_gone_after_the_ttl_and_not_before(wor
 
 @pytest.mark.parametrize("later", [0.5, 2.0, 5.0])
 def test_a_host_that_went_silent_with_its_worker_is_not_said_to_live(world: World, later: float) -> None:
-    """Its supervisor beats less often than its workers and not at the same moment, so the last sign of life is never
-    everybody's."""
+    """Its supervisor's heartbeats are rarer than its workers', so the last sign of life is never everybody's."""
     worker, clerk = world.hire("lost"), world.hire("lost", kind="supervisor")
     world.watch(1)
     world.silent.add(worker)
@@ -154,8 +153,7 @@ def test_a_host_that_went_silent_with_its_worker_is_not_said_to_live(world: Worl
 
 
 def test_a_silent_worker_of_a_host_that_lives_is_suspected_after_the_ttl(world: World) -> None:
-    """It may be stopped; even where it is seen to exist, somebody else goes on after the TTL, and the fence holds it
-    off."""
+    """It may be suspended; another worker continues after the TTL, and the fence holds it off."""
     worker, other = world.hire("half"), world.hire("half")
     world.runs_here.add(worker)
     world.watch(1)
@@ -166,7 +164,7 @@ def test_a_silent_worker_of_a_host_that_lives_is_suspected_after_the_ttl(world: 
 
 @pytest.mark.parametrize("hours", [1 / 60, 8])
 def test_after_everybody_slept_nobody_is_seized(world: World, hours: float) -> None:
-    """Every heartbeat looks old at once, and the first to wake sees it. The others only need a moment."""
+    """Every heartbeat looks old to the first one to wake; the others only need a moment."""
     workers = [world.hire() for _ in range(3)]
     world.watch(1)
     world.sleep(hours * 3600)

@@ -1,4 +1,4 @@
-"""Names: who is on a list, who only sounds like it, and what the registry tells stories about."""
+"""Names: on a list, similar to one, and in the registry's adverse news."""
 
 from __future__ import annotations
 

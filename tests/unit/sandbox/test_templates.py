@@ -1,4 +1,4 @@
-"""The templates: no value gets on a page but inert, and a row's cells are labelled as the table's heads say."""
+"""The templates: every value is inert, and a row's cells are labelled like the table's head."""
 
 from __future__ import annotations
 
