@@ -1,2 +1,1 @@
-"""A run's journal in PostgreSQL: claims, the one write of a step, lost answers, reading back. Services and workers come
-in; no face does."""
+"""A run's journal in PostgreSQL: claims, commits, lost answers, reads. Used by services and workers only."""

@@ -1,5 +1,4 @@
-"""A run that another one starts as a step, and one that another goes on as: what is written beside the step's intent,
-or beside the end of its origin, in its transaction."""
+"""Child runs and continuations: what is written in the transaction of the step's intent, or of the origin's end."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 
 
 def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
-    """The statement that makes a child, with its journal's first events."""
+    """Return the statement that creates a child, with its journal's first events."""
     run_id, by = UUID(spec.run_id), f"run:{spec.parent}"
     events: list[e.Event] = [
         e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
@@ -59,7 +58,7 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
 
 
 def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
-    """What `runs_succeed` is told of the run that another goes on as, with its journal's first events."""
+    """Return the parameters of `runs_succeed` for a continuation, with its journal's first events."""
     run_id, told = UUID(heir.run_id), heir.carried_on
     placeholders, values = lines(list(heir.events), run_id, 0)
     words = search.terms(run_id, by="", tags=(), input=heir.input, key=told.business_key)  # the rest is its origin's
@@ -89,7 +88,7 @@ def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
 
 
 class _Commits(Protocol):
-    """What it needs of the journal that it is a part of."""
+    """The parts used of the journal that includes this."""
 
     seq: int
     run_id: str
@@ -105,7 +104,7 @@ class _Commits(Protocol):
 
 
 class Succession:
-    """The part of the `Journal` port that is about runs that go on as others."""
+    """The part of the `Journal` port for continuing runs as others."""
 
     async def origin(self: _Commits) -> e.RunCarriedOn | None:
         return await self._lookups.origin()
@@ -123,8 +122,7 @@ class Succession:
         return await self._lookups.effects()
 
     async def succeed(self: _Commits, make: MakeHeir) -> Reply:
-        """Make the heir of what is on record once the head is locked: a signal comes before that, and goes along, or
-        after it, and finds the heir. Nothing that people send can be in the way."""
+        """Create the continuation once the head is locked, so that each signal goes either along or to the new run."""
         events: list[e.Event] = []
 
         async def send(_: bool) -> Reply:

@@ -1,5 +1,4 @@
-"""The cache of reads in PostgreSQL. Nothing waits for it and nothing depends on it: what the database doesn't answer at
-once is read, what it doesn't take is dropped, and a row that is damaged or not ours is a miss that is logged."""
+"""The cache of reads in PostgreSQL. Best effort: slow answers and invalid or foreign rows are logged misses."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ log = logging.getLogger("runs.journal.reads")
 
 TABLE = "cached_read"
 PATIENCE_SECONDS = 2.0
-# Of the whole cache. What expires first goes first.
+# Limits of the whole cache. Entries that expire first are removed first.
 MOST_ROWS = 20_000
 MOST_BYTES = 256 * 1024 * 1024
 _BATCH = 500
@@ -55,14 +54,14 @@ _FORGET_MOST = """
 
 
 class ReadCache:
-    """One worker's way to it."""
+    """One worker's access to the cache."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def find(self, key: bytes) -> KeptRead | None:
-        """What is kept under a key and not too old; None for anything that isn't surely ours."""
+        """Return a kept, unexpired read; None for anything that isn't authenticated as ours."""
         row = await self._quickly(self._row(key))
         if row is None:
             return None
@@ -78,7 +77,7 @@ class ReadCache:
         return None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Take it along; the caller goes on. From the loop's own thread."""
+        """Store it in the background. Call from the loop's own thread."""
         if len(self._keeping) >= _MOST_WAITING:
             return
         task = asyncio.create_task(self._keep(key, tool, kept, kept.at + lifetime))
@@ -86,7 +85,7 @@ class ReadCache:
         task.add_done_callback(self._keeping.discard)
 
     async def settle(self) -> None:
-        """Wait until everything that was to be kept is, or was dropped."""
+        """Wait until all pending entries are stored or dropped."""
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
     async def _keep(self, key: bytes, tool: str, kept: KeptRead, expires_at: datetime) -> None:
@@ -122,7 +121,7 @@ class ReadCache:
 
 
 def retire() -> int:
-    """Forget what is too old, a batch at a time, and what is more than may be kept. Returns how many rows."""
+    """Delete expired entries in batches, and those beyond the limits. Return the number of rows."""
     count = 0
     with connection.cursor() as cursor:
         while True:
@@ -135,7 +134,7 @@ def retire() -> int:
 
 
 def forget(*, run_id: UUID | None = None, tool: str = "") -> int:
-    """Forget what a run's calls read, or what a tool did, or all of it. Returns how many rows."""
+    """Delete the entries of a run, of a tool, or all. Return the number of rows."""
     with connection.cursor() as cursor:
         cursor.execute(
             "DELETE FROM runs_cachedread WHERE (%s::uuid IS NULL OR run_id = %s) AND (%s = '' OR tool = %s)",

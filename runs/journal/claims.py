@@ -1,5 +1,4 @@
-"""Taking a run: the claim of a ready one, and a worker's own run taken anew after an answer was lost. CP9 of
-docs/step-protocol.md."""
+"""Claims of ready runs, and reclaiming a worker's own run after a lost answer. CP9 of docs/step-protocol.md."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ CLAIM = """
     SELECT c.*, EXISTS (SELECT 1 FROM runs_run r WHERE r.id = c.run_id AND r.business_key <> '')
     FROM runs_claim(%s, %s, %s, %s::text[], %s, %s) c"""
 RECLAIM = "SELECT * FROM runs_reclaim(%s, %s, %s, %s)"
-# Where all that was looked at is under a halt, and put aside (a row of nulls says so), there is more behind it.
+# A row of nulls says that all runs looked at are halted and were put aside: there may be more behind them.
 _LOOKS = 20
 _READY = "SELECT id FROM runs_run WHERE ready_at <= clock_timestamp() AND graph_id = ANY(%s)"
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Who claims: the incarnation of the process, and where it runs."""
+    """The claiming process: its incarnation, and where it runs."""
 
     id: UUID
     host: str
@@ -42,13 +41,13 @@ class Worker:
 
     @property
     def ascii_host(self) -> str:
-        """The host's name as the claim's event, which SQL writes, can hold it: its JSON escapes less than Python's."""
+        """The host name as the claim's event can hold it: SQL escapes less of JSON than Python."""
         return re.sub(r"[^ -~]", "?", self.host)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run in a worker's hands."""
+    """A run held by a worker."""
 
     run_id: UUID
     graph_id: str
@@ -89,14 +88,14 @@ async def claim(
     solo: bool = False,
     on_damaged: Callable[[UUID, str], None] = _say,
 ) -> list[Claim]:
-    """Take up to `limit` of the best ready runs of these agent versions; with `solo`, of those that must be driven
-    alone. A run that the database refuses to give is told to `on_damaged`, with what it says."""
+    """Claim up to `limit` of the best ready runs of these agent versions; with `solo`, those to be driven alone. A
+    run that the database refuses is reported to `on_damaged`, with the error."""
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()
             for (run_id,) in ready:
                 failpoints.hit("CP9", run=str(run_id))
-            if not ready:  # one that becomes so now must not be claimed past the point
+            if not ready:  # a run that becomes ready now must not be claimed past this point
                 return []
         for _ in range(_LOOKS):
             cursor = await connection.execute(
@@ -113,7 +112,7 @@ async def claim(
 
 
 async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
-    """Take a run of this worker's own again. Raises StaleLease when it is no longer this worker's."""
+    """Claim a run of this worker again. Raises StaleLease if it is no longer this worker's."""
     async with pool.connection() as connection:
         try:
             cursor = await connection.execute(RECLAIM, [run_id, worker.id, worker.ascii_host, worker.pid])

@@ -1,17 +1,16 @@
-"""Group commit: steps of different runs that are ready in the same turn of the event loop travel together, in one round
-trip and one commit, each under its own fence and with its own answer.
+"""Group commit: steps of different runs, ready in the same turn of the event loop, share a round trip and a commit.
+
+Each keeps its own fence and answer.
 
     write ─► ready ─(end of this turn, a place free)─┬─ one: a statement in autocommit, on its own connection
                                                      └─ several: a pipeline up to one Sync ─► answers, each to its run
 
-Nobody waits for company: a write that finds a free place goes at the end of the turn, and while the places are taken
-the next batch gathers by itself. No batch takes more than its share of what is under way and ready: were all runs of a
-worker in one, worker and server would work in turns, each idle while the other isn't, and stay so, since who is
-answered together is ready together. What a batch can't do for a step, the step does alone, at once and on the same
-terms as if it had never had company: where somebody holds its run's head (a batch takes heads only where they are free,
-so it waits for nobody and is part of no deadlock), and where the server refused one of the batch, which undoes all of
-it. Alone goes too what may draw on a pool, whose meter is locked after the head. So each gets its own refusal, from the
-server, and the others none.
+No write waits for others: with a free place it is sent at the end of the turn, otherwise a batch gathers. A batch takes
+at most its share of all writes: with all runs in one batch, worker and server would work in turns, each idle while the
+other works, and stay so, since runs answered together become ready together. What a batch can't do, the step does
+alone, at once and on the same terms: if its run's head is locked (a batch takes only free heads, so it never waits and
+can't deadlock), if the server refused one of the batch, which undoes all of it, and if it may draw on a pool, whose
+meter is locked after the head. So each step gets its own refusal, and no other.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ T = TypeVar("T")
 
 MOST_TOGETHER = 32
 MOST_IN_FLIGHT = 2  # while one commits, the server works on the next
-SHARES = 2  # of what is under way or ready: as many batches
-# What libpq hands the kernel at once: a worker that is stopped has sent all of a batch with its Sync, or nothing, so
-# that no transaction of its own stays open over the heads that it has. A larger write goes alone.
+SHARES = 2  # number of batches that all writes are split into
+# What libpq passes to the kernel at once: a stopped worker has sent either a whole batch with its Sync, or nothing, so
+# that no transaction of its stays open holding heads. Larger writes go alone.
 MOST_BYTES = 60 * 1024
-# A lone write that takes longer, for somebody holds its head, stands in nobody's way.
+# After this time a lone write, whose head is locked, no longer occupies a place.
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT \* FROM (runs_\w+)\(%s, ")
@@ -48,9 +47,9 @@ _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
 class _Alone(Enum):
-    """What a write is told instead of an answer: it goes alone, sent by `Committer.write`."""
+    """Returned instead of an answer: the write is sent alone by `Committer.write`."""
 
-    HAS_PLACE = auto()  # counted as in flight until it is answered, or `PLACE_SECONDS` have passed
+    HAS_PLACE = auto()  # in flight until answered, or until `PLACE_SECONDS` have passed
     TURNED_AWAY = auto()  # the batch could not do it
 
 
@@ -77,7 +76,7 @@ class _Batch:
 
 
 class _Place:
-    """One of those in flight, with one write in it; left once."""
+    """A place in flight with one write; released once."""
 
     def __init__(self, landed: Callable[[int], None]) -> None:
         self._landed, self._is_left = landed, False
@@ -89,7 +88,7 @@ class _Place:
 
 
 def committer(pool: Pool) -> Committer:
-    """The one of this pool, which all of a host's journals share."""
+    """Return the pool's committer, shared by all journals of a host."""
     known = _committers.get(pool)
     if known is None:
         known = _committers[pool] = Committer(pool)
@@ -97,21 +96,21 @@ def committer(pool: Pool) -> Committer:
 
 
 class Committer:
-    """What is ready to be written, and what is under way."""
+    """The writes that are ready, and those in flight."""
 
     def __init__(self, pool: Pool) -> None:
-        self._pool = weakref.ref(pool)  # which is what this is found by, and must be free to go
+        self._pool = weakref.ref(pool)  # the pool is the key of this object, and must be collectable
         self._turns = turns(pool)
         self._ready: deque[_Write] = deque()
         self.in_flight = 0
-        self.carried = 0  # writes in what is in flight
+        self.carried = 0  # number of writes in flight
         self._is_due = False
 
     async def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Reply:
-        """One step of a run, in company unless `is_alone`. Statements that come `after` it, in the same transaction,
-        take the run's id and answer nothing. Raises psycopg.Error and OSError as a statement of its own does."""
+        """Write one step of a run, in a batch unless `is_alone`. Raises psycopg.Error and OSError like a statement.
+        Statements in `after` run in the same transaction, take the run's id and return nothing."""
         step = as_sent(statement, values)
         if is_alone:
             return await self.alone(run, step, after)
@@ -140,7 +139,7 @@ class Committer:
             place.leave()
 
     async def alone(self, run: str, step: Sent, after: Sequence[str] = ()) -> Reply:
-        """A transaction of its own."""
+        """Write a step in its own transaction."""
         pool = self._pool()
         assert pool is not None
         async with self._turns:
@@ -157,7 +156,7 @@ class Committer:
                 await pool.putconn(connection)
 
     def _send_soon(self) -> None:
-        """Send what is ready at the end of this turn of the loop, if there is a place."""
+        """Send what is ready at the end of this turn of the loop, if there is a free place."""
         if self._ready and not self._is_due and self.in_flight < MOST_IN_FLIGHT:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send)
@@ -175,11 +174,11 @@ class Committer:
             for write in writes:
                 write.batch = batch
             batch.task = asyncio.create_task(self._carry(batch))
-            batch.task.add_done_callback(partial(self._ended, batch))  # also of one that was cut off before it began
+            batch.task.add_done_callback(partial(self._ended, batch))  # also if it was cancelled before it began
         self._send_soon()
 
     def _next(self) -> list[_Write]:
-        """What travels together now: the oldest, as many as fit and are their share."""
+        """Return the next batch: the oldest writes, up to the limits and their share."""
         writes: list[_Write] = []
         size = 0
         share = -(-(self.carried + len(self._ready)) // SHARES)
@@ -188,12 +187,12 @@ class Committer:
             if writes and size > MOST_BYTES:
                 break
             write = self._ready.popleft()
-            if not write.answer.done():  # else its run's task was cut off
+            if not write.answer.done():  # otherwise its run's task was cancelled
                 writes.append(write)
         return writes
 
     def _ended(self, batch: _Batch, task: asyncio.Task[None]) -> None:
-        if task.cancelled():  # by the loop's own end, if anybody still waits
+        if task.cancelled():  # by the end of the loop, if anything still waits
             for write in batch.writes:
                 write.answer.cancel()
         self._landed(len(batch.writes))
@@ -204,9 +203,8 @@ class Committer:
         self._send_soon()
 
     async def _given_up(self, write: _Write) -> None:
-        """Its run's task was cut off. Its neighbours go on; a batch that nobody waits for any more is cut off like a
-        lone statement. Either way it is over before the run writes again, unless the server takes longer than
-        `CUT_OFF_SECONDS`."""
+        """Handle a cancelled write. Others continue; a batch that nothing waits for is cancelled. Either way it is
+        over before the run writes again, unless the server takes longer than `CUT_OFF_SECONDS`."""
         if write.batch is None:
             if not write.answer.cancelled():
                 self._landed(1)  # it had got its place
@@ -218,12 +216,11 @@ class Committer:
         await asyncio.wait([task], timeout=CUT_OFF_SECONDS)
 
     async def _carry(self, batch: _Batch) -> None:
-        """Bring each its answer, or to all what went wrong with the connection: then each finds out by itself what was
-        written."""
+        """Deliver the answers, or the connection's error to all: then each finds out what was written."""
         try:
             answers = await self._together(batch.writes)
         except Undone:
-            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # alone, the one that was refused hears why
+            answers = [_Alone.TURNED_AWAY] * len(batch.writes)  # alone, the refused one gets its error
         except Exception as error:
             for write in batch.writes:
                 if not write.answer.done():
@@ -260,7 +257,7 @@ def _following(run: str, after: Sequence[str]) -> list[Sent]:
 
 
 async def answered(connection: Connection, run: str, step: Sent) -> Reply:
-    """What a step's statement answers, on a connection that the caller has to itself."""
+    """Send a step's statement on an exclusive connection and return its answer."""
     return reply_of(await _passing_cp5(one_row(connection, step), [run]))
 
 
@@ -268,22 +265,22 @@ async def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> 
     if not any(failpoints.is_armed("CP5", run) for run in runs):
         return await sending
     sent = asyncio.ensure_future(sending)
-    # The statement is on its way; whether it commits before the kill is the database's business.
+    # The statement was sent; whether it commits before the kill is up to the database.
     await asyncio.sleep(0.001)
     try:
         for run in runs:
             failpoints.hit("CP5", run=run)
     finally:
-        # Nobody else may have the connection, nor close it, while somebody still listens on it.
+        # The connection must not be reused or closed while a task still listens on it.
         await asyncio.wait([sent])
     return sent.result()
 
 
 @lru_cache(maxsize=512)
 def in_company(statement: str) -> str:
-    """A step's statement, which does nothing and answers no row where somebody holds its run's head, or where the step
-    may lock a pool's meter, for which others may wait. The function takes its run from the locked row, so that it can't
-    be called before that."""
+    """Return a batch variant of a step's statement: no effect and no row if it would have to wait for a lock. It
+    skips a locked head, and steps that may lock a pool's meter. The function takes its run from the locked row, so
+    that it can't be called before the lock."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

@@ -1,5 +1,4 @@
-"""What the database's errors mean: an outage, which is waited out; a refusal of one statement, which may be for good;
-or our own word."""
+"""Classifies database errors: outages to wait out, refused statements, and our own error codes."""
 
 from __future__ import annotations
 
@@ -28,23 +27,21 @@ T = TypeVar("T")
 STALE, NO_APPROVAL, EXPIRED, SHORT = "DA001", "DA002", "DA003", "DA004"
 NO_ROOM, NO_PRICE, HALTED = "DA005", "DA006", "DA007"
 NOT_OPEN, JUDGED_ANEW = "DA059", "DA060"
-# serialization failure, deadlock, idle in a transaction for too long, read-only (a standby that is being promoted)
+# serialization failure, deadlock, idle in a transaction for too long, read-only (a standby being promoted)
 _PASSING = frozenset({"40001", "40P01", "25P03", "25006"})
-# Refusals that somebody else is the cause of, so that they end with him: also a lock that took too long, or too many
-# connections.
+# Refusals caused by other sessions, which therefore pass: also a lock timeout, or too many connections.
 _SOMEBODY_ELSE = _PASSING | {"55P03", "53300"}
 MOST_REFUSALS = 6
 
 
 def _itself(error: BaseException) -> BaseException:
-    """What one of Django's errors was made from."""
+    """Return the original error behind one of Django's."""
     is_wrapped = isinstance(error, (DatabaseError, InterfaceError)) and error.__cause__ is not None
     return error.__cause__ or error if is_wrapped else error
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the database may simply be asked again: it is away, restarting, full of connections, or a lock took too
-    long."""
+    """Return whether to retry: the database is away, restarting, out of connections, or a lock timed out."""
     error = _itself(error)
     if getattr(error, "sqlstate", None) in _PASSING:
         return True
@@ -56,26 +53,24 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server answered, and the answer is no: the statement has done nothing, and the connection stands."""
+    """Return whether the server refused: the statement did nothing, and the connection is intact."""
     error = _itself(error)
     return isinstance(error, psycopg.Error) and error.diag.severity_nonlocalized == "ERROR"
 
 
 class StatementRefused(RuntimeError):
-    """The database is there and refused one statement again and again: it takes too long, is too large, or has no room.
-    Not an outage."""
+    """The database is available but refuses one statement again and again: too slow, too large, or no space."""
 
 
 class Refusals:
-    """How often the server refused one and the same statement. An outage is waited out, however long; a refusal that
-    repeats is not."""
+    """Counts refusals of one statement. Outages are waited out however long; repeated refusals are not."""
 
     def __init__(self, what: str) -> None:
         self._what, self._count = what, 0
 
     def note(self, error: BaseException) -> bool:
-        """Take in an error that may pass. True: the server said so itself, nothing was done. Raises StatementRefused
-        when it is enough."""
+        """Count a transient error. Return whether the server refused and nothing was done. Raises StatementRefused
+        when the limit is reached."""
         error = _itself(error)
         if not isinstance(error, psycopg.Error) or not is_refusal(error):
             return False
@@ -88,7 +83,7 @@ class Refusals:
 
 
 def translated(error: psycopg.Error) -> Exception:
-    """Our own SQLSTATEs as our own errors; everything else as it is."""
+    """Turn our own SQLSTATEs into our own errors; return others unchanged."""
     state, message = error.sqlstate, error.diag.message_primary or str(error)
     if state == STALE:
         return StaleLease(message)
@@ -111,8 +106,7 @@ def translated(error: psycopg.Error) -> Exception:
 
 
 def raise_known(error: Exception) -> None:
-    """Raise what a commit's error is by itself: our own word, or a bug. An outage, or a refusal that may pass, is the
-    caller's to wait out."""
+    """Raise a commit's error if it is one of our own or a bug; the caller waits out anything transient."""
     known = translated(error) if isinstance(error, psycopg.Error) else error
     if known is not error:
         raise known from error

@@ -1,4 +1,4 @@
-"""The keyed digest of arguments and plans: what the engine compares a call with, and an approval is bound to."""
+"""The keyed digest of arguments and plans, for comparing calls and binding approvals."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from runs.engine.canonical import Hasher, keyed_hasher
 
 @lru_cache(maxsize=1)
 def hasher() -> Hasher:
-    """The same in every process of the installation. Raises OSError where the master key can't be read."""
+    """Return the installation's hasher. Raises OSError if the master key can't be read."""
     return hasher_of(Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip())
 
 
 def hasher_of(master: bytes) -> Hasher:
-    """As `hasher`, under a master key."""
+    """Return the hasher for a master key."""
     return keyed_hasher(hashlib.sha256(b"durableagents input and plan digests\x00" + master).digest())

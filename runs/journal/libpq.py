@@ -1,10 +1,5 @@
-"""A step's statement, straight over libpq: prepared once a connection, values in, one row out.
-
-psycopg's cursors are made for any statement and any type, and cost a step more than the server takes for it. A step's
-statements are few, their parameters are texts, numbers and bytes, and their answer is one row of fixed types: so values
-are encoded here and the row stays binary, while sending, waiting, cancelling and telling what went wrong stay
-psycopg's.
-"""
+"""Executes a step's statement directly over libpq: prepared once per connection, values in, one row out. psycopg's
+general cursors cost a step more than the server does; waiting, cancelling and errors remain psycopg's."""
 
 from __future__ import annotations
 
@@ -34,8 +29,7 @@ Connection = psycopg.AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its encoded values and their formats
 
-# A step has a statement for each number of events and facts, with and without wait and checkpoint, alone and in
-# company: some dozens.
+# A step has some dozens of statements: by number of events and facts, wait, checkpoint, alone or batched.
 MOST_PREPARED = 200
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -49,14 +43,13 @@ _prepared: WeakKeyDictionary[Connection, dict[str, bytes]] = WeakKeyDictionary()
 
 
 def turns(pool: Pool) -> asyncio.Semaphore:
-    """As many turns as the pool has connections: to wait for one costs a tenth of waiting in the pool's own queue."""
+    """Return a semaphore of the pool's size: waiting for it costs a tenth of waiting in the pool's own queue."""
     return _turns.setdefault(pool, asyncio.Semaphore(pool.max_size))
 
 
 async def ask_again(pool: Pool) -> None:
-    """For a pool as its `reconnect_failed`: try on. psycopg gives up after `reconnect_timeout` and tries again only
-    when somebody new asks for a connection, while whoever stands in the queue already waits their whole timeout out,
-    the database long back."""
+    """Keep a pool connecting, as its `reconnect_failed`. psycopg gives up after `reconnect_timeout` and tries again
+    only for a new request, while queued ones wait for their whole timeout even if the database is back."""
     if pool in _asking:
         return
     _asking.add(pool)
@@ -69,21 +62,19 @@ async def ask_again(pool: Pool) -> None:
 
 
 def as_sent(statement: str, values: Sequence[Any]) -> Sent:
-    """A statement with its values as libpq takes them. Raises psycopg.Error for what PostgreSQL can't hold."""
+    """Return a statement with its values encoded for libpq. Raises psycopg.Error for what PostgreSQL can't hold."""
     return (statement, *encoded(values))
 
 
 async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
-    """Run a statement that answers one row; its columns as PostgreSQL's binary format has them. Raises psycopg.Error.
-
-    The caller has the connection to itself. A statement outside a transaction is one of its own, whatever psycopg
-    thinks of `autocommit`.
-    """
+    """Run a statement that returns one row; return its columns in PostgreSQL's binary format. Raises psycopg.Error.
+    The caller must have the connection to itself. Outside a transaction the statement is one of its own, regardless
+    of psycopg's `autocommit`."""
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
     if name is None and len(names) < MOST_PREPARED:
-        # A name is used up even if the preparing is cut off: the server may know it by then.
+        # A name is used up even if preparing is interrupted: the server may know it already.
         name = b"step_%d" % next(_names)
         pgconn.send_prepare(name, numbered(statement))
         await _result(link)
@@ -94,8 +85,8 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
 
 @asynccontextmanager
 async def transaction(link: Connection) -> AsyncIterator[None]:
-    """Several statements, of psycopg's too, in one transaction. Where it is undone psycopg lets the server forget all
-    that is prepared on the connection, steps included: so they are prepared anew, under other names."""
+    """Run several statements, also psycopg's, in one transaction. A rollback makes psycopg deallocate everything
+    prepared on the connection, so steps are prepared again, under new names."""
     try:
         async with link.transaction():
             yield
@@ -105,8 +96,7 @@ async def transaction(link: Connection) -> AsyncIterator[None]:
 
 
 class Undone(Exception):
-    """The server refused one of several statements, or their commit: nothing of any is there, and the connection
-    stands. `refusal` is what it said."""
+    """The server refused one of several statements, or their commit: nothing was done, the connection is intact."""
 
     def __init__(self, refusal: psycopg.Error) -> None:
         super().__init__(str(refusal))
@@ -114,12 +104,10 @@ class Undone(Exception):
 
 
 async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> list[list[bytes | None] | None]:
-    """Run several statements, each with its encoded values, in one round trip and one transaction: what stands between
-    two Syncs is one. Gives each one's only row, or None where it has none. Raises Undone; after psycopg.Error it is
-    unknown what was committed.
-    """
+    """Run several statements in one round trip and one transaction: all between two Syncs is one. Return each one's
+    only row, or None. Raises Undone; after psycopg.Error it is unknown what was committed."""
     names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
-    answers: list[str | None] = []  # what each answer is to: a statement that is prepared, or None for one that is run
+    answers: list[str | None] = []  # by answer: the statement that was prepared, or None for one that was executed
     pgconn.enter_pipeline_mode()
     try:
         for statement, sent, formats in statements:
@@ -135,7 +123,7 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
     finally:
         if pgconn.status == ConnStatus.OK:
             _leave_pipeline(pgconn)
-    # Those before the first refusal are prepared, whatever became of the transaction.
+    # Statements before the first refusal are prepared, whatever happened to the transaction.
     done = list(itertools.takewhile(lambda pair: pair[1].status in _DONE, zip(answers, results, strict=False)))
     names.update({statement: fresh[statement] for statement, _ in done if statement is not None})
     refused = [result for result in results if result.status == ExecStatus.FATAL_ERROR]
@@ -145,8 +133,7 @@ async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> li
 
 
 def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
-    """All results up to the Sync's, which tells of the commit. Raises psycopg.Error when the connection is lost on the
-    way."""
+    """Return all results up to the Sync's, which reports the commit. Raises psycopg.Error if the connection is lost."""
     yield from send(pgconn)
     results: list[Any] = []
     while True:
@@ -159,7 +146,7 @@ def _until_sync(pgconn: Any) -> Generator[Any, Any, list[Any]]:
 
 
 def _leave_pipeline(pgconn: Any) -> None:
-    """A connection that has answers under way is of no use to whoever has it next."""
+    """Leave pipeline mode, or close a connection with pending answers, which can't be reused."""
     try:
         pgconn.exit_pipeline_mode()
     except psycopg.Error:
@@ -187,27 +174,27 @@ def _row(result: Any) -> list[bytes | None]:
 
 
 async def _result(link: Connection) -> Any:
-    result = (await link.wait(execute(link.pgconn)))[-1]  # what was refused at the commit has answered before
+    result = (await link.wait(execute(link.pgconn)))[-1]  # a deferred refusal at the commit comes last
     if result.status not in _DONE:
         raise error_from_result(result)
     return result
 
 
 def reply_of(row: Sequence[bytes | None]) -> Reply:
-    """A `runs_reply` as the binary format has it: a bigint, a timestamp in microseconds since 2000, four booleans."""
+    """Parse a `runs_reply` in binary format: a bigint, microseconds since 2000, four booleans."""
     seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
     return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 
 @lru_cache(maxsize=512)
 def numbered(statement: str) -> bytes:
-    """`%s` and `%b` as `$1, $2, …`. A step's statements have no other per cent sign."""
+    """Replace `%s` and `%b` by `$1, $2, …`. A step's statements have no other per cent sign."""
     number = iter(range(1, 65536))
     return re.sub("%[sb]", lambda _: f"${next(number)}", statement).encode()
 
 
 def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
-    """Values as libpq takes them, and their formats. Raises psycopg.Error for what PostgreSQL can't hold."""
+    """Return values encoded for libpq, and their formats. Raises psycopg.Error for what PostgreSQL can't hold."""
     sent: list[bytes | None] = []
     formats = [_TEXT] * len(values)
     for place, value in enumerate(values):
@@ -218,7 +205,7 @@ def encoded(values: Sequence[Any]) -> tuple[list[bytes | None], list[int]]:
             value = b"%d" % value
         elif value is not None:
             text: str = value if kind is str else _other(value)
-            if "\x00" in text:  # libpq would take a text for ended there
+            if "\x00" in text:  # libpq would end the text there
                 raise psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
             value = text.encode()
         sent.append(value)

@@ -1,6 +1,5 @@
-"""What a claimant reads of its run, and writes nothing by: the history to go on from, a signal from long ago, a message
-that wants an answer, whether a call may go out once more. Each is asked until the database answers: while it is away
-nothing is known, so nothing is sent."""
+"""A claimant's reads of its run. Each is repeated until the database answers: during an outage nothing is known, so
+nothing is sent."""
 
 from __future__ import annotations
 
@@ -63,19 +62,19 @@ _OF_EFFECTS = [kind.KIND for kind in KINDS]
 
 
 class Lookups:
-    """The reads of one run. Those that name a lease raise StaleLease where it is not the run's any more."""
+    """The reads of one run. Those with a lease raise StaleLease if it is no longer the run's."""
 
     def __init__(self, pool: Pool, run_id: UUID) -> None:
         self._pool, self._run_id = pool, run_id
 
     async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
-        """Checkpoint and tail, up to event `at_least` or further. The claim was a statement of its own before this one,
-        so the old owner's last commit is seen. `said` are the version and the generation of the run's row. Raises
-        JournalBroken."""
+        """Return checkpoint and tail, at least up to event `at_least`. Raises JournalBroken. The claim was an
+        earlier statement, so the old owner's last commit is visible. `said` are the version and generation of the
+        run's row."""
         return await patiently(lambda: self._history(lease, said, at_least), f"run {self._run_id}, reading its journal")
 
     async def _history(self, lease: Lease, said: tuple[str, int], at_least: int) -> History:
-        """Two reads. Whoever takes the run from us between them is seen at our next commit, as at any later time."""
+        """Read twice; if another worker takes the run in between, our next commit notices."""
         async with self._pool.connection() as connection:
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
             assert rows, "the head of a run that was claimed"
@@ -89,7 +88,7 @@ class Lookups:
         return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
-        """One read of what can't change any more, checked against its hash. Raises JournalBroken."""
+        """Return a signal, which can't change any more, checked against its hash. Raises JournalBroken."""
         row = await patiently(
             lambda: self._row(SIGNAL, self._run_id, self._run_id, name, n), f"run {self._run_id}, reading signal {name}"
         )
@@ -99,13 +98,13 @@ class Lookups:
         return event
 
     async def asked(self, slot: str) -> Sequence[Event]:
-        """All at the slot of a question, and the intents that name its yes. Raises JournalBroken."""
+        """Return all events at a question's slot, and the intents that use its approval. Raises JournalBroken."""
         named, what = f'"grant":{json.dumps(slot)}', f"run {self._run_id}, reading what was asked at {slot}"
         rows = await patiently(lambda: self._rows(ASKED, self._run_id, slot, named), what)
         return [checked(self._run_id, row)[1] for row in rows]
 
     async def models(self) -> Sequence[ModelsChosen]:
-        """Every choice of the models that the run asks, in order. Raises JournalBroken."""
+        """Return every recorded choice of the run's models, in order. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(AT_SLOT, self._run_id, CHOICE), f"run {self._run_id}, reading which models it asks"
         )
@@ -116,14 +115,14 @@ class Lookups:
         return chosen
 
     async def origin(self) -> RunCarriedOn | None:
-        """Where the run goes on from. Raises JournalBroken."""
+        """Return the event with the run that this one continues. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(ORIGIN, self._run_id), f"run {self._run_id}, reading where it goes on from"
         )
         return next((x for row in rows if isinstance(x := checked(self._run_id, row)[1], RunCarriedOn)), None)
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
-        """What its calls were given of what another run did. Raises JournalBroken."""
+        """Return the answers that its calls took over from another run. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(TAKEN_OVER, self._run_id), f"run {self._run_id}, reading what it was given of another's"
         )
@@ -131,7 +130,7 @@ class Lookups:
         return [event for event in events if isinstance(event, AnswerTakenOver)]
 
     async def undone(self, places: Collection[Place]) -> set[Place]:
-        """Which of these effects of other runs don't stand any more, for all that can be read."""
+        """Return which of these effects of other runs are undone, or may be as far as can be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
             lambda: self._rows(TAKEN_BACK, runs), f"run {self._run_id}, reading what other runs undid"
@@ -139,21 +138,21 @@ class Lookups:
         return taken_back(rows, places)
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
-        """What an heir is made of. Raises JournalBroken."""
+        """Return the events for a continuation. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(ESTATE, self._run_id, self._run_id), f"run {self._run_id}, reading what goes along"
         )
         return self._numbered(rows)
 
     async def estate_on(self, connection: Connection) -> Sequence[tuple[int, Event]]:
-        """The same as this connection's transaction sees it. Raises JournalBroken."""
+        """Return the same within this connection's transaction. Raises JournalBroken."""
         return self._numbered(await (await connection.execute(ESTATE, [self._run_id, self._run_id])).fetchall())
 
     def _numbered(self, rows: Sequence[Any]) -> Sequence[tuple[int, Event]]:
         return [(link.seq, event) for link, event in (checked(self._run_id, row) for row in rows)]
 
     async def effects(self) -> Effects:
-        """What of the run, and of runs below and before it, could be undone. Raises JournalBroken."""
+        """Return effects that could be undone, of the run and runs below and before it. Raises JournalBroken."""
         rows = await patiently(
             lambda: self._rows(EFFECTS, self._run_id, _OF_EFFECTS, self._run_id),
             f"run {self._run_id}, reading its effects",
@@ -167,7 +166,7 @@ class Lookups:
         return Effects(events, frozenset(str(root) for (root,) in roots), frozenset(at_work(events)))
 
     async def inbox(self) -> MessageReceived | None:
-        """The oldest message that wants an answer. Raises JournalBroken."""
+        """Return the oldest unanswered message. Raises JournalBroken."""
         row = await patiently(
             lambda: self._row(INBOX, self._run_id, self._run_id), f"run {self._run_id}, looking for messages"
         )
@@ -177,8 +176,8 @@ class Lookups:
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
-        """Done where nobody asked for a stop, nothing halts what it calls, and its outcome isn't on record. Raises
-        PoliciesChanged where others are in force than it was judged by."""
+        """Return whether a call may be repeated: no stop request, no halt, no recorded outcome. Raises
+        PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )

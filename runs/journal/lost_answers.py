@@ -1,8 +1,5 @@
-"""What became of a commit whose answer was lost: CP5 of docs/step-protocol.md.
-
-Nothing is assumed. The worker takes its own run again under a new epoch, which waits for the old backend and fences it
-off, then reads whether its events are there.
-"""
+"""Finds out what happened to a commit whose answer was lost: CP5 of docs/step-protocol.md. The worker reclaims its
+run under a new epoch, which waits for and fences off the old backend, then reads whether its events are there."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ _WRITTEN = (
 
 
 def named(events: Sequence[Event]) -> str:
-    """What is written, and where: for whoever has to look."""
+    """Return the events' kinds and slots, for an operator."""
     return ", ".join(event.KIND if event.slot is None else f"{event.KIND} of slot {event.slot}" for event in events)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A commit of unknown outcome: its events, the journal's end before it, and the epoch under which it was sent.
-    `lets_go` says that it was to let the run go."""
+    """A commit of unknown outcome. `after` is the journal's end before it, `epoch` the one it was sent under;
+    `lets_go`: it was to release the run."""
 
     pool: Pool
     worker: Worker
@@ -44,8 +41,8 @@ class Lost:
     lets_go: bool
 
     async def find_out(self) -> tuple[int | None, Claim | None]:
-        """The number of its last event, if it was written, and the new claim, of which there is none where it let the
-        run go. Raises StaleLease."""
+        """Return the number of its last event, if written, and the new claim, if the run was not released. Raises
+        StaleLease."""
         delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -56,8 +53,8 @@ class Lost:
                 try:
                     claimed = await reclaim(self.pool, self.worker, self.run_id)
                 except StaleLease:
-                    # Perhaps the lost commit was the one that let the run go. Any other is no longer ours to build on:
-                    # an intent may be on record, and whoever has the run now decides what becomes of it.
+                    # The lost commit may have released the run. Any other is no longer ours to build on: an intent may
+                    # be on record, and the new owner decides about it.
                     if self.lets_go and (seq := await self._written()) is not None:
                         return seq, None
                     raise
@@ -68,16 +65,16 @@ class Lost:
                 refusals.note(error)
 
     async def _let_go(self) -> int | None:
-        """Asked before taking the run again, which by now may be in this very worker's hands under a newer claim: that
-        one's calls must not be fenced off. The lock outlasts the old backend."""
+        """Check before the reclaim, which must not fence off a newer claim in this very worker. The lock outlasts
+        the old backend."""
         async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
             return self._last(await cursor.fetchone())
 
     async def _written(self) -> int | None:
-        """Where its last event is, if this worker wrote it. The epoch tells: whoever has taken the run over since makes
-        the same calls in the same words, and an intent of theirs is no leave to send."""
+        """Return the number of its last event, if this worker wrote it. The epoch matters: a new owner makes
+        identical calls, and its intent doesn't permit us to send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

@@ -1,4 +1,4 @@
-"""A run's messages, in the journal in PostgreSQL: the oldest that nobody has answered, and its answer."""
+"""A run's messages in the journal in PostgreSQL: the oldest unanswered one, and its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.journal.lookups import Lookups
 
 
 class _Commits(Protocol):
-    """What it needs of the journal that it is a part of."""
+    """The parts used of the journal that includes this."""
 
     seq: int
     _id: UUID
@@ -24,7 +24,7 @@ class _Commits(Protocol):
 
 
 class Mailbox:
-    """The part of the `Journal` port that is about messages and signals, and what people were asked."""
+    """The part of the `Journal` port for messages, signals and questions."""
 
     async def signal(self: _Commits, name: str, n: int) -> SignalReceived | SignalCarried:
         return await self._lookups.signal(name, n)

@@ -1,12 +1,10 @@
-"""The doorbell: `LISTEN`/`NOTIFY` tells whoever watches that a run's journal has grown. It carries no content.
-
-The journal is the truth; a ring may come late, twice or never, and a listener catches up by the run's own `seq`. A ring
-is never part of the transaction that it reports: `NOTIFY` takes a lock that is held until the commit is durable, so
-inside a step's transaction it would make all commits of the database wait for one another.
-
+"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown, without content.
+The journal is authoritative; a notification may be late, duplicated or lost, and a listener catches up by the run's
+`seq`. It is never part of the transaction that it reports: `NOTIFY` holds a lock until the commit is durable, so within
+step transactions it would serialize all commits of the database.
 - `ring(run_id, seq)`: for services, after their transaction's commit.
-- `ring_for(person)`: the same of something that is one person's, whose pages may show no run that it belongs to.
-- `AsyncBell`: for a worker, which writes many events a second: coalesced, on a connection of its own.
+- `ring_for(person)`: for one person's items, whose pages may not show the run they belong to.
+- `AsyncBell`: for a worker, which writes many events a second: coalesced, on its own connection.
 - `Hub`: for the web process: one listening connection, any number of subscribers.
 """
 
@@ -35,13 +33,13 @@ from runs.connections import dsn
 CHANNEL = "durableagents_live"
 # PostgreSQL refuses payloads of 8000 bytes and more.
 PAYLOAD_BYTES = 7900
-# A ring costs no flush of the log, so a watcher need not wait long for the sake of few of them.
+# Notifying costs no flush of the log, so watchers needn't wait long to save notifications.
 COALESCE_SECONDS = 0.02
-# A listener that hears nothing for this long asks the server whether it is still there.
+# A listener without notifications for this long checks whether the server is still there.
 QUIET_SECONDS = 20.0
 
-# A notification survives no crash anyhow, so nobody waits for the disk: a commit with NOTIFY in it would flush the log.
-# The moment at the end is for lists (see ticks.py): what rings was committed before it.
+# A notification survives no crash, so it doesn't wait for the disk: a commit with NOTIFY would flush the log. The
+# moment at the end is for lists (see ticks.py): what is notified was committed before it.
 _NOTIFY = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s || ',@' || {clock.MOMENT})"
 log = logging.getLogger("runs.journal.notify")
 
@@ -49,38 +47,33 @@ Ring = tuple[str, int]
 
 
 def ring(run_id: UUID, seq: int) -> None:
-    """Tell the watchers, after this transaction's commit, that the run's journal has reached `seq`.
-
-    Outside a transaction it is told at once. A ring that fails is logged and lost, which the watchers' fallback reading
-    makes good; it never fails the service that rang, whose transaction has committed.
-    """
+    """Notify watchers, after this transaction's commit, that the run's journal has reached `seq`. Outside a
+    transaction it notifies at once. A failure is logged and made good by the watchers' periodic reading; it never
+    fails the caller, whose transaction has committed."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
 def ring_for(person: int) -> None:
-    """Tell one account's lists, after this transaction's commit, that something which is theirs has moved."""
+    """Notify one account's lists, after this transaction's commit, that one of its items changed."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, mark_of(person)]))
 
 
 def mark_of(person: int) -> str:
-    """What is rung for an account: nothing that `parse`, of whatever version, takes for a run's ring."""
+    """Return the payload for an account, which no version of `parse` takes for a run's."""
     return f"@{person}:="
 
 
 def ring_above(parent: UUID | None) -> None:
-    """Tell those who watch a run that one of its children is in another state: its own journal has not grown, so they
-    are told of no `seq`, and read again."""
+    """Notify watchers of a parent run that a child's state changed. Its own journal has not grown, so the `seq` is
+    0, and they read again."""
     if parent is not None:
         ring(parent, 0)
 
 
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
-    """Send a notification that may be lost: what it tells of is on disk, and whoever misses it looks again within
-    seconds.
-
-    It catches its own errors, and doesn't leave that to `on_commit(robust=True)`: Django's handler trips over a partial
-    there, and an outage between commit and ring would turn a done thing into an error.
-    """
+    """Send a notification that may be lost: the data is stored, and watchers look again within seconds. It catches
+    its own errors instead of `on_commit(robust=True)`: Django's handler fails for a partial, and an outage between
+    commit and notification would turn a finished operation into an error."""
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))
@@ -94,7 +87,7 @@ def ring_many(rings: dict[str, int]) -> None:
 
 
 def payloads(rings: dict[str, int]) -> Iterator[str]:
-    """`run:seq,run:seq,…` in pieces that fit into one notification each."""
+    """Yield `run:seq,run:seq,…` in pieces that each fit into one notification."""
     piece = ""
     for run_id, seq in rings.items():
         item = f"{run_id}:{seq}"
@@ -107,7 +100,7 @@ def payloads(rings: dict[str, int]) -> Iterator[str]:
 
 
 def parse(payload: str) -> Iterator[Ring]:
-    """The rings of one notification. What isn't one is skipped: any role of the database may notify."""
+    """Yield the entries of one notification. Others are skipped: any role of the database may notify."""
     for item in payload.split(","):
         run_id, _, seq = item.partition(":")
         if run_id and seq.isdecimal():
@@ -115,17 +108,13 @@ def parse(payload: str) -> Iterator[Ring]:
 
 
 def moment_of(payload: str) -> int:
-    """When a notification was sent, in microseconds by the database's clock; 0 if it doesn't say."""
+    """Return when a notification was sent, in microseconds by the database's clock; 0 if unknown."""
     return clock.moment_of(payload.rpartition(",@")[2])
 
 
 class AsyncBell:
-    """A worker's bell: `ring()` returns at once; what was rung goes out within 20 ms, the latest `seq` of each run
-    once.
-
-    Use as `async with AsyncBell() as bell`. While the database is away rings are kept (one per run) and sent when it is
-    back.
-    """
+    """A worker's bell: `ring()` returns at once; the latest `seq` of each run is sent within 20 ms. Use as `async
+    with AsyncBell() as bell`. During an outage one notification per run is kept, and sent afterwards."""
 
     def __init__(self) -> None:
         self._pending: dict[str, int] = {}
@@ -144,7 +133,7 @@ class AsyncBell:
         await asyncio.wait([self._task])
 
     def ring(self, run_id: UUID | str, seq: int) -> None:
-        """From the loop's own thread only."""
+        """Queue a notification. Call from the loop's own thread only."""
         key = str(run_id)
         self._pending[key] = max(seq, self._pending.get(key, 0))
         self._rung.set()
@@ -178,11 +167,9 @@ class AsyncBell:
 
 
 class Subscription:
-    """What one subscriber has not read yet: the latest `seq` of each run, so that a slow reader costs no memory.
-
-    `get()` answers `(run_id, seq)`, or None for *rings may have been missed: read again what you show*. What is rung
-    for the account `person`, if one is named, comes as `(mark_of(person), 0)`; what is rung for others comes to nobody.
-    """
+    """Unread notifications of one subscriber: the latest `seq` of each run, so that a slow reader costs no memory.
+    `get()` returns `(run_id, seq)`, or None for *notifications may be missing: read again*. Those for the account
+    `person`, if given, come as `(mark_of(person), 0)`; those for other accounts are not delivered."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
@@ -194,7 +181,7 @@ class Subscription:
     async def get(self) -> Ring | None:
         await self._filled.wait()
         if self._must_reread:
-            # Whoever reads again sees all that was pending too.
+            # Reading again covers all that was pending.
             self._must_reread = False
             self._pending.clear()
             self._filled.clear()
@@ -232,10 +219,8 @@ S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
-    """One listening connection for all subscribers of a process. It is open while there are any.
-
-    After every connect, the first too, each subscriber gets a None: rings from before that moment were not heard.
-    """
+    """One listening connection for all subscribers of a process, open while there are any. After every connect,
+    including the first, each subscriber gets a None: earlier notifications were missed."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -245,13 +230,13 @@ class Hub:
     async def subscribe(
         self, run_id: UUID | str | None = None, *, person: int | None = None
     ) -> AsyncIterator[Subscription]:
-        """Rings of one run, or with None of all; and what is rung for an account."""
+        """Subscribe to one run, or with None to all; and to an account."""
         async with self.hearing(Subscription(run_id, person=person)) as subscription:
             yield subscription
 
     @asynccontextmanager
     async def hearing(self, subscription: S) -> AsyncIterator[S]:
-        """Whatever is notified, for a subscription of the caller's own."""
+        """Deliver all notifications to the caller's own subscription."""
         self._subscriptions.add(subscription)
         if self._listener is None or self._listener.done():
             self._listener = asyncio.create_task(kept("the listener of the pages", self._listen), name="hub")
@@ -273,8 +258,7 @@ class Hub:
 
 
 async def heard(channel: str, *, name: str) -> AsyncIterator[str | None]:
-    """What is notified on a channel, for ever, on a connection of its own; None after every connect: what was said
-    before was not heard."""
+    """Yield notifications of a channel for ever, on its own connection; None after every connect."""
     patience, away = Patience(), log_messages.Outage(log, name)
     while True:
         try:

@@ -1,9 +1,5 @@
-"""Behind a pooler: whether DATABASE_URL and DATABASE_DIRECT_URL lead where they should.
-
-In transaction mode each transaction may run on another server connection. Django's statements bear that (no server-side
-cursors, no prepared statements, advisory locks that end with their transaction); listening, session locks and prepared
-steps don't, and go past the pooler.
-"""
+"""Checks DATABASE_URL and DATABASE_DIRECT_URL behind a pooler. In transaction mode, listening, session locks and
+prepared steps need a direct connection; Django's statements don't."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from django.db import OperationalError, connection
 from ledger import schema
 from runs.connections import dsn
 
-# PgBouncer's words for `options` of a client that thinks it speaks to the server itself.
+# PgBouncer's error for `options` from a client that expects the server itself.
 _NOT_FOR_POOLERS = "unsupported startup parameter"
 _WHERE = "SELECT pg_backend_pid(), current_database(), pg_postmaster_start_time()"
 _LIMITS = ("lock_timeout", "idle_in_transaction_session_timeout")
@@ -25,8 +21,7 @@ _DIRECT = f"DATABASE_DIRECT_URL leads to a pooler: it has to name the server its
 
 
 def refusal() -> str | None:
-    """Why this process must not serve on its database, in one line, or None. Raises OperationalError while the database
-    is away."""
+    """Return why this process must not use its database, or None. Raises OperationalError during an outage."""
     try:
         problem = misled()
     except OperationalError as error:
@@ -43,14 +38,14 @@ def refusal() -> str | None:
 
 
 def misled() -> str | None:
-    """What is wrong with the two addresses. Raises OperationalError, Django's or psycopg's."""
+    """Return what is wrong with the two addresses. Raises OperationalError, Django's or psycopg's."""
     with connection.cursor() as cursor:
         cursor.execute(_WHERE)
         pid, *there = cursor.fetchone()
         is_pooled = pid != connection.connection.info.backend_pid
         limits = {name: _shown(cursor, name) for name in _LIMITS}
     if settings.DURABLEAGENTS.database_direct_url is None:
-        # A pooler that hands out sessions hides nothing but the pid; one that doesn't is told by whether the pid stays.
+        # A session pooler hides only the pid; a transaction pooler is detected by a changing pid.
         return (
             f"DATABASE_URL leads to a pooler in transaction mode: set DATABASE_DIRECT_URL to the server itself {_SEE}"
             if is_pooled and _wanders()
@@ -76,12 +71,11 @@ def _shown(cursor: Any, name: str) -> str:
 
 
 def _wanders() -> bool:
-    """Whether a session's transactions run on several server connections: others are kept busy, and then its own pid is
-    another one."""
+    """Return whether a session's transactions use several server connections, by keeping others busy."""
     address = dsn(name="durableagents check")
     with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address) as other:
         before = _pid(one)
-        # In transaction mode the connection that just came free is the first to be given out, or else the next in turn.
+        # In transaction mode the connection just freed is reused first, or else the next in turn.
         held = _pid(other)
         return held == before or _pid(one) != before
 

@@ -1,9 +1,5 @@
-"""The journal in PostgreSQL: the hot path. A step is one call of one SQL function, so one round trip and one commit;
-what opens a gate, hands a signal over or ends a run takes a few statements more in the same transaction.
-
-After an answer that never came nothing is assumed: the worker takes its own run again, reads whether its events are
-there, and only if they aren't writes them again (`lost_answers.py`). What it reads besides is in `lookups.py`.
-"""
+"""The journal in PostgreSQL, the hot path: a step is one call of one SQL function, one round trip and one commit.
+After a lost answer nothing is assumed (`lost_answers.py`); other reads are in `lookups.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ log = logging.getLogger("runs.journal.postgres")
 
 _REFUSED = "run %s: the database refused a commit (%s); trying again"
 _UNANSWERED = "run %s: the database did not answer a commit (%s); finding out what it did"
-# Statements of the same transaction, which a refusal leaves out.
+# Statements of the same transaction, skipped if the step is refused.
 Extras = Sequence[tuple[str, list[Any]]]
 
 _HAND_OVER = "SELECT runs_hand_over(%s, %s)"
@@ -74,7 +70,7 @@ class PgJournal(Mailbox, Succession):
         return reply
 
     def now(self) -> datetime:
-        """The database's time of the last reply, moved on by this process's monotonic clock."""
+        """Return the database's time, estimated from the last reply and a monotonic clock."""
         return self._reply.at + timedelta(seconds=time.monotonic() - self._heard)
 
     async def commit(self, batch: Batch) -> Reply:
@@ -83,14 +79,14 @@ class PgJournal(Mailbox, Succession):
             made = [] if batch.child is None else [child_statement(batch.child)]
             reply = await self._commit(batch.events, statement, values, made)
             if batch.child is not None:
-                self.on_birth()  # somebody may take it
+                self.on_birth()  # a worker may claim it
             return reply
         events, statement, values = self._record(batch)
         wait, also = batch.wait, asking(batch.wait)
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
         if wait is not None and wait.kind == "signal":
-            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # one that came before anybody waited
+            also.append((_HAND_OVER, [self._id, wait.detail["name"]]))  # a signal that came before the wait
         return await self._commit(events, statement, values, also)
 
     def _intend(self, batch: Batch) -> tuple[str, list[Any]]:
@@ -142,15 +138,15 @@ class PgJournal(Mailbox, Succession):
             fenced = [self.run_id, self.lease.epoch, self._token, *values]
             if also:
                 return await self._in_transaction(statement, fenced, also)
-            # Together with other runs' steps, except for what was refused: that would undo theirs again.
+            # In a batch with other runs' steps, unless it was refused: that would undo theirs again.
             return await self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
 
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
-        """One commit, whatever the connection does, and one at a time: finding out what became of one takes the run
-        again, and would fence off another in flight. `send` is told whether the last try was refused; where it fails
-        with no `events`, it has written none. Raises StaleLease, ApprovalMissing, StatementRefused."""
+        """Commit once, whatever the connection does. Raises StaleLease, ApprovalMissing, StatementRefused. One at a
+        time: recovering from a lost answer reclaims the run, which would fence off another commit. `send` is told
+        whether the last try was refused; if it fails with no `events`, it has written none."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             while True:
@@ -158,13 +154,13 @@ class PgJournal(Mailbox, Succession):
                     reply = await send(is_refused)
                     break
                 except PoolTimeout:
-                    continue  # no connection was free: nothing was sent, so there is nothing to find out
+                    continue  # no connection was free: nothing was sent
                 except (psycopg.Error, OSError) as error:
                     raise_known(error)
                     refusals = refusals or Refusals(f"run {self.run_id}, writing {named(events)}")
                     is_refused = refusals.note(error)
                     log.warning(_REFUSED if is_refused else _UNANSWERED, self.run_id, first_line(error))
-                if is_refused or not events:  # so there is nothing to find out, and no claim is spent on it
+                if is_refused or not events:  # nothing to find out, so no claim is spent on it
                     await asyncio.sleep(patience.seconds())
                     continue
                 lost = Lost(self.pool, self.worker, self._id, events, self.seq, self.lease.epoch, lets_go)

@@ -1,10 +1,5 @@
-"""A journal's rows as objects, after checking that they hang together and that nobody but us wrote them: what a
-claimant goes on from.
-
-Every event is checked against its hash, its columns and its code before anything is answered from it, so that a row
-that was put there with the application's own rights, an approval or a result, stops its run instead of being believed
-(docs/decisions/0012).
-"""
+"""Reads a journal's rows for a claimant. Each event is checked against its hash, columns and code, so that a row
+forged with the application's own rights stops its run instead of being trusted (docs/decisions/0012)."""
 
 from __future__ import annotations
 
@@ -48,13 +43,13 @@ from runs.models import Checkpoint, Run
 
 log = logging.getLogger("runs.journal.postgres")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
-# Whether an event may lack its code: it is from before there were any, or an upgrade is under way.
+# Whether an event may lack its code: it is older than codes, or an upgrade is in progress.
 _IS_OLD = f"""code IS NULL AND EXISTS (
     SELECT 1 FROM ledger_uncoded u
     WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
-STORED = f"{', '.join(COLUMNS)}, {_IS_OLD}"  # of a row as `checked` takes it
+STORED = f"{', '.join(COLUMNS)}, {_IS_OLD}"  # a row's columns for `checked`
 _READ = f"SELECT {STORED} FROM ledger_event"
-# Under which lease a run is, where its journal stands, what was asked of it; and its newest checkpoints, if it has any.
+# A run's lease, journal end and requests, with its newest checkpoints, if any.
 _COUNTED = len(RESOURCES)
 STANDING = """
     SELECT h.epoch, h.lease, h.seq, clock_timestamp(), h.is_pause_requested, h.is_cancel_requested, h.is_on_hold,
@@ -67,20 +62,20 @@ STANDING = """
     WHERE h.run_id = %s ORDER BY c.seq DESC""".format(
     caps=", ".join(f"h.cap_{name}" for name in RESOURCES), used=", ".join(f"h.{name}" for name in RESOURCES)
 )
-_FIRST = 4  # events, among which a journal says whether its run is a fork
+_FIRST = 4  # events that may say that the run is a fork
 # Those, and all from one on.
 EVENTS = f"{_READ} WHERE run_id = %s AND (seq <= {_FIRST} OR seq >= %s) ORDER BY seq"
-# All of it, of a journal that may be damaged.
+# All of a journal that may be damaged.
 EVERY = f"{_READ} WHERE run_id = %s ORDER BY seq LIMIT %s"
-# Where a run can be begun again: its visits, the newest first; and the checkpoints of one.
+# Points from which a run can be restarted: its visits, newest first; and the checkpoints of one.
 VISITS = f"{_READ} WHERE run_id = %s AND kind = 'VisitEntered' ORDER BY seq DESC LIMIT %s"
 CUT_AT = """
     SELECT seq, generation, node, visit, fingerprint, state, checksum, schema_version FROM runs_checkpoint
     WHERE run_id = %s AND visit = %s ORDER BY seq DESC"""
 TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY seq"
-# Where a run's effects and its children began.
+# The starts of a run's effects and children.
 BEGUN = f"{_READ} WHERE run_id = %s AND seq <= %s AND kind IN ('ToolInvoked', 'ChildStarted') ORDER BY seq"
-# What runs took back of what they did, for others that would go on from that, or be given it.
+# Effects that runs undid, for other runs that would depend on them.
 TAKEN_BACK = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
     AND kind IN ('UndoAsked', 'UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY run_id, seq"""
@@ -88,10 +83,10 @@ EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY s
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
 SIGNAL = f"{_READ} WHERE run_id = %s AND seq = (SELECT seq FROM runs_signal WHERE run_id = %s AND name = %s AND n = %s)"
 AT_SLOT = f"{_READ} WHERE run_id = %s AND slot = %s ORDER BY seq"
-# The same of a question, with the intents that name its yes.
+# A question's events, with the intents that use its approval.
 ASKED = f"""{_READ} WHERE run_id = %s AND (
     slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
-# What was said and asked of unknown outcomes, each with its run, and the last event about its call that is news.
+# Statements and requests about unknown outcomes, each with its run, and the last other event about its call.
 PROPOSED = f"""
     SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (
         SELECT max(l.seq) FROM ledger_event l
@@ -100,12 +95,12 @@ PROPOSED = f"""
     WHERE kind = ANY(%s) AND (run_id, slot) IN (SELECT * FROM unnest(%s::uuid[], %s::text[])) ORDER BY run_id, seq"""
 INBOX = f"""{_READ} WHERE run_id = %s AND seq = (
     SELECT seq FROM runs_message WHERE run_id = %s AND outcome = '' ORDER BY n LIMIT 1)"""
-# A run that goes on from another says so at the beginning of its journal.
+# A continuation says so at the beginning of its journal.
 ORIGIN = f"{_READ} WHERE run_id = %s AND seq BETWEEN 2 AND 3 AND kind = 'RunCarriedOn'"
 ESTATE = f"""{_READ} WHERE run_id = %s AND (
     kind IN ('AttributesSet', 'ModelsChosen') OR seq <= 3 AND kind IN ('ChildOf', 'StartPlanned', 'RunCarriedOn')
     OR seq IN (SELECT seq FROM runs_signal WHERE run_id = %s AND taken_by IS NULL)) ORDER BY seq"""
-# What tells of a run's effects, where anything of it was to be undone, or stands for other runs' effects.
+# Events about a run's effects, if some could be undone or it represents other runs' effects.
 EFFECTS = f"""{_READ} WHERE run_id = %s AND kind = ANY(%s) AND EXISTS (
     SELECT 1 FROM ledger_event u WHERE u.run_id = %s
     AND (u.kind IN ('UndoRegistered', 'ChildStarted') OR u.seq <= 3 AND u.kind = 'RunCarriedOn')) ORDER BY seq"""
@@ -113,8 +108,7 @@ _NEW_EFFECTS = """
     SELECT h.seq, EXISTS (SELECT 1 FROM ledger_event e WHERE e.run_id = h.run_id AND e.seq > %s AND e.kind = ANY(%s))
     FROM ledger_head h WHERE h.run_id = %s"""
 UNDOING = f"{_READ} WHERE run_id = %s AND kind IN ('UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY seq"
-# Which children that didn't end badly, and whether the run that this one goes on from, have effects of their own to
-# undo, or runs below or before them do.
+# Children that didn't fail and the continued run, if they or runs below or before them have effects to undo.
 REVERSIBLE = """
     WITH RECURSIVE family(root, id) AS (
         SELECT r.id, r.id FROM runs_run r WHERE r.parent = %s AND r.state NOT IN ('failed', 'cancelled')
@@ -139,14 +133,13 @@ _AFTER = _FLAGS + 2 * _COUNTED
 
 
 def standing(row: TupleRow) -> tuple[TupleRow, Caps, Usage, int, bool]:
-    """Of a row of STANDING: lease, end of the journal and what was asked for; the caps; what was used; how many runs
-    are above it; whether a pool counts its reads."""
+    """Split a row of STANDING: lease, journal end and requests; caps; usage; depth; whether a pool counts reads."""
     caps, used = row[_FLAGS : _FLAGS + _COUNTED], row[_FLAGS + _COUNTED : _FLAGS + 2 * _COUNTED]
     return row[:_FLAGS], Caps(*caps), Usage(*used), row[_AFTER] or 0, row[_AFTER + 1]
 
 
 def cut_of(row: TupleRow) -> TupleRow | None:
-    """Of a row of STANDING: the checkpoint; None for a run that has none."""
+    """Return the checkpoint in a row of STANDING, or None."""
     cut = row[_AFTER + 2 :]
     return None if cut[0] is None else cut
 
@@ -159,17 +152,15 @@ def checksum(node: str, visit: int, state: bytes) -> bytes:
 
 
 def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: bytes) -> str:
-    """What the journal's event of the visit's beginning says of its checkpoint: whose code covers the event vouches for
-    the state."""
+    """Return the digest of a checkpoint for the visit's event, whose code thereby authenticates the state."""
     return hashlib.sha256(f"{generation}|{node}|{visit}|{fingerprint}|".encode() + state).hexdigest()
 
 
 def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, version: str = "", generation: int = 0
 ) -> tuple[Sequence[Event], str, list[Any]]:
-    """A commit's events, the visit's beginning with its checkpoint's digest; and the checkpoint as an SQL expression of
-    type `runs_cut`, with its parameters. `version` (name@version) and `generation` are the run's: of one that
-    was moved, the event says which version it is of."""
+    """Return a commit's events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut` with
+    parameters. `version` (name@version) and `generation` are the run's: after a move the event records the version."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state) or b""
@@ -181,8 +172,8 @@ def with_cut(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The checkpoint that a claimant goes on from: at which event it stands, and what that event must say of it.
-    Without a snapshot there is none, or only its place is of interest."""
+    """The checkpoint that a claimant continues from, its event's number, and the digest in that event. Without a
+    snapshot there is none, or only its place matters."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
@@ -190,8 +181,8 @@ class Cut:
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
-    """The newest checkpoint that passes its checksum, as this code writes them; the journal makes up for those that
-    don't. One that a newer version wrote is not passed over: what it stands for may be unknown here too."""
+    """Return the newest checkpoint with a valid checksum; the journal covers later ones. One of a newer format is
+    not skipped: later events may be unknown here too."""
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         if checksum(node, visit, bytes(state)) == bytes(stored):
             try:
@@ -208,7 +199,7 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
 
 
 def _check_cut(cut: Cut, event: Event, is_old: bool) -> None:
-    """The event at a checkpoint's place must tell of it. Raises JournalBroken."""
+    """Check that the event at a checkpoint's place matches it. Raises JournalBroken."""
     if not isinstance(event, VisitEntered):
         raise JournalBroken(f"there is a checkpoint at event {cut.seq}, which enters no node", "forged_checkpoint")
     if cut.snapshot is None or is_old:
@@ -224,8 +215,7 @@ def _check_cut(cut: Cut, event: Event, is_old: bool) -> None:
 
 
 def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
-    """One event, after checking that its content gives its hash and its columns, and that we wrote it. Raises
-    JournalBroken."""
+    """Return one event after checking its hash, its columns and our code. Raises JournalBroken."""
     seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored, code, is_old = row
     link = Link(
         seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
@@ -244,8 +234,7 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
         raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_who(code)}", reason)
     if code is None and isinstance(event, ApprovalDecided) and event.verdict == "approved":
-        # From before there were codes, or from an upgrade's last old process: nothing tells a forged yes from a genuine
-        # one.
+        # From before codes existed, or from the last old process of an upgrade: forged approvals can't be told apart.
         event = replace(event, verdict=LAPSED)
     return link, event
 
@@ -261,9 +250,9 @@ def _who(code: bytes | None) -> str:
 def read(
     run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, said: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Events as objects, after checking that they link up from the checkpoint on, and that the agent version and the
-    generation that the run's row `said` are the journal's; None where the rows end before the journal does. Raises
-    JournalBroken."""
+    """Return a run's first event and its tail, after checking that events link up. Raises JournalBroken. `said` are
+    the version and generation of the run's row, which must match the journal's; None if the rows end before the
+    journal does."""
     created: Event | None = None
     entered: Event | None = None
     tail: list[Event] = []
@@ -298,8 +287,8 @@ def read(
 
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
-    """What tells of a fork whose fork it is, among the rows of EVENTS. One that is lost would make an ordinary run of
-    it, so all of the beginning must be there. Raises JournalBroken."""
+    """Return the event that makes the run a fork, if any. Raises JournalBroken. If that event were lost, the run
+    would count as an ordinary one, so the whole beginning must be there."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
         raise JournalBroken(f"events are gone from the beginning of the journal of run {run_id}")
@@ -312,8 +301,7 @@ def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
 def check_version(
     said: tuple[str, int], created: RunCreated, entered: Event | None, tail: Sequence[Event], cut: Cut
 ) -> None:
-    """Raises JournalBroken where a run's row says that it is of another version, or of another generation, than its
-    journal does."""
+    """Raise JournalBroken if version or generation of a run's row differ from the journal's."""
     graph_id, generation = version_of(created, entered, tail)
     if generation is None:
         generation = cut.snapshot.generation if cut.snapshot is not None else 0 if cut.seq == 0 else said[1]
@@ -325,15 +313,14 @@ def check_version(
 
 
 def earlier_of(run_id: UUID, seq: int) -> list[Event]:
-    """Events before a visit that its calls may ask for. Raises JournalBroken."""
+    """Return events before a visit that its calls may need. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EARLIER, [run_id, seq, list(_EARLIER)])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def tape_of(run: Run) -> Tape:
-    """The slots of the run's current visit: everything since its newest checkpoint. Raises JournalBroken, as a claimant
-    would."""
+    """Return the slots of the run's current visit, since its newest checkpoint. Raises JournalBroken."""
     since = Checkpoint.objects.filter(run_id=run.id).order_by("-seq").values_list("seq", flat=True).first() or 0
     with connection.cursor() as cursor:
         cursor.execute(EVENTS, [run.id, since])
@@ -344,15 +331,15 @@ def tape_of(run: Run) -> Tape:
 
 
 def at_slot(run_id: UUID, slot: str) -> list[Event]:
-    """What the journal tells of one slot. Raises JournalBroken."""
+    """Return the events at one slot. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(AT_SLOT, [run_id, slot])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
-    """The event by which a run came to its state, and how many bytes of its payload are stored. Raises JournalBroken
-    where the journal holds none, or a retry took it back."""
+    """Return a run's final event and the stored size of its payload in bytes. Raises JournalBroken. That includes an
+    end that a retry has revoked."""
     with connection.cursor() as cursor:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
@@ -365,7 +352,7 @@ def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
 
 
 def effects_of(run_id: UUID) -> Effects:
-    """What of a run, and of runs below and before it, could be undone, as a claimant reads it. Raises JournalBroken."""
+    """Return effects that could be undone, of a run and runs below and before it. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EFFECTS, [run_id, [kind.KIND for kind in KINDS], run_id])
         if not (rows := cursor.fetchall()):
@@ -376,8 +363,7 @@ def effects_of(run_id: UUID) -> Effects:
 
 
 def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
-    """Where the journal stands; whether it tells how to undo anything; and which runs below it and before it have
-    effects of their own to undo."""
+    """Return the journal's end, whether it registers undos, and the runs below and before it that do."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_UNDO, [run_id, run_id, run_id, run_id])
         seq, has_own, roots = cursor.fetchone() or (0, False, [])
@@ -385,7 +371,7 @@ def to_undo(run_id: UUID) -> tuple[int, bool, frozenset[str]]:
 
 
 def tells_of_effects(run_id: UUID, *, since: int) -> tuple[int, bool]:
-    """Where the journal stands, and whether it tells of effects after an event."""
+    """Return the journal's end, and whether there are events about effects after `since`."""
     with connection.cursor() as cursor:
         cursor.execute(_NEW_EFFECTS, [since, [kind.KIND for kind in KINDS], run_id])
         seq, is_new = cursor.fetchone() or (0, False)
@@ -393,15 +379,15 @@ def tells_of_effects(run_id: UUID, *, since: int) -> tuple[int, bool]:
 
 
 def undo_of(run_id: UUID) -> list[Event]:
-    """What the journal tells of undoing: the plan, and what became of each effect. Raises JournalBroken."""
+    """Return the events about undoing: the plan, and the fate of each effect. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(UNDOING, [run_id])
         return [checked(run_id, row)[1] for row in cursor.fetchall()]
 
 
 def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
-    """Which of these effects were undone, are about to be, or may have been, by the rows of TAKEN_BACK of their runs.
-    Of a run of which one can't be believed that is all of them."""
+    """Return which of these effects were, will be or may have been undone, by the rows of TAKEN_BACK. If a run has
+    an untrusted event, all its effects count as undone."""
     by_run: dict[str, Undoing | None] = {}
     for *row, run_id in rows:
         back = by_run.setdefault(str(run_id), Undoing())
@@ -421,15 +407,14 @@ def _is_back(back: Undoing | None, slot: str, attempt: int) -> bool:
 
 
 def forked_of(run_id: UUID) -> RunForked | None:
-    """What tells of a fork whose fork it is; None for a run that is none. Raises JournalBroken."""
+    """Return the event that makes a run a fork, or None. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(EVENTS, [run_id, 2**62])
         return forked_in(run_id, cursor.fetchall())
 
 
 def origin_of(run_id: UUID) -> RunCarriedOn | None:
-    """What the run's own journal says of where it goes on from; None for one that began by itself. Raises
-    JournalBroken."""
+    """Return the event with the run that this one continues, or None. Raises JournalBroken."""
     with connection.cursor() as cursor:
         cursor.execute(ORIGIN, [run_id])
         rows = cursor.fetchall()

@@ -1,5 +1,5 @@
-"""What nodes say for people, on its way to the database: handed over at once and never waited for, sent some times a
-second for all runs, beside their steps. What can't be sent is dropped, and counted there by its missing number."""
+"""Sends nodes' progress messages to the database in the background. Messages that can't be sent are dropped; the gap
+in their numbers shows it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.journal.telling")
 
-MOST_LINES = 500  # of one run that are kept; and that wait here to be sent
+MOST_LINES = 500  # kept per run, and waiting here per run
 MOST_WAITING = 5000  # of all runs
 EVERY_SECONDS = 0.3
 _KEEP = "SELECT runs_keep_told(%s, %s, %s, %s::jsonb, %s)"
 
 
 class Teller:
-    """One worker's. `on_kept` is told whose lines have come."""
+    """Sends one worker's messages. `on_kept` is called with the run whose messages were stored."""
 
     def __init__(self, on_kept: Callable[[str], None] = lambda run_id: None) -> None:
         self.on_kept = on_kept
@@ -35,22 +35,22 @@ class Teller:
         self._count = 0
 
     def keep(self, run_id: str, lease: Lease, told: Told) -> None:
-        """Take it along. From the loop's own thread."""
+        """Queue a message. Call from the loop's own thread."""
         lines, progress = self._waiting.setdefault((run_id, lease), (deque(maxlen=MOST_LINES), {}))
         if told.is_progress:
-            progress[told.place] = told  # only how far it has come by now
+            progress[told.place] = told  # only the latest progress
         elif self._count < MOST_WAITING:
             self._count += len(lines) < MOST_LINES
-            lines.append(told)  # of more than that the oldest are dropped, as they would be there
+            lines.append(told)  # beyond the limit the oldest are dropped, as in the database
 
     async def serve(self, pool: Pool) -> None:
-        """Send, for ever."""
+        """Send for ever."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.send(pool)
 
     async def send(self, pool: Pool) -> None:
-        """Send what waits. What the database doesn't take now is dropped: nobody's work depends on it."""
+        """Send queued messages. What the database doesn't accept now is dropped: no work depends on it."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
             told = json.dumps([_plain(one) for one in (*lines, *progress.values())])

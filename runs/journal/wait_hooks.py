@@ -1,8 +1,5 @@
-"""How a wait is stored, and where other apps plug in: what opening one also writes, what its deadline does, what
-withdrawing it takes along.
-
-`approvals` registers here; `runs` never imports it. Statements run in the transaction that opens or withdraws the wait.
-"""
+"""Storage of waits, and hooks for other apps on opening, deadline and withdrawal. `approvals` registers here; `runs`
+never imports it. Statements run in the wait's transaction."""
 
 from __future__ import annotations
 
@@ -20,60 +17,60 @@ from runs.journal.asked.policies import Policies
 from runs.journal.asked.queues import Queues
 from runs.models import Run, Wait
 
-# What a gate's opening writes beside its wait: a statement and its parameters.
+# Returns the statement, with parameters, that stores a gate with its wait.
 Opener = Callable[[GateOpening, WaitSpec], tuple[str, list[Any]]]
-# The role in charge of a queue by its name; None where there is no queue of this name.
+# Returns the role in charge of a queue; None if there is no such queue.
 Holder = Callable[[str], str | None]
-# What passes when a wait's deadline does; called with everything locked.
+# Handles a wait's deadline; called with everything locked.
 OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
 
 _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 
 gate_opener: list[Opener] = []
-# Which role is in charge of a queue now.
+# The role in charge of each queue.
 queues = Queues()
-# The same as the queue's row has it, which is held until the transaction ends: the last word on a right that a queue
-# gives. Raises Forbidden where nobody here wrote the row.
+# The same from the queue's row, locked until the transaction ends: the authority for a right that a queue grants.
+# Raises Forbidden if the row was not written by our processes.
 queue_holder: list[Holder] = []
-# To which queues questions of these runs were put besides, because nobody answered, as far as our processes wrote that.
+# Returns the queues to which questions of these runs were escalated, as far as our processes wrote it.
 went_further: list[Callable[[Collection[UUID]], dict[UUID, set[str]]]] = []
-# A statement with one parameter, whom a question is put to, that goes along with what opens it. Refused (DA059) where
+# Statements, with the role or queue asked as parameter, that accompany the opening of a question. Refused (DA059) if
 # nobody may be asked there.
 on_ask: list[str] = []
-# Which policies are in force.
+# The policies in force.
 policies = Policies()
 on_due: dict[str, OnDue] = {}
-# What follows where a wait's deadline was put off, in the same transaction: its run stood still under a halt.
+# Called after a wait's deadline was extended because of a halt, in the same transaction.
 on_moved: dict[str, Callable[[Wait], None]] = {}
-# What is open of an account's that belongs to runs which it may not see: by run, something that is otherwise once it
-# has moved.
+# Returns an account's open items of runs that it may not see: by run, a value that changes with the item.
 open_for: list[Callable[[int], dict[str, Any]]] = []
-# What else time brings, beside deadlines: called at each sweep with what is to be passed over and until when there is
-# time (monotonic). Gives what could not be done: of what, of which run, and why.
+# Called at each sweep with the ids to skip and the end of the available time (monotonic). Returns failures: id, run and
+# error.
 Sweep = Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]
 on_sweep: list[Sweep] = []
-# Statements with one parameter, the run id, that follow the withdrawal of its open waits. They look for themselves
-# whether the run has ended: a worker sends them along with its end, which may not be done.
+# Statements, with the run id as parameter, that follow the withdrawal of its open waits. They check themselves whether
+# the run has ended: a worker sends them with its end, which may be refused.
 on_withdraw: list[str] = ["SELECT runs_end_messages(%s)", "SELECT runs_settle_rest(%s)"]
-# Statements with one parameter, the run id, that follow when a retried run waits again for what its end had withdrawn.
+# Statements, with the run id as parameter, for a retried run that waits again for what its end had withdrawn.
 on_reopen: list[str] = []
 
 
 def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
-    """The statement that stores a gate. Raises LookupError where no app keeps gates: nobody could ever decide it."""
+    """Return the statement that stores a gate. Raises LookupError without an app for gates, as none could be
+    decided."""
     if not gate_opener:
         raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
     return gate_opener[0](gate, wait)
 
 
 def asking(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
-    """What goes along with a question to people, in the transaction that opens it; a gate's own statement asks it."""
+    """Return the statements that accompany a question to people; a gate's own statement does this itself."""
     asked = [wait.detail["of"]] if wait is not None and wait.kind == "input" else []
     return [(statement, asked) for statement in on_ask if asked]
 
 
 def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:
-    """A wait as an SQL expression of type `runs_opening`, and its parameters."""
+    """Return a wait as an SQL expression of type `runs_opening`, and its parameters."""
     if wait is None:
         return "NULL", []
     return _OPENING, [

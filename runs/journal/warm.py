@@ -1,6 +1,5 @@
-"""A connection that has done everything once: a fresh backend compiles and plans each step function at its first call,
-which takes a step fifty times as long as any later one, and a worker would pay for that just when the first runs come.
-The web process likewise has loaded everything before its first request."""
+"""Warms up connections and the web process: a new backend compiles and plans each step function at its first call,
+which takes fifty times as long as later ones."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ from runs.engine.agents import registry
 
 log = logging.getLogger("runs.journal.warm")
 
-# A run that nobody ever sees: it is claimed, driven a step and ended in a transaction that is taken back. One round
-# trip.
+# An invisible run: claimed, driven a step and ended in a transaction that is rolled back. One round trip.
 _REHEARSAL = """
 BEGIN;
 DO $$
@@ -51,7 +49,7 @@ ROLLBACK"""
 
 
 async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
-    """For a pool, on every new connection. One that can't is as good as any, only slower at first."""
+    """Warm up a pool's new connection. If it fails, the connection is only slower at first."""
     try:
         await link.execute(_REHEARSAL)
     except psycopg.Error as error:
@@ -61,8 +59,7 @@ async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
 
 
 def rehearse_pool(count: int) -> None:
-    """For the web process, whose pool is Django's and takes no word in how it is made: `count` connections, before the
-    first request."""
+    """Warm up `count` connections of Django's pool, which has no hook for it, before the first request."""
     pool = connections["default"].pool  # type: ignore[attr-defined]
     try:
         pool.open()
@@ -74,8 +71,8 @@ def rehearse_pool(count: int) -> None:
 
 
 def load_and_freeze() -> None:
-    """Load what the first requests to the web process would, and take what is loaded out of the garbage collector's
-    rounds: it never goes, and to walk all of it takes a tenth of a second, in which nobody is answered."""
+    """Load what the first requests need, and exempt it from garbage collection. It is never freed, and each full
+    collection would block all requests for a tenth of a second."""
     get_resolver().url_patterns  # noqa: B018  loads every page
     for agent in registry.agents():
         agent.fingerprint()

@@ -1,1 +1,1 @@
-"""Whom runs ask: the queues that there are now. Whoever shows or judges who may act comes in, and workers."""
+"""Current queues, policies and starters of runs, cached per process."""

@@ -1,10 +1,6 @@
-"""The policies in force, as this process read them last.
-
-They are data that administrators change while everything runs. A worker reads them when what it knows is a few seconds
-old, and anew before a call is stopped by one. It may be wrong for that long and no call leaves by it: the intent names
-the revision that it was judged by, and the database refuses one that is not in force (runs/sql/policies.sql). Only
-reads have no intent: they go by what was in force a few seconds before.
-"""
+"""The policies in force, cached for a few seconds and reloaded before one stops a call. A stale cache lets no call
+through: the intent names the revision it was judged by, and the database refuses one that is not in force
+(runs/sql/policies.sql). Only reads, which have no intent, go by policies a few seconds old."""
 
 from __future__ import annotations
 
@@ -28,14 +24,14 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.policies")
 FRESH_SECONDS = 5.0
-MOST_STARTERS = 1000  # that a worker keeps in mind
+MOST_STARTERS = 1000  # kept by a worker
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
-# Its own and those of the runs that it comes from: the database makes these rows, and nobody else may.
+# The tags of the run and of those it comes from: only the database writes these rows.
 _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHERE run_id = %s"
 
 
 class Book(Protocol):
-    """Policies, as whoever keeps them reads them."""
+    """Policies in the form of the app that keeps them."""
 
     def judge(self, asking: Asking) -> Judged | None: ...
 
@@ -45,8 +41,7 @@ class Book(Protocol):
 
 
 class Policies:
-    """How they are read: `statement` gives them as one JSON document, of which `made_of` makes the book. Whoever keeps
-    policies says both; while nobody does there are none."""
+    """How policies are loaded: `statement` selects one JSON document, and `made_of` parses it. Unset: no policies."""
 
     def __init__(self) -> None:
         self.statement = ""
@@ -54,8 +49,7 @@ class Policies:
 
 
 class InForce:
-    """The engine's port, for one worker. `pool` is its connections; without one they are read over Django's
-    connection, off the event loop."""
+    """The engine's port, for one worker; without a `pool` it uses Django's connection, off the event loop."""
 
     def __init__(self, policies: Policies, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
@@ -69,7 +63,7 @@ class InForce:
             return None
         if anew or not self._is_fresh():
             async with self._reading:
-                if anew or not self._is_fresh():  # somebody else may have read them meanwhile
+                if anew or not self._is_fresh():  # another task may have loaded them meanwhile
                     await self._learn()
         assert self._book is not None
         if self._book.needs_tags(asking):
@@ -80,7 +74,7 @@ class InForce:
         return self._book.judge(asking)
 
     async def _starter(self, run_id: str) -> str | None:
-        """Who started the first of the runs that this one comes from: that never changes."""
+        """Return who started the run's topmost ancestor; it never changes."""
         if run_id not in self._starters:
             found = starters.starter_of(run_id, await self._rows(starters.STATEMENT, [[run_id]]))
             if found is None:
@@ -104,7 +98,7 @@ class InForce:
         return row
 
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Asked until the database answers: while nobody knows what is in force, nothing leaves."""
+        """Query until the database answers: while the policies are unknown, nothing is sent."""
         patience = Patience()
         while self._pool is not None:
             try:

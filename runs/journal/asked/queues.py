@@ -1,12 +1,8 @@
-"""The queues that there are, and which role is in charge of each, as this process read them last.
-
-They are data that administrators change while everything runs. A web process reads them along with whoever asks (in the
-statement that reads the session or the key), so a page is never older than its request; any other process reads them
-when what it knows is a few seconds old, and once more before it tells anybody that there is no such queue. Nothing is
-decided by what stands here: who may decide is judged from the rows, in the decision's transaction.
-
-A row that none of our processes wrote names a queue, of which nobody is in charge: it makes no group a role, and shows
-nobody what is asked there.
+"""The queues and the role in charge of each, as this process last loaded them.
+A web process loads them with each session or key, so a page is never older than its request; other processes reload
+them after a few seconds, and before they report an unknown queue. Nothing is authorized by this cache: a decision is
+judged from the rows, in its own transaction. A row not written by our processes defines a queue without anyone in
+charge: it makes no group a role, and shows nobody what is asked there.
 """
 
 from __future__ import annotations
@@ -35,13 +31,13 @@ from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")
 FRESH_SECONDS = 5.0
-NOBODY = ""  # is in charge of a queue whose row isn't ours
+NOBODY = ""  # role in charge of a queue whose row isn't ours
 _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """As read at one moment: `at` by the database's clock, in microseconds."""
+    """Queues as read at one moment: `at` by the database's clock, in microseconds."""
 
     at: int = 0
     queues: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
@@ -50,7 +46,7 @@ class Facts:
 
 
 def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
-    """By queue. One that can't be read was changed past us: nobody decides there at all."""
+    """Return the thresholds by queue. An unreadable one was tampered with: nobody decides there at all."""
     found: dict[str, Threshold] = {}
     for name, _, _, proof, _ in rows:
         with suppress(DefinitionError, ValueError, RecursionError):
@@ -68,9 +64,9 @@ def _is_not(row: str) -> bool:
 
 
 class Queues(Mapping[str, str]):
-    """Which role is in charge of a queue, by the queue's name; also of one that is closed. `statement` gives the facts
-    as one JSON document, with each queue's row as a text of which `is_ours` says whether one of our processes wrote it,
-    and `timings_in` reads what it says of time: approvals, which keeps the queues, says how."""
+    """The role in charge of each queue, including closed ones. `statement` selects the facts as one JSON document,
+    `is_ours` tests whether a row's text was written by our processes, and `timings_in` parses the time settings.
+    Approvals, which keeps the queues, sets all three."""
 
     statement: str = ""
     is_ours: Callable[[str], bool] = staticmethod(_is_not)
@@ -84,7 +80,7 @@ class Queues(Mapping[str, str]):
         self._lock = threading.Lock()
 
     def learn(self, told: Any) -> None:
-        """What somebody has just read. What is older than what is known is left alone."""
+        """Take in a document that was just read, unless it is older than what is known."""
         told = json.loads(told) if isinstance(told, str) else told
         ours = {name: role for name, role, _, _, row in told["queues"] if self.is_ours(row)}
         facts = Facts(
@@ -102,7 +98,7 @@ class Queues(Mapping[str, str]):
                     self._timings, self._timed_at = timings, self._known_at
 
     def forget(self) -> None:
-        """Read anew whatever is asked next."""
+        """Discard everything, so that the next access reloads."""
         with self._lock:
             self._facts, self._known_at = Facts(), float("-inf")
             self._timings, self._timed_at = {}, float("-inf")
@@ -112,20 +108,20 @@ class Queues(Mapping[str, str]):
         return time.monotonic() - self._known_at < FRESH_SECONDS
 
     def is_timed(self) -> bool:
-        """Whether what they say of time was read a moment ago: pages don't read that along."""
+        """Return whether the time settings are recent: pages don't load those."""
         return time.monotonic() - self._timed_at < FRESH_SECONDS
 
     def timing_of(self, name: str) -> QueueTiming | None:
         return self._timings.get(name)
 
     def now(self) -> Facts:
-        """At most a few seconds old."""
+        """Return facts that are at most a few seconds old."""
         if not self.is_fresh():
             self.read()
         return self._facts
 
     def read(self) -> None:
-        """Read them from the database."""
+        """Load the queues from the database."""
         with connection.cursor() as cursor:
             cursor.execute(self.statement)
             self.learn(cursor.fetchone()[0])
@@ -148,8 +144,8 @@ class Queues(Mapping[str, str]):
 
 
 class Asked(Collection[str]):
-    """Who may be asked, for the engine: the open queues, and with `roles` those too. `pool` is the worker's; without
-    one it is read over Django's connection, off the event loop."""
+    """The queues that may be asked, for the engine: open ones, and with `has_roles` roles too. `pool` is the
+    worker's; without one it uses Django's connection, off the event loop."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
         self._queues, self._has_roles, self._pool = queues, has_roles, pool
@@ -161,16 +157,16 @@ class Asked(Collection[str]):
         return open_ | facts.roles | FIXED | in_charge if self._has_roles else open_
 
     def threshold(self, queue: str) -> Threshold | None:
-        """From where on a yes has to show more there, as it was read a moment ago. A decision judges it anew."""
+        """Return the queue's threshold for proof, as last loaded. A decision judges it again."""
         return self._queues.last.thresholds.get(queue)
 
     async def learn(self, name: str) -> None:
-        """Know the queues of a moment ago; and those of now, where this name isn't among them."""
+        """Make sure that the cache is recent, and reload if it lacks this name."""
         if not (self._queues.is_fresh() and self._queues.is_timed() and name in self):
             await self._read()
 
     def timing_of(self, name: str) -> QueueTiming | None:
-        """What it says of time: of a moment ago, for whoever has just learnt it."""
+        """Return the queue's time settings, for callers that have just called `learn`."""
         return self._queues.timing_of(name)
 
     async def _read(self) -> None:

@@ -1,5 +1,5 @@
-"""Who started a run. One that another run made, or went on as, counts as started by whoever started the first of them
-all; the journals tell that, each by events that carry our code."""
+"""Who started a run. Child runs and continuations count as started by the starter of their topmost ancestor,
+according to authenticated events."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from runs.engine.errors import JournalBroken
 from runs.journal.reader import STORED, checked
 
 log = logging.getLogger("runs.policies")
-OF_A_RUN = "run:"  # how a run is named as the one that started another
-# Of runs, what their journals and those of the runs above begin with: where they come from, or who started them. The
-# rows say only where to look.
+OF_A_RUN = "run:"  # prefix of a run that started another
+# The first events of the runs and their ancestors: their origin, or who started them. Rows only say where to look.
 STATEMENT = f"""
     WITH RECURSIVE up(id, above) AS (
         SELECT id, coalesce(first, parent) FROM runs_run WHERE id = ANY(%s::uuid[])
@@ -27,7 +26,7 @@ STATEMENT = f"""
 
 
 def starter_of(run_id: str, rows: Sequence[TupleRow]) -> str | None:
-    """Who started a run, by what STATEMENT gave; None where that can't be told."""
+    """Return who started a run, from the rows of STATEMENT; None if that can't be determined."""
     at, seen = UUID(run_id), set[UUID]()
     while at not in seen:
         seen.add(at)
