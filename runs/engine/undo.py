@@ -1,5 +1,4 @@
-"""Whether what an agent says of undoing its effects can be done; each problem is told by name before a run can
-start."""
+"""Checks of an agent's undo declarations; each problem is named before a run can start."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from typing import Any, Final
 from runs.engine.errors import DefinitionError, MisusedContext
 from runs.engine.tools import Tool, Undo
 
-UNDO_NODE: Final = "_undo"  # no node of an agent can have this name
-WITH_PARENT: Final = "undone_with_parent"  # why a run that had ended well is to undo what it did
+UNDO_NODE: Final = "_undo"  # not a valid name for an agent's node
+WITH_PARENT: Final = "undone_with_parent"  # why a completed run is to undo its effects
 ON_FAILURE = ("undo", "leave")
 
 
 class OfTheTool:
-    """A call that says nothing about undoing it: what its tool declares holds."""
+    """Marks a call without its own undo: the tool's applies."""
 
 
 OF_THE_TOOL: Final = OfTheTool()
@@ -34,7 +33,7 @@ def _own(undo: Undo) -> str:
 
 
 def name_of(known: Mapping[str, Undo], tool: Tool, asked: Undo | OfTheTool, whose: str) -> str:
-    """The name under which a call's undo is put on record. Raises MisusedContext."""
+    """Return the recorded name of a call's undo. Raises MisusedContext."""
     if tool.is_pure:
         raise MisusedContext(f"tool {tool.name!r} is pure: there is nothing to undo")
     meant = tool.undo if isinstance(asked, OfTheTool) else asked
@@ -46,7 +45,7 @@ def name_of(known: Mapping[str, Undo], tool: Tool, asked: Undo | OfTheTool, whos
 
 
 def check_undos(whose: str, tools: Mapping[str, Tool], undos: Sequence[Undo], on_failure: Any) -> None:
-    """Raises DefinitionError for what can't be undone as it is declared."""
+    """Raise DefinitionError for undos that can't work as declared."""
     if on_failure not in ON_FAILURE:
         raise DefinitionError(f"{whose}: on_failure={on_failure!r}: give one of {', '.join(ON_FAILURE)}")
     named: dict[str, Undo] = {}

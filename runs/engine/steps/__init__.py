@@ -1,2 +1,1 @@
-"""What a node's calls do, one file per kind of step; `call.py` is the protocol itself. Only the context and the driver
-come in."""
+"""A node's calls, one module per kind of step; `call.py` is the main protocol. Used by the context and the driver."""

@@ -1,9 +1,5 @@
-"""What is looked at before a call is intended: whether its tool may be called at all, and what it is called with.
-Before anybody is asked, and before anything leaves.
-
-What stands for the arguments is on record before it is shown to an approver or sent, in the same commit or in one
-before. A call whose intent is on record is not looked at again: its bytes may be with the other side.
-"""
+"""Checks before a call's intent: certificate and argument screening. Replaced arguments are recorded no later than
+they are shown or sent; a call with an intent isn't checked again, as it may have been sent."""
 
 from __future__ import annotations
 
@@ -22,18 +18,17 @@ from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
 
 
 async def admit(call: LogicalCall, source: str, name: str) -> None:
-    """Let a call come to its gate and its intent. Raises ContentRefused; unwinds where an operator has to look."""
+    """Admit a call to its gate and intent. Raises ContentRefused; unwinds if an operator must act."""
     if call.visit.runtime.certificates.policy != "allow" and not (call.tool.is_pure or call.tool.is_unsafe):
         await _check_certificate(call)
     await _screen_arguments(call, source, name)
 
 
 async def _check_certificate(call: LogicalCall) -> None:
-    """A keyed tool whose other side nobody has seen to honour keys: refused by name, or marked, as the installation
-    says. Nothing has left, so the run goes on from here once it was probed."""
+    """Stop or mark a call of an uncertified keyed tool, by policy; nothing was sent, so it can be retried."""
     visit, tool, certificates = call.visit, call.tool, call.visit.runtime.certificates
     standing = await certificates.standing(visit.agent.name, tool)
-    if not standing.is_certified:  # what this process has known for a moment may be out of date
+    if not standing.is_certified:  # the cached standing may be outdated
         standing = await certificates.standing(visit.agent.name, tool, is_fresh=True)
     if standing.is_certified:
         return
@@ -48,11 +43,11 @@ async def _check_certificate(call: LogicalCall) -> None:
 
 
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
-    """Have a call's arguments looked at, and go on with what stands for them. Raises ContentRefused."""
+    """Screen a call's arguments and continue with the replacement. Raises ContentRefused."""
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
     if screens is ALWAYS and may_pass_to_tool(call.arguments):
-        return  # nearly every call: nobody else is to be asked
+        return  # nearly every call: no other hook to ask
     piece = Piece(
         content=call.arguments,
         source=source,
@@ -82,11 +77,11 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     if replaced:
         call.replace(replaced[-1])
     for event in events:
-        visit.buffer(event)  # nothing depends on it before the commit that asks for the call, or makes it
+        visit.buffer(event)  # nothing depends on it before the commit of the question or the intent
 
 
 def _fitting(call: LogicalCall, found: Finding) -> Finding:
-    """What isn't the tool's input any more can't stand for it; of what people were asked about nothing is changed."""
+    """Refuse a replacement that the tool's input rejects or that people were already asked about."""
     problem = ""
     if not found.is_refused:
         try:
@@ -99,11 +94,11 @@ def _fitting(call: LogicalCall, found: Finding) -> Finding:
 
 
 async def _withhold(call: LogicalCall, events: list[e.Event]) -> None:
-    """A definite no, on record in the place of an outcome: nothing leaves."""
+    """Record a definite refusal as the outcome: nothing is sent."""
     visit, no = call.visit, refusal(call.past)
     assert no is not None
     visit.check_stop()
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its record may have to wait for others'
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records
     failed = call.failed(CONTENT_REFUSED, {"message": str(no)})
     visit.boundary(await visit.commit(Batch([*events, failed], usage=A_CALL)))
     raise no

@@ -1,9 +1,7 @@
-"""Several lines of calls of one node at once: what `ctx.gather` and the tool calls of one model turn are made of.
-
-Each branch runs in a task of its own, which the visit knows, and numbers its calls below a path that is fixed when the
-branch is made: so what a call is called never depends on who was faster. A branch that must wait unwinds and lets the
-others go on; the node waits only when every branch has finished or waits, and then for all of it at once. So a replay
-comes to the same end whatever order things happened in.
+"""Parallel branches of a node, for `ctx.gather` and the tool calls of a model turn.
+Each branch runs in its own task and numbers its calls below a fixed path, so names don't depend on speed. A branch that
+must wait unwinds while the others continue; the node waits when every branch has finished or waits, for all of it at
+once. So a replay has the same result in any order of events.
 """
 
 from __future__ import annotations
@@ -49,11 +47,8 @@ async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool
 
 
 async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
-    """Run each coroutine as a branch that numbers its calls below the path given with it, until each has finished or
-    must wait.
-
-    Unwinds if the visit stops, which it does when what is in flight has been recorded, or if a branch must wait.
-    """
+    """Run each coroutine as a branch below its path, until each has finished or must wait. Unwinds if the visit
+    stops, once what is in progress is recorded, or if a branch must wait."""
     branches = [Branch(under) for under, _ in works]
     tasks = [
         asyncio.create_task(drive(visit, b, partial(_staying, work)))
@@ -67,8 +62,7 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
         await _end(tasks)
         for _, work in works:
             work.close()  # one whose task was cancelled before it began
-    # What is no outcome of a branch is the end of the process, or of the drive; the others were only cut off because of
-    # it.
+    # Anything but a branch's outcome ends the process or the drive; the others were only cut off because of it.
     for error in [task.exception() for task in tasks if not task.cancelled()]:
         if error is not None:
             raise error
@@ -83,7 +77,7 @@ async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
 
 
 async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]) -> None:
-    """In a task of its own: what comes of a branch, which keeps it. Raises only what ends the whole drive."""
+    """Run a branch in its own task and store its outcome. Raises only what ends the whole drive."""
     with visit.places.running(branch):
         try:
             branch.result = await work()
@@ -96,7 +90,7 @@ async def drive(visit: Visit, branch: Branch, work: Callable[[], Awaitable[Any]]
 
 
 async def _staying(work: Work) -> Any:
-    """Only the node itself lets its run go on as another: in a branch nobody would do it. Raises MisusedContext."""
+    """Await a branch. Raises MisusedContext for Renew or Handoff: only the node itself may return those."""
     result = await work
     if isinstance(result, (Renew, Handoff)):
         raise MisusedContext(f"a branch of gather returned {type(result).__name__}: return it from the node itself")
@@ -104,7 +98,7 @@ async def _staying(work: Work) -> Any:
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """No branch outlives its node: whoever is not done by now is cut off together with it."""
+    """Cancel unfinished branches with their node."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

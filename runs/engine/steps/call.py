@@ -1,8 +1,6 @@
 """One tool call, to its recorded outcome: recorded → doubt → policies → gate → permit → intend → send → record.
-
-Read `call_tool` first; what follows it are its stages in their order, except those in `doubt.py`, `gates.py` and
-`send.py`. What may go wrong between two of them, and what makes up for it, is docs/step-protocol.md.
-"""
+Start with `call_tool`; its stages follow in order, except those in `doubt.py`, `gates.py` and `send.py`. Failures
+between them are covered in docs/step-protocol.md."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ async def call_tool(
     documents: Sequence[Document] = (),
 ) -> BaseModel:
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
-    if visit.agent.tool(tool.name) is not tool:  # whoever settles a doubt finds it through the agent
+    if visit.agent.tool(tool.name) is not tool:  # unknown outcomes are settled through the agent's tools
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source, documents)
@@ -70,14 +68,14 @@ async def call_tool(
             if (hit := await reads.from_cache(call)) is not None:
                 return hit
             await _intend(call, await gates.passed(call) if call.may_be_gated else None)
-        # A drain lets an unsafe call come to its own end: cut off, it would be in doubt for good.
+        # A drain waits for an unsafe call: cut off, its outcome would be unknown for good.
         with visit.control.unsafe_call() if tool.is_unsafe else nullcontext():
             outcome = await attempts(visit, partial(_try, call), call.past, partial(come_back_later, call))
             return await _record(call, outcome)
 
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
-    if number > 1 and call.past.intent is None:  # a read: nothing else holds it to the policies in force
+    if number > 1 and call.past.intent is None:  # a read: nothing else checks it against current policies
         await policies.judge(call)
         await _intend(call, await gates.passed(call) if call.may_be_gated else None)
     return await one_try(call, number)
@@ -87,7 +85,7 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
 
 
 def _recorded(call: LogicalCall) -> BaseModel:
-    """The outcome on record, as the live call gave it."""
+    """Return the recorded outcome as the live call gave it."""
     tool, result = call.tool, call.past.outcome
     payload = payload_of(result)
     try:
@@ -113,13 +111,13 @@ def _recorded(call: LogicalCall) -> BaseModel:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
-    """Put on record what is about to leave, with all that a repeat needs to send the same bytes. A read needs none."""
+    """Record what is about to be sent, so that a repeat sends the same bytes. A read needs no record."""
     visit, tool = call.visit, call.tool
     await call.enter()
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         visit.check_stop()
-        if not visit.meter.counts_reads:  # else it is asked for room first
+        if not visit.meter.counts_reads:  # otherwise the pool is asked first
             return
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
@@ -159,7 +157,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
 
 
 async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
-    """Put the outcome on record, and give the node what it is told of it."""
+    """Record the outcome, and return the node's result."""
     if isinstance(outcome, Settled):
         return outcome.output
     if isinstance(outcome, Pending):
@@ -188,7 +186,7 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
 
 
 async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
-    """Upstream will answer by callback: the run waits for it, or goes on at once if it came already."""
+    """Wait for upstream's callback, or continue if it came already."""
     wait = call.wait("webhook", call.past.last_wait("webhook")[0], within=answer.within)
     payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
     event = e.ToolAccepted(slot=call.slot, attempt=call.attempt, tool=call.tool.name, payload=payload)
@@ -205,9 +203,9 @@ async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, late: LateAnswer) -> Reply:
-    """What can't be put on record here is handed in as news: it may settle what somebody who has the run by now doesn't
-    know, or spare a person the question where another branch's write was cut off, which ends this visit's. Where
-    another answer came first, that one stands, and the run goes on from it."""
+    """Commit an outcome, or hand it in as a late result if it can't be recorded here. That may settle what the run's
+    new worker doesn't know, or spare a person the question if another branch's failed write ended the visit. If
+    another answer came first, it counts."""
     visit = call.visit
     try:
         reply = await visit.commit(batch)

@@ -1,9 +1,5 @@
-"""A run of another agent as a step of this one: started with the intent, waited for without a slot, heard of once.
-
-The child has a journal, a version and a page of its own. What it may use is set aside in this run's budget, and what it
-did use is debited when it ends: with the event that tells of its end, by whoever finds it ended
-(runs/services/families/ends.py).
-"""
+"""Child runs as steps: started with the intent, awaited without a worker. A child's budget is reserved from this
+run's, and its usage debited with its end (runs/services/families/ends.py)."""
 
 from __future__ import annotations
 
@@ -28,9 +24,9 @@ from runs.engine.steps import forks
 from runs.engine.tape import Slot, payload_of
 from runs.engine.visit import Visit
 
-# How deep runs may start runs: an agent that starts itself comes to an end.
+# Maximum nesting, so that an agent that starts itself comes to an end.
 MOST_GENERATIONS = 8
-PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has a time of its own
+PATIENCE = timedelta(days=90)  # then the wait is overdue; the child has its own time limit
 
 
 async def child(
@@ -43,7 +39,7 @@ async def child(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> Any:
-    """Start a run of `agent`, or find it on record, and wait for its end. Gives its output; raises ChildFailure."""
+    """Start a run of `agent`, or find it on record, and wait for its end. Return its output; raises ChildFailure."""
     wanted = agent.graph_id if isinstance(agent, Agent) else agent
     asked = plain(input) if isinstance(input, BaseModel) else plain(dict(input))
     requested_hash = visit.runtime.hasher({"child": wanted.partition("@")[0], "input": asked})
@@ -79,7 +75,7 @@ async def child(
 
 
 def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> forks.Asked:
-    """What a fork of a run is asked about, before it starts another run."""
+    """Return the question for a fork before it starts another run."""
     return forks.Asked(
         slot=slot,
         attempt=record.current,
@@ -95,7 +91,7 @@ def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any,
 
 
 def _output(agent: Agent | str, output: Any) -> Any:
-    """As the agent's own model, where the agent itself was given. Raises ValidationError."""
+    """Return the output as the agent's model if an agent was given. Raises ValidationError."""
     shape = agent.output if isinstance(agent, Agent) else None
     return output if shape is None else shape.model_validate(output)
 
@@ -105,8 +101,7 @@ def _ended_badly(end: e.ChildEnded) -> ChildFailure:
 
 
 def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> Any:
-    """What the node is told of one that ended well; where another agent's output doesn't fit, that the child handed off
-    to it."""
+    """Return a completed child's output; it may not fit if the child handed off to another agent."""
     shape = agent.output if isinstance(agent, Agent) else None
     if shape is None:
         return output
@@ -120,7 +115,7 @@ def _ended(agent: Agent | str, end: e.ChildEnded, wanted: str, output: Any) -> A
 
 
 def _found(wanted: str) -> Agent:
-    """The version that the child will be of; it stays so, whatever is released meanwhile."""
+    """Return the child's version; it stays fixed whatever is released meanwhile."""
     try:
         return registry.find_for_step(wanted)
     except (UnknownAgent, UnknownVersion) as error:
@@ -138,7 +133,7 @@ async def _start(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> None:
-    """TX1: the intent, the wait and the run itself, in one commit."""
+    """Commit the intent, the wait and the run itself (TX1)."""
     if visit.depth >= MOST_GENERATIONS:
         raise MisusedContext(f"{agent.graph_id}: {MOST_GENERATIONS} runs started one another already, so no more are")
     try:
@@ -189,7 +184,7 @@ def _attributes(visit: Visit, agent: Agent, given: Mapping[str, Any]) -> e.Attri
 
 
 def _share(visit: Visit, asked: Budget) -> Caps:
-    """What the child may use: what was asked for, and where nothing was, what this run has left."""
+    """Return the child's caps: as requested, otherwise all that this run has left."""
     wanted, left = asked.caps(), visit.meter.left()
     return Caps(*(_least(getattr(wanted, name), getattr(left, name)) for name in (f.name for f in fields(Caps))))
 
@@ -199,7 +194,7 @@ def _least(wanted: int | None, left: int | None) -> int | None:
 
 
 def _expected(caps: Caps) -> Usage:
-    """What is set aside for it: all that it may use."""
+    """Return the usage to reserve: all that the child may use."""
     return Usage(**{name: getattr(caps, name) or 0 for name in RESOURCES})
 
 
@@ -211,5 +206,5 @@ def _wait(visit: Visit, slot: str, attempt: int, agent: Agent | None = None) -> 
 
 
 def child_id(parent: str, slot: str, attempt: int) -> str:
-    """The id of the run that an attempt starts: a replay names the same one."""
+    """Return the id of an attempt's run, the same on every replay."""
     return str(uuid5(NAMESPACE_URL, f"{parent}|{slot}|{attempt}|run"))

@@ -1,10 +1,4 @@
-"""A call that may or may not have happened: what its replay class allows, who is asked, and how its outcome is put on
-record.
-
-The one place for it. `resume` is the stage of a call that is found with an intent and without an outcome;
-`settle_before_end` is the same question for a run that is cancelled; a worker that brings an answer late, and a
-person's verdict, take their facts from here.
-"""
+"""Calls with an unknown outcome: whether they may repeat, who is asked, and how the outcome is recorded."""
 
 from __future__ import annotations
 
@@ -40,7 +34,7 @@ _OTHER_SIDE = f"the other side was {_NOT_ASKED}"
 
 
 def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
-    """Whether a call of unknown outcome may go out again unasked: a read may, a keyed call while its key protects."""
+    """Return whether a call of unknown outcome may repeat without asking: reads, and keyed calls with a valid key."""
     match ReplayClass(replay_class):
         case ReplayClass.PURE:
             return True
@@ -51,8 +45,7 @@ def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
 
 
 async def is_distrusted(call: LogicalCall) -> bool:
-    """Whether a keyed call's repeat can't be told from a further order: its other side was seen to take it for one, or
-    it has to be known that it doesn't, and isn't. Then it counts as unsafe."""
+    """Return whether a keyed call counts as unsafe, because its upstream isn't known to honour keys."""
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
         return False
@@ -61,21 +54,20 @@ async def is_distrusted(call: LogicalCall) -> bool:
 
 
 async def is_believed(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
-    """Whether the hook's word that nothing happened may be gone by: not that of one which was seen to say so of a call
-    that had happened."""
+    """Return whether the hook's DidNotHappen can be trusted: not if it was seen to miss an effect."""
     if not isinstance(answer, DidNotHappen):
         return False
     return not (await certificates.standing(agent.name, tool, is_fresh=True)).is_denier
 
 
 def intended_at(intent: e.Event) -> datetime | None:
-    """When the intent was made, where its tool's keys have a lifetime."""
+    """Return when the intent was made, if its tool's keys expire."""
     stored = payload_of(intent).get("intended_at")
     return None if stored is None else datetime.fromisoformat(stored)
 
 
 async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
-    """Ask the other side, by the tool's reconcile hook, what became of a call. None: no hook, or no usable answer."""
+    """Ask upstream through the reconcile hook. None: no hook, or no usable answer."""
     if tool.reconcile is None:
         return None
     try:
@@ -83,7 +75,7 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
         if isinstance(answer, Happened):
             return Happened(tool.checked(answer.output).output)
         return answer if isinstance(answer, DidNotHappen) else None
-    except (Exception, asyncio.CancelledError) as error:  # whatever went wrong with asking, nothing more is known by it
+    except (Exception, asyncio.CancelledError) as error:  # whatever failed, nothing more is known
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
         log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
@@ -91,7 +83,7 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
 
 
 async def without_exit(calling: Awaitable[Any]) -> Any:
-    """The `sys.exit()` of a tool or a hook would end the worker and every run in it."""
+    """Turn a tool's or hook's `sys.exit()` into an error: it would end the worker and every run in it."""
     try:
         return await calling
     except SystemExit as error:
@@ -102,7 +94,7 @@ async def without_exit(calling: Awaitable[Any]) -> Any:
 
 
 def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
-    """The call happened, says the other side: that is its outcome."""
+    """Record upstream's answer that the call happened as its outcome."""
     result = plain(answer.output)
     event, entry = intent.reconciled(
         "happened",
@@ -117,8 +109,7 @@ def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
 def witnessed(
     intent: Intent, result: Any, *, by: str, n: int, when: str, external_id: str | None
 ) -> tuple[e.ToolReconciled, Entry]:
-    """A worker that had lost the run holds the call's answer. `when` says since when nobody was waiting for it any
-    more."""
+    """Record an answer from a worker that had lost the run; `when` says since when nobody waited for it."""
     payload = {"result": result, "receipt": {"from": f"the worker that sent the call, after {when}"}}
     return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
 
@@ -126,8 +117,8 @@ def witnessed(
 def unknown(
     intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Nobody knows, and a person is asked. `is_sender_done`: nothing of the call is on its way any more. `rejection` is
-    what the other side said of its key, where it rejected that."""
+    """Record an unknown outcome, with the wait for a person. `is_sender_done`: nothing of the call is in progress
+    any more. `rejection` is what upstream said of the key, if it rejected it."""
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
@@ -142,7 +133,7 @@ def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | Did
 
 
 def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
-    """The `n`-th wait for a person's verdict on a call. Where its key was rejected, a duplicate is suspected."""
+    """Return the `n`-th wait for a person's verdict. A rejected key suggests a duplicate."""
     detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
     if rejection:
         detail |= {"reason": KEY_REJECTED, "suspicion": "duplicate", "said": rejection["message"]}
@@ -153,7 +144,7 @@ def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rej
 
 
 async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
-    """What is known by now of a call whose intent is on record. None: its replay class lets it go out again."""
+    """Return the known outcome of a call with an intent. None: its replay class lets it be sent again."""
     past, stored = call.past, payload_of(intent)
     call.is_resumed = True
     call.key, call.token = stored.get("key"), stored.get("callback_token")
@@ -176,13 +167,13 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
 
 
 async def _may_not_ask(call: LogicalCall) -> bool:
-    """Whether a halt keeps the other side from being asked: who halts a tool distrusts what is there."""
+    """Return whether a halt forbids asking upstream: a halted tool's answers are distrusted."""
     has_hook = call.tool.reconcile is not None
     return has_hook and await sharing.is_held_back(call.visit, call.key_of_tool, call.cleared_at)
 
 
 async def _ask(call: LogicalCall) -> Happened | DidNotHappen | None:
-    """What the other side says. Under a halt the run stands still here, and it is asked after the lift."""
+    """Ask upstream. Under a halt the run stops here, and asks once it is lifted."""
     if await _may_not_ask(call):
         sharing.hold_back(call.visit, call.key_of_tool)
     return await _asked_now(call)
@@ -194,7 +185,7 @@ async def _asked_now(call: LogicalCall) -> Happened | DidNotHappen | None:
 
 
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
-    """What the other side says of it. None: it may be sent again. Parks where only a person can tell."""
+    """Ask upstream about the call. None: it may be sent again. Parks if only a person can tell."""
     answer = await _ask(call)
     if isinstance(answer, Happened):
         return await _settle(call, answer)
@@ -202,7 +193,7 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     did_not = await is_believed(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
     is_idle = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
-        # Nothing is there under the key: its time begins with the next send.
+        # Nothing exists under the key: its lifetime begins with the next send.
         call.intended_at = call.visit.journal.now()
     elif is_distrust or is_idle or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
         why = "the worker ended after the intent and before an outcome was recorded"
@@ -218,9 +209,8 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 
 
 async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
-    """An unsafe call left, and its answer was lost on the way. None: it did not happen, says the other side, and may be
-    sent again; while something of it may still be on its way, that is no answer. Parks where only a person can
-    tell."""
+    """Ask upstream about an unsafe call whose answer was lost. None: it didn't happen and may be sent again. That
+    doesn't count while part of the call may still be in progress. Parks if only a person can tell."""
     if await _may_not_ask(call):
         await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done and not call.lingers)
     said = await _asked_now(call)
@@ -232,8 +222,8 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
 
 
 async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
-    """The other side rejected the key: an earlier try may have had its effect, so neither is it a refusal nor may
-    another key be made. Its hook is asked first; where that finds nothing, a person decides none the less."""
+    """Settle a rejected key: neither a refusal nor safe to repeat with a new key. If the hook finds nothing, a
+    person decides."""
     message = printable(error.message)[:2000]
     rejection = {"message": message, "details": _told(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
@@ -247,7 +237,7 @@ async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
 
 
 def _told(details: Any) -> Any:
-    """What a tool said besides, as it can be put on record; no mistake in it may cost the question."""
+    """Return a tool's details in recordable form; an error in them must not lose the question."""
     try:
         return plain(details)
     except ValueError:
@@ -255,7 +245,7 @@ def _told(details: Any) -> Any:
 
 
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
-    """Never repeated unasked: a person settles it."""
+    """Ask a person to settle the call; it isn't repeated without asking."""
     wait = _question(call, rejection)
     batch = unknown(
         call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
@@ -271,13 +261,12 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     if not reply.is_done:
         call.visit.stop(Stopped("overtaken"))
     call.visit.boundary(reply)
-    return Settled(answer.output)  # checked when it was asked for
+    return Settled(answer.output)  # checked when it was received
 
 
 async def _ask_again(call: LogicalCall) -> Settled:
-    """Wait for the person's verdict. A retried run whose verdict was *fail* asks anew: the outcome is as unknown as
-    before. A call that was accepted and never answered comes here when its run is retried: its callback is waited for
-    beside the person."""
+    """Wait for the person's verdict; a retried run after *fail* asks again, as the outcome is still unknown. A call
+    that was accepted and never answered also comes here on a retry: its callback is awaited too."""
     await _wait_on(call)
     if call.past.unknown is None:
         if isinstance(answer := await _ask(call), Happened):
@@ -290,15 +279,14 @@ async def _ask_again(call: LogicalCall) -> Settled:
 
 
 async def _wait_on(call: LogicalCall) -> None:
-    """Go on waiting for the person who is asked already, if somebody is. What they wanted the other side asked is asked
-    first: they read the answer, and it settles nothing by itself."""
+    """Keep waiting for the person who was already asked, if any."""
     n = call.past.open_wait("reconcile")
     if n is not None:
         await _park(call, call.wait("reconcile", n))
 
 
 async def _park(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Wait for a person, once the other side has been asked if somebody wants that."""
+    """Wait for a person, after asking upstream if they requested it; they read the answer, which settles nothing."""
     if call.past.asked is not None:
         answer = await _ask(call)
         await call.visit.commit(Batch([told(call.slot, call.attempt, call.past.asked, answer)]))
@@ -306,8 +294,7 @@ async def _park(call: LogicalCall, wait: WaitSpec) -> NoReturn:
 
 
 async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
-    """A further attempt is due, and a witness tells that this one happened, which is on record as refused or as not
-    done. A person says what became of it, in view of that; until then nothing is sent."""
+    """Ask a person before another attempt, because a late result contradicts the recorded outcome of this one."""
     call.go_to(attempt)
     await _wait_on(call)
     wait = _question(call)
@@ -322,7 +309,7 @@ def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
 
 
 def rejection_in(event: e.Event | None) -> Any:
-    """What the other side said of a call's key, where the unknown outcome on record tells that it rejected that."""
+    """Return what upstream said of a call's key, if the recorded unknown outcome says that it was rejected."""
     return None if event is None else payload_of(event).get(KEY_REJECTED)
 
 
@@ -331,7 +318,7 @@ def rejection_in(event: e.Event | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A run that is to end: of which agent, and by what it asks and writes."""
+    """A run that is about to end, with its services."""
 
     agent: Agent
     journal: Journal
@@ -341,13 +328,13 @@ class Ending:
 
 
 async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
-    """Find out what became of a call in doubt, sending nothing: by its hook, else by a person; under a halt by a person
-    at once. Returns the wait for that person."""
+    """Settle a call of unknown outcome without sending: by its hook, otherwise (or under a halt) by a person. Return
+    the wait for that person, if any."""
     invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None
     if invoked.replay_class == ReplayClass.PURE or not is_open or now.reconciled is not None:
-        return None  # reconciled and still open is a person's *fail*: for a run that is to end, that settles it
+        return None  # a person's *fail* leaves it open, but settles it for a run that is about to end
     intent, tool, arguments = Intent.of(invoked), run.agent.tool(invoked.tool), payload_of(invoked)["arguments"]
     open_question = now.open_wait("reconcile")
     n = now.waits_of("reconcile") if open_question is None else open_question
@@ -374,7 +361,7 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
             await journal.commit(Batch([event], [entry]))
             return None
     reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
-    return wait if reply.is_done else None  # answered in this very moment
+    return wait if reply.is_done else None  # answered just now
 
 
 async def _is_halted(run: Ending, tool: Tool) -> bool:

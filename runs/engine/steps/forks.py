@@ -1,4 +1,4 @@
-"""A tool call of a fork: whether something on record stands for it, so that nothing is sent."""
+"""Calls of forks and what-ifs: whether a recorded answer is used, so that nothing is sent."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from runs.engine.visit import Visit
 
 ASKED = "operator"  # who is asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
-_SHOWN = 20  # of the origin's effects
-_LONGEST = 1000  # of arguments that are shown
-# What the answer may hold besides where nobody knows what came of something of the origin's: see `services/forks`.
+_SHOWN = 20  # effects of the origin listed
+_LONGEST = 1000  # characters of arguments shown
+# An extra field of the answer if an effect of the origin is unknown: see `services/forks`.
 SENDER_IS_GONE: Mapping[str, Any] = {
     "type": "boolean",
     "default": False,
@@ -59,7 +59,7 @@ class DecisionWithoutRecord(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call that is about to leave: of which tool, with what. `fits` raises ValueError for what is no answer to it."""
+    """A call about to be sent. `fits` raises ValueError for results that don't fit."""
 
     slot: str
     attempt: int
@@ -70,21 +70,21 @@ class Asked:
     requested_hash: str
     executed_hash: str
     fits: Callable[[Any], Any]
-    what: str = ""  # by which the journal knows a call of its kind; empty: the tool's name
+    what: str = ""  # the journal's name for this kind of call; empty: the tool's name
 
 
 async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
-    """None: the call may go on to its gate. Else what is on record stands for it. Parks while nobody has said; raises
+    """Return the recorded answer to use; None lets the call continue to its gate. Parks until decided; raises
     Rejected."""
     _must_not_be_refused(asked.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
-        return None  # an undo is about an effect of this very run: nothing that another one did stands for that
+        return None  # an undo concerns this run's own effect: another run's can't replace it
     if not fork.fences(asked.tool) and not fork.is_beyond(tool.name for tool in visit.agent.all_tools()):
         return None
     fork.undone.update(await visit.look_up(visit.journal.undone({x.place for x in fork.of(asked.tool)})))
     told = await visit.look_up(visit.journal.taken_over())
-    taken = {*fork.taken, *map(_place, told)}  # after the look: another branch may have been given something meanwhile
+    taken = {*fork.taken, *map(_place, told)}  # after the query: another branch may have taken one meanwhile
     same = _fitting(fork, asked, taken)
     if same is not None and same.counts_as == HAPPENED:
         return await _take(visit, fork, asked, same, how="audit", by=same.by)
@@ -103,8 +103,7 @@ async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
 
 
 def _must_not_be_refused(record: Slot) -> None:
-    """A no, or a deadline that passed, stands whatever has changed since: the node has gone on from it. So it does
-    where a record is told again, which knows of no origin. Raises Rejected."""
+    """Raise Rejected for an earlier denial or expiry, which is final: the node has continued from it."""
     for said in (x.answers[n] for x in record.attempts.values() for n in sorted(x.consents.keys() & x.answers.keys())):
         if payload_of(said).get("answer", {}).get("decision") == NO:
             reason = payload_of(said).get("justification") or "the original run did it already"
@@ -130,8 +129,8 @@ def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
 
 
 def _said(record: Slot, binds: str) -> e.InputAnswered | None:
-    """A person's word on exactly this. It stands for the further attempts at the call, which are begun only where
-    nothing came of those before."""
+    """Return a person's decision on exactly this; it covers further attempts, made only if earlier ones had no
+    effect."""
     for _, attempt in sorted(record.attempts.items(), reverse=True):
         for n, bound in sorted(attempt.consents.items(), reverse=True):
             if bound == binds and n in attempt.answers:
@@ -140,7 +139,7 @@ def _said(record: Slot, binds: str) -> e.InputAnswered | None:
 
 
 def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, taken: set[Place]) -> dict[str, Any]:
-    """All that a word binds: which call, with what, and what the origin is known to have done."""
+    """Return all that a decision binds: the call, its arguments, and the origin's known effects."""
     return {
         "run_id": visit.run_id,
         "slot": asked.slot,
@@ -153,7 +152,7 @@ def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, tak
 
 
 async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
-    """Put it to the operators and park."""
+    """Ask the operators and park."""
     fork, past = visit.fork, asked.record.at(asked.attempt)
     assert fork is not None
     n, resolution = past.last_wait("input")
@@ -179,7 +178,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
 
 
 def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
-    """What is about to be done, beside what the origin did."""
+    """Describe the call and what the origin did."""
     done = fork.of(asked.tool)
     about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
     lines = [f"This run is a fork of {fork.told.origin}. {about}"]
@@ -205,7 +204,7 @@ def _short(arguments: Any) -> str:
 
 
 async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: str, by: str) -> e.AnswerTakenOver:
-    """Put on record that nothing is sent, and what stands for the call."""
+    """Record that nothing is sent, and the answer used instead."""
     event = e.AnswerTakenOver(
         slot=asked.slot,
         attempt=asked.attempt,
@@ -219,7 +218,7 @@ async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: 
         external_id=same.external_id,
         payload={"arguments": asked.arguments, "result": same.result},
     )
-    fork.taken.add(same.place)  # before the write, so that no other branch is given it meanwhile
+    fork.taken.add(same.place)  # before the write, so that no other branch takes it
     visit.runtime.hit("CP4", asked.tool)
     reply = await visit.commit(Batch([event]))
     visit.runtime.hit("CP6", asked.tool)
@@ -230,7 +229,7 @@ async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: 
 
 NOT_ON_RECORD = "not_on_record"
 BY = "what_if"
-MOST_SLEEPS = 1000  # of one visit
+MOST_SLEEPS = 1000  # per visit
 
 
 def of(visit: Visit) -> Fork | None:
@@ -238,7 +237,7 @@ def of(visit: Visit) -> Fork | None:
 
 
 def check_sends(visit: Visit, what: str) -> None:
-    """The last word before anything leaves, or is announced, whatever led there. Stops for an operator."""
+    """Stop for an operator if a what-if is about to send or announce anything: the last check."""
     if (found := about_to_send(visit.fork, what)) is not None:
         visit.stop(found)
 
@@ -255,8 +254,8 @@ async def answered(
     given: str = "",
     beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
 ) -> e.AnswerTakenOver:
-    """What stands for a call of this kind, put on record. `given` is the name by which a person may have given an
-    answer; `beside` what goes on record with it. Ends the run where there is none."""
+    """Record and return a what-if's answer to a call; end the run if there is none. `given` is the name under which
+    a person may have given an answer; `beside` returns events to record with it."""
     past, fork = record.now, visit.fork
     if isinstance(past.result, e.AnswerTakenOver):
         return past.result
@@ -317,15 +316,14 @@ def _event(
 
 
 def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoReturn:
-    """The run ends here: nobody knows what would have come of this."""
+    """End the run: it is unknown what this call would have returned."""
     asked = "" if arguments is None else f" with {str(arguments)[:1000]}"
     problem = f"a what-if comes to {what} at {slot}{asked}: that is not on record of the run that it was made of"
     visit.stop(Crashed(NOT_ON_RECORD, f"{problem}, and nobody gave an answer to it", ""))
 
 
 async def passes_by(visit: Visit, slot: str) -> None:
-    """A sleep of a run for which no time goes by. One that only looks at the clock between two sleeps would go round
-    for ever: it gives way to others each time, and ends."""
+    """Skip a what-if's sleep. A loop that polls the clock would never end, so the number of sleeps is limited."""
     await asyncio.sleep(0)
     visit.check_stop()
     assert visit.fork is not None
@@ -340,15 +338,14 @@ def turn_of(payload: Any) -> ModelTurn:
 
 
 def value(visit: Visit, slot: str, what: str, live: Callable[[], Any]) -> Any:
-    """A value from outside: the recorded one of the same place, else one of now."""
+    """Return the value recorded at the same place, else a live one."""
     fork = of(visit)
     found = None if fork is None else fork.value(what, slot)
     return live() if found is None else found.payload["result"]
 
 
 async def is_imagined(call: LogicalCall) -> bool:
-    """Of a run that sends nothing, always: what stands for the call is on record now. Ends the run where there is
-    none."""
+    """Return whether the run is a what-if; if so the answer is recorded now. Ends the run if there is none."""
     if of(call.visit) is None:
         return False
     tool = call.tool
@@ -366,7 +363,7 @@ async def is_imagined(call: LogicalCall) -> bool:
 
 
 async def is_stood_for(call: LogicalCall) -> bool:
-    """Whether what the origin did stands for it, by a person's word. Parks while nobody has said; raises Rejected."""
+    """Return whether the origin's effect is used instead, by a person's decision. Parks; raises Rejected."""
     tool = call.tool
     if tool.is_pure:
         return False

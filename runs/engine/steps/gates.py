@@ -1,5 +1,4 @@
-"""Gates: whether a call may leave, freezing its plan, asking people, and turning their yes into a grant for exactly
-these bytes."""
+"""Gates: ask people about a frozen plan, and turn their approval into a grant for exactly these bytes."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ from runs.engine.visit import Visit
 
 
 async def passed(call: LogicalCall) -> tuple[str, str] | None:
-    """The (slot, plan hash) of the grant that the intent will use, or None where no gate stands. Parks while nobody has
-    decided; raises Rejected. A further attempt is looked at anew: what went out under a yes goes out again under that
-    one only while today's rule asks for no other, and the database sees to it that it is in time."""
-    call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what can't be paid for
+    """Return the (slot, plan hash) of the grant for the intent, or None without a gate. Parks; raises Rejected.
+    Further attempts are checked again: an earlier approval covers them only while the current rule asks nobody else;
+    the database checks that it has not expired."""
+    call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what the budget can't pay
     await bring(call)
     record, gate = call.record, call.tool.gate
     rule = gate if gate is not None and gate.is_needed(call.args) else None
     if record.gate is not None and not record.was_invoked:
         shown = payload_of(record.gate).get(documents.DOCUMENTS, [])
-        if shown or call.documents:  # what was not asked with any by an older process shows none now either
+        if shown or call.documents:  # an older process asked without documents, and shows none now either
             must_show_the_same(call.visit, call.slot, record.gate, _shown(call).get(documents.DOCUMENTS, []))
     if problem := _not_bound(call):
         await ask_anew(call, problem=problem)
@@ -67,18 +66,17 @@ def _demands(call: LogicalCall) -> Sequence[Demand]:
 
 
 async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """Return the grant to use where a policy requires an approval, or did.
-
-    Every queue that is named approves these exact bytes, one after the other: first those of the tool's own rule, at
-    each of its stages, because no policy removes them. The last approval is used up and covers the earlier ones, which
-    its approver was shown. A grant from the node is used up instead, unless the call's arguments were changed since.
+    """Return the grant to use if a policy requires an approval, or did.
+    Every named queue approves these exact bytes, one after the other: first those of the tool's own rule, at each of
+    its stages, because no policy removes them. The last approval is used up and covers the earlier ones, which its
+    approver was shown. A grant from the node is used up instead, unless the call's arguments were changed since.
     """
     record, given = call.record, answered(call)
     brought = call.grant if call.executed_hash == call.requested_hash else None
     if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
         await _decided(call)
     if record.gate is not None and next_stage(record.gate, record.votes) is not None:
-        await _decided(call)  # the next stage of a case is asked before anybody else
+        await _decided(call)  # the next stage of a case comes before other queues
     if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
         brought = None
     if brought is not None:
@@ -122,7 +120,7 @@ def _proofs(call: LogicalCall) -> dict[str, Proof]:
 
 
 def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
-    """Whether the yes was used by an earlier attempt, and today's rule asks other people, or for another reason."""
+    """Return whether an earlier attempt used the approval and the current rule asks others or has another reason."""
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
     if not was_used or rule is None:
         return False
@@ -131,7 +129,7 @@ def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalReque
 
 
 def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
-    """Who has to say yes where a node asks a queue: as it says, else as the tool's own gate has it. Raises
+    """Return who must approve when a node asks a queue; by default as the tool's own gate says. Raises
     DefinitionError."""
     if quorum is None and then is None and gate is not None and gate.queue == queue:
         return gate.requirement
@@ -142,7 +140,7 @@ Whom = tuple[str, tuple[tuple[str, int], ...]]
 
 
 def _whom(rule: Gate) -> Whom:
-    """Who has to say yes: the first queue, and all stages where one yes isn't enough."""
+    """Return the first queue, and all stages if one approval isn't enough."""
     return rule.queue, rule.requirement.pairs
 
 
@@ -151,14 +149,14 @@ def _of_grant(grant: Grant) -> Whom:
 
 
 def _asked_of(question: e.ApprovalRequested) -> Whom:
-    """Who was asked in a question's case, as `_whom` has it."""
+    """Return who was asked in a question's case, as `_whom` does."""
     required = required_by(question.payload, question.queue)
     return required.stages[0].queue, required.pairs
 
 
 def _not_bound(call: LogicalCall) -> str:
-    """Why a yes to what a person made of the call doesn't let it through. They may have had no code of the agent's:
-    here it is asked, before anything leaves, and what doesn't fit is put to people again."""
+    """Return why an approval of amended arguments doesn't let the call through; empty if it does. People may amend
+    without the agent's code, so this checks before sending, and misfits are asked about again."""
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
         return ""
@@ -168,7 +166,7 @@ def _not_bound(call: LogicalCall) -> str:
 
 
 def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
-    """Stop for an operator unless the node's grant approves this exact call, by the people that are asked today."""
+    """Stop for an operator unless the node's grant approves this exact call, by the people asked now."""
     if call.no_yes:
         refuse(call, call.no_yes)
     granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
@@ -177,12 +175,12 @@ def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
     if not is_of_these_bytes(call):
         refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
     if is_used(call.visit, grant.slot, besides=call.slot) or {*call.users} - {call.slot}:
-        # the wait's row says so too, but a row can be set back
+        # The wait's row says so too, but a row can be reset.
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
 
 def refuse(call: LogicalCall, problem: str) -> NoReturn:
-    """Stop for an operator: something would let a call through that nobody has approved."""
+    """Stop for an operator: the call would be made without approval."""
     call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
 
 
@@ -195,11 +193,10 @@ async def ask_anew(
     unused: Unused = NOT_TOLD,
 ) -> NoReturn:
     """Ask for approval of the call again. Always unwinds.
-
-    Its own queue is asked, or the one that a policy `demanded`, or, if `is_of_grant`, those who approved the grant that
-    the node brought. They are shown every answer so far, the `problem` with the last one, and (`unused`) why the call
-    that they approved has not left. The question is the call's own, also where a grant of `ctx.approve` was to let it
-    through: the node continued from that answer, so another one can't take its place.
+    Its own queue is asked, or the one that a policy `demanded`, or, if `is_of_grant`, those who approved the grant from
+    the node. They see every answer so far, the `problem` with the last one, and (`unused`) why the approved call was
+    not sent. The question is the call's own even if a grant of `ctx.approve` was meant for it: the node continued from
+    that answer, so another one can't take its place.
     """
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
@@ -221,7 +218,7 @@ async def ask_anew(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         more = {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload} | more
-    # A gate that declares none of these has the plan that it had before there were any.
+    # Gates that declare none of these keep the plan they had before these existed.
     plan |= more | same.told_of(tool) | _shown(call, earlier)
     if demanded is not None:
         plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
@@ -254,13 +251,12 @@ def _question_for(
         return gate.queue, gate.rule_for(args), gate.headline_for(args), more
     if earlier is None:
         refuse(call, call.no_yes)
-    required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage on
+    required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
     return required.stages[0].queue, earlier.rule, "", required.in_plan()
 
 
 async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
-    """The database refused the intent under a `grant`: whoever gave a yes that is over is asked anew, else an operator
-    has to look."""
+    """Handle a refused intent: ask again after an expired or revoked approval, otherwise stop for an operator."""
     taken = call.record.asked.get(error.told.get("approval", "")) if isinstance(error, ApprovalExpired) else None
     if isinstance(error, ApprovalExpired) and taken is not None:
         await _put_again(call, taken, error.told.get("grant"))
@@ -272,11 +268,10 @@ async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: A
 
 
 async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
-    """Put a question once more whose yes a standing `grant` had given that was taken back since. Its queue alone is
-    asked, by the same rule; what others said to the call still counts."""
+    """Ask one queue again whose approval came from a standing `grant` that was revoked; other answers still count."""
     record, latest = call.record, call.record.gate
     assert latest is not None
-    if is_staged(question.payload):  # of a case that several decide no grant gives a yes
+    if is_staged(question.payload):  # standing grants don't apply to staged cases
         await ask_anew(call)
     demands = _demands(call) if "policy" in question.payload else ()
     demand = next((each for each in demands if each.queue == question.queue), None)
@@ -296,8 +291,7 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
 
 
 def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
-    """What the plan of a call says of documents: those of the call, else what was shown with the yes that it brought
-    along, or with the question before."""
+    """Return the plan's documents: the call's, or those shown with its grant or the previous question."""
     given = call.given.gate if call.given is not None else None
     before = next((payload_of(one) for one in (earlier, given) if one is not None), {})
     carried = {name: before[name] for name in (documents.DOCUMENTS,) if name in before}
@@ -305,8 +299,7 @@ def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dic
 
 
 def must_show_the_same(visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]) -> None:
-    """Whoever decides is bound to the bytes that they were shown: a replay that has others in hand stops for an
-    operator, who sees the digests of both."""
+    """Stop if a replay has other documents than were shown: a decision binds those bytes."""
     recorded = payload_of(question).get(documents.DOCUMENTS, [])
     if recorded != now:
         said = [describe_call(question.tool, arguments={documents.DOCUMENTS: each}) for each in (recorded, now)]
@@ -326,7 +319,7 @@ def plan_of(
     headline: str,
     evidence: Sequence[Evidence],
 ) -> dict[str, Any]:
-    """All that a decision binds, as plain data: who would do what, exactly how, by which rule, on what evidence."""
+    """Return all that a decision binds as plain data: who does what, how, by which rule, on what evidence."""
     shown = [x.as_json() for x in evidence]
     title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
     return {
@@ -357,11 +350,14 @@ async def open_gate(
     proofs: Mapping[str, Proof] = NOTHING,
     contents: Sequence[documents.Document] = (),
 ) -> NoReturn:
-    """Put the question to its queue and park. Always unwinds. `n` counts how often the slot has asked before; `judged`
-    is what the policies said of the call, `proofs` what they want a yes to show, by queue, `contents` the documents
-    that its plan names, where they are at hand."""
+    """Ask the plan's queue and park. Always unwinds. `n` is the number of earlier questions of the slot; `judged`
+    are the policies' events, `proofs` the proof they require, by queue, `contents` the plan's documents, if
+    available."""
     further = {time.escalate_to} - {""}
-    for queue in [*required_by(plan, plan["queue"]).queues, *further]:  # before anybody is asked, of each stage
+    for queue in [
+        *required_by(plan, plan["queue"]).queues,
+        *further,
+    ]:  # all stages are checked before the first is asked
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
     plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan, proofs)
     terms = _terms(visit, plan["queue"], time)
@@ -406,8 +402,7 @@ async def open_gate(
 
 
 def _terms(visit: Visit, queue: str, time: Time) -> Terms:
-    """Until when it waits and what then, from the code's words and what the queue's administrators have set. Raises
-    ValueError for a deadline that no calendar here holds."""
+    """Return the terms from the code's settings and the queue's. Raises ValueError for a deadline out of range."""
     queues: object = visit.runtime.queues
     said = queues.timing_of(queue) if isinstance(queues, Timed) else None
     try:
@@ -419,8 +414,7 @@ def _terms(visit: Visit, queue: str, time: Time) -> Terms:
 
 
 def _proof(visit: Visit, plan: dict[str, Any], proofs: Mapping[str, Proof]) -> dict[str, Any]:
-    """What a yes to this plan has to show, as its queue has it now and policies want it: nothing where no more is asked
-    than a yes."""
+    """Return the plan's entry for the proof that its queue and policies require; empty if none."""
     queues: object = visit.runtime.queues
     threshold = queues.threshold(plan["queue"]) if isinstance(queues, Proving) else None
     proof = proofs.get(plan["queue"], NO_PROOF)
@@ -431,8 +425,7 @@ def _proof(visit: Visit, plan: dict[str, Any], proofs: Mapping[str, Proof]) -> d
 
 
 async def put(visit: Visit, batch: Batch) -> None:
-    """Ask people. A queue that was closed or removed since it was known to be open refuses the question in its own
-    transaction: an operator hears of it at once, and not the deadline."""
+    """Ask people. A queue closed meanwhile refuses in its transaction, and an operator learns at once."""
     try:
         await visit.commit(batch)
     except NotAsked as no:
@@ -443,14 +436,13 @@ async def put(visit: Visit, batch: Batch) -> None:
 
 @runtime_checkable
 class Learning(Protocol):
-    """Who may be asked, where that changes while a worker lives: it is read anew before it refuses anybody."""
+    """Names of queues or people that change while a worker runs: reloaded before a name is refused."""
 
     async def learn(self, name: str) -> None: ...
 
 
 async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
-    """To ask people who don't exist is to wait for a deadline: an operator hears of it at once, with who could be
-    asked."""
+    """Stop for an operator if an unknown queue or role is asked: nobody could answer before the deadline."""
     if known is not None and isinstance(known, Learning):
         await known.learn(name)
     if known is not None and name not in known:
@@ -470,13 +462,11 @@ async def decided(
     proofs: Mapping[str, Proof] = NOTHING,
 ) -> Grant:
     """Return the grant of an approved gate for what is about to be sent. Parks if undecided, raises Rejected if denied.
-
-    A denial may let the run fail instead. Each of several stages is asked when the one before has approved, with `why`
-    and `time`. An approval that lapsed is asked for again.
-
-    The plan is hashed again with the arguments in hand: if they are not what was approved, the grant doesn't fit its
-    wait and the database refuses the intent. The wait's row is not believed, because anyone who can write to the
-    database can change it: the decision, whose code was checked, must name this question and these exact bytes.
+    A denial may fail the run instead. Each of several stages is asked when the one before has approved, with `why` and
+    `time`. An approval that lapsed is asked for again. The plan is hashed again with the current arguments: if they are
+    not what was approved, the grant doesn't fit its wait and the database refuses the intent. The wait's row is not
+    trusted, because anyone who can write to the database can change it: the decision, whose code was checked, must name
+    this question and these exact bytes.
     """
     question, decision = record.gate, record.decision
     assert question is not None
@@ -521,7 +511,7 @@ async def decided(
 
 
 def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecided) -> NoReturn:
-    """Raise Rejected or Expired, unless the decision lets the run fail."""
+    """Raise Rejected or Expired, unless the decision fails the run."""
     reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
     denied = Expired if decision.verdict == "expired" else Rejected
     no = denied(question.queue, reason, decision.by, decision.verdict)
@@ -531,6 +521,6 @@ def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecid
 
 
 def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
-    """Whether a call went out under this slot's grant, other than the one at `besides`, which may go out anew."""
+    """Return whether a call other than the one at `besides` was sent under this slot's grant."""
     intents = (a.intent for name, known in visit.tape.slots.items() if name != besides for a in known.attempts.values())
     return any(isinstance(x, e.ToolInvoked) and x.grant == slot for x in intents)

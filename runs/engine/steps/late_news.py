@@ -1,5 +1,4 @@
-"""What came when a run had gone on without it and belies what it went on from: which of it is news, and what a retry
-makes of it, in words for the operator who looks first."""
+"""Late results that contradict what a run continued from, and what a retry does about them, for operators."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from ledger import events as e
 from runs.engine.tape import CALLED_BACK, Attempt, Tape
 
 Fate = Literal["kept", "asked", "repeated"]
-# What a retry does about a call of which news came.
+# Effect of a retry on a call with a late result.
 _FATES: dict[Fate, str] = {
     "kept": (
         "a retry keeps to what is on record, and sends nothing for it: settle outside of this run what the answer was"
@@ -28,8 +27,8 @@ _FATES: dict[Fate, str] = {
 
 
 def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """Answers to calls that are on record as refused, as not done or as never answered, and of which no person has said
-    since what became of them. `events` are all of the calls concerned, in order."""
+    """Return late results that contradict the record and that no person has settled since. `events` are all events
+    of the calls concerned, in order."""
     whole = list(events)
     tape, late = Tape(whole), []
     for event in whole:
@@ -47,8 +46,8 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
 
 
 def _outcome(attempt: Attempt) -> dict[str, str]:
-    """What a run went on from, in a word; a failure's code is the tool's own word and may read like one of ours. A
-    verdict stands above a refusal: an attempt's `Finding` keeps neither the code nor what was said before."""
+    """Return the recorded outcome; a failure's code is the tool's own text and may look like one of ours. A verdict
+    outranks a refusal. The attempt's `Finding` keeps neither the code nor earlier outcomes."""
     if attempt.reconciled is not None:
         return {"on_record": attempt.reconciled.verdict}
     if isinstance(attempt.result, e.ToolFailed):
@@ -57,7 +56,7 @@ def _outcome(attempt: Attempt) -> dict[str, str]:
 
 
 def untold(tape: Tape) -> list[dict[str, Any]]:
-    """What a retry has named and nobody was told of. What a person has answered meanwhile needs no telling."""
+    """Return late results that a retry named and nobody was told of or has settled."""
     return [
         news
         for news in tape.unheard
@@ -66,7 +65,7 @@ def untold(tape: Tape) -> list[dict[str, Any]]:
 
 
 def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
-    """What came, and what a retry does about it: for each call, where that isn't the same for all."""
+    """Describe late results and what a retry does about them, per call if that differs."""
     fates: dict[Fate, list[str]] = {}
     for each in news:
         fates.setdefault(_fate(tape, each["slot"]), []).append(each["tool"])
@@ -75,11 +74,11 @@ def problem(tape: Tape, news: Iterable[dict[str, Any]]) -> str:
 
 
 def _fate(tape: Tape, name: str) -> Fate:
-    """What becomes of a call when its node is entered again. One that isn't on the tape is of an earlier visit."""
+    """Return what happens to a call when its node is entered again; calls not on the tape belong to earlier visits."""
     slot = tape.slots.get(name)
     if slot is None or slot.now.outcome is not None or tape.went_on_from(name):
         return "kept"
     if slot.now.intent is not None and not slot.now.is_belied:
         return "repeated"
-    # A callback's time that ran out is an outcome, unless a retry waits for it again.
+    # A callback timeout is an outcome, unless a retry waits for it again.
     return "kept" if slot.now.accepted is not None and not slot.now.is_unknown else "asked"

@@ -1,4 +1,4 @@
-"""One logical call in the hands of its visit: what it is, what is on record of it, and what its facts are made of."""
+"""One logical call of a visit: its arguments, its record, and the facts made from it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The other side's definite no, as it can be put on record."""
+    """A definite refusal from upstream, in recordable form."""
 
     code: str
     message: str
@@ -40,18 +40,18 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What the other side said when it was asked what had become of the call: on record already."""
+    """Upstream's answer about a call's outcome, already recorded."""
 
     output: BaseModel
 
 
-ARGUMENTS = "arguments"  # the one place that hooks look at of a call
+ARGUMENTS = "arguments"  # the only place of a call that hooks check
 AskedUndo = Undo | OfTheTool | None
 Outcome = Answer | Pending | Refusal | Settled
 
 
 class LogicalCall:
-    """The state that the stages of a call share. A replay that finds an intent takes what is sent from there."""
+    """State shared by the stages of a call. A replay that finds an intent takes what is sent from there."""
 
     def __init__(
         self,
@@ -68,54 +68,52 @@ class LogicalCall:
         documents: Sequence[Document] = (),
     ) -> None:
         self.given_documents = tuple(documents)
-        self.unamended: BaseModel | None = None  # what was asked for, where a person changed it
+        self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
         self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
-        self.evidence, self.why, self.grant = evidence, why, grant  # for whoever must approve it; a yes from before
-        self.given: Slot | None = None  # what was asked where the grant was given, and who else went out under it
+        self.evidence, self.why, self.grant = evidence, why, grant  # for approvers; an earlier approval
+        self.given: Slot | None = None  # the question of that grant, and its other users
         self.users: Collection[str] = ()
-        self.no_yes = ""  # why there is no yes: see policies.py
+        self.no_yes = ""  # why there is no approval: see policies.py
         self.max_age, self.undo = max_age, undo
-        # What is sent is made from what is recorded, the first time as on a repeat: so the bytes are the same.
+        # What is sent is made from what is recorded, so that first try and repeat send the same bytes.
         self.arguments, self.args = as_recorded(args, tool.input)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
         self.go_to(self.record.current)
-        self.executed_hash = self.requested_hash  # another one where a hook had the arguments changed
+        self.executed_hash = self.requested_hash  # differs if a hook changed the arguments
         self.key: str | None = None
         self.token: str | None = None
-        self.intended_at: datetime | None = None  # by the database's clock; only where the tool's keys have a lifetime
-        # Only of what is asked for its age.
+        self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
+        # Only for reads with a maximum age or a cache.
         self.began_at = None if max_age is None and tool.cache is None else visit.journal.now()
         self.is_resumed = False  # an earlier claim announced it
         self.hold = Hold(visit, slot, (f"tool:{tool.name}",))
         self.lingers = False  # a blocking try timed out, and its thread may still be sending
-        self.marks: dict[str, Any] = {}  # what its intent says besides
+        self.marks: dict[str, Any] = {}  # further fields of its intent
         self.judged: Judged | None = None  # by the policies in force, if there are any
         self.key_of_tool = f"tool:{tool.name}"
-        self.cleared_at = 0.0  # when it was last seen that no halt is in its way
-        self.was_sent = False  # some try of it, by this claim
-        self.announced = 0  # tries that the journal has told of and that were not made yet
-        # Stored with the intent: a repeat must send the same bytes, also after the installation moved to another
-        # address.
+        self.cleared_at = 0.0  # when it was last known not to be halted
+        self.was_sent = False  # by this claim
+        self.announced = 0  # recorded tries not made yet
+        # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
-        self.misfit = ""  # why what a person made of its arguments can't be sent
+        self.misfit = ""  # why amended arguments can't be sent
         if ARGUMENTS in (stands := standing(self.record)):
             self.replace(stands[ARGUMENTS])
         if (amended := arguments_of(self.record)) is not None:
             self.amend(amended)
 
     def go_to(self, attempt: int) -> None:
-        """The attempt in force; `past` is what is on record of it."""
+        """Switch to an attempt; `past` is its record."""
         self.attempt, self.past = attempt, self.record.at(attempt)
 
     def replace(self, arguments: Any) -> None:
-        """Go on with what a hook put in the place of what the node asked for."""
+        """Continue with a hook's replacement for the requested arguments."""
         self.take(arguments)
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def amend(self, arguments: Any) -> None:
-        """Go on with what a person put in the place of what was asked. What doesn't fit the tool is asked about again:
-        whoever typed it may have had none of the agent's code."""
+        """Continue with a person's arguments; a misfit is asked about again, as they may lack the agent's code."""
         try:
             made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
@@ -130,8 +128,7 @@ class LogicalCall:
             self.replace(arguments)
 
     def take(self, arguments: Any) -> None:
-        """Go on with what is on record of what is sent. What doesn't fit the tool any more reaches nobody: an operator
-        looks."""
+        """Continue with recorded arguments; stop for an operator if they no longer fit the tool."""
         self.arguments = arguments
         try:
             self.args = self.tool.input.model_validate(arguments)
@@ -142,8 +139,7 @@ class LogicalCall:
 
     @cached_property
     def documents(self) -> tuple[Document, ...]:
-        """What whoever decides is shown: the node's, or else what the tool's gate makes of what was asked for, whatever
-        people made of that since. Raises ValueError."""
+        """The node's documents, or those its gate makes of the arguments before amendment. Raises ValueError."""
         gate = self.tool.gate
         if self.given_documents or gate is None:
             return self.given_documents
@@ -152,8 +148,7 @@ class LogicalCall:
 
     @property
     def may_be_gated(self) -> bool:
-        """Whether anything asks for a yes: the tool's rule, a policy, a grant that came with the call, or what is on
-        record of it."""
+        """Whether an approval may be needed: by the tool's rule, a policy, a given grant, or the record."""
         is_demanded = self.judged is not None and self.judged.effect == "require"
         return is_demanded or not (
             self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
@@ -161,7 +156,7 @@ class LogicalCall:
 
     @property
     def is_booked(self) -> bool:
-        """Whether the ledger has a pending fact of it, so that its outcome is one too."""
+        """Whether the ledger has a pending fact of the call, so that its outcome must be one too."""
         return self.past.intent is not None and not self.tool.is_pure
 
     @property
@@ -173,7 +168,7 @@ class LogicalCall:
         return Intent(self.slot, self.attempt, self.tool.name, replay_class, self.key, self.requested_hash)
 
     def registered(self) -> list[e.Event]:
-        """What tells, with the intent, how its effect is undone. Raises MisusedContext."""
+        """Return the event that registers how the effect is undone. Raises MisusedContext."""
         if self.undo is None or (isinstance(self.undo, OfTheTool) and self.tool.undo is None):
             return []
         agent = self.visit.agent
@@ -182,18 +177,18 @@ class LogicalCall:
         return [e.UndoRegistered(slot=self.slot, attempt=self.attempt, undo=name, tool=known[name].tool.name)]
 
     def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
-        """The ledger's fact of its outcome, where one is due."""
+        """Return the ledger's fact of its outcome, if one is due."""
         if not self.is_booked:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
 
     @property
     def is_read_anew(self) -> bool:
-        """Whether a read is on record of it already, so that what comes now is one more."""
+        """Whether a read is recorded already, so that this is a further one."""
         return self.past.intent is None and self.past.result is not None
 
     def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:
-        """What came of a read that was made again."""
+        """Return the result of a repeated read."""
         return e.ToolReadAnew(
             slot=self.slot,
             attempt=self.attempt,
@@ -205,7 +200,7 @@ class LogicalCall:
         )
 
     def failure(self, code: str, payload: dict[str, Any]) -> Exception:
-        """The error of a definite no that is on record."""
+        """Return the error for a recorded definite refusal."""
         if code == CONTENT_REFUSED and (no := refusal(self.past)):
             return no
         if code == POLICY_DENIED and isinstance(policy := payload.get("policy"), dict):
@@ -214,14 +209,14 @@ class LogicalCall:
         return ToolFailure(self.tool.name, code, payload.get("message", ""), payload.get("details"))
 
     def from_callback(self, event: e.CallbackReceived) -> BaseModel:
-        """What the other side's callback means. Raises ToolFailure for a body that doesn't fit."""
+        """Return the output of a callback. Raises ToolFailure for a body that doesn't fit."""
         try:
             return self.tool.output_from_callback(payload_of(self.past.accepted).get("receipt"), event.payload)
         except ValueError as error:
             raise ToolFailure(self.tool.name, "bad_callback", f"the callback's body does not fit: {error}") from error
 
     def failed(self, code: str, payload: dict[str, Any]) -> e.Event:
-        """A definite no, as the call's outcome."""
+        """Return the event of a definite refusal."""
         if self.is_read_anew:
             return self.read_anew(payload, code)
         return e.ToolFailed(
@@ -234,7 +229,7 @@ class LogicalCall:
         )
 
     async def enter(self) -> None:
-        """Have a permit for the next try. Parks where that takes long."""
+        """Get a permit for the next try. Parks if that takes long."""
         if self.past.waits:
             self.park_on_timer()
         visit, tool = self.visit, self.tool
@@ -272,7 +267,7 @@ class LogicalCall:
         within: timedelta = timedelta(0),
         token: str | None = None,
     ) -> WaitSpec:
-        """Something that the call waits for, from now."""
+        """Return a wait of the call, from now."""
         hashed = hashlib.sha256(token.encode()).digest() if token else None
         deadline = self.visit.journal.now() + within
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
@@ -281,7 +276,7 @@ class LogicalCall:
         return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
 
     def park_on_timer(self) -> None:
-        """If a retry timer of this attempt still runs, it is waited for."""
+        """Park if a retry timer of this attempt is still running."""
         n = self.past.open_wait("timer")
         if n is not None:
             self.visit.park(self.wait("timer", n))

@@ -1,8 +1,5 @@
-"""A yes that a node brings along to its call, from the visit before perhaps.
-
-Between two visits its grant lies in the state, where an operator's patch may write. So nothing of it is believed but
-where the question stands: whom it was put to, what they said yes to, and whether that was used, the journal tells.
-"""
+"""Policy checks of a call, and approvals brought by a node. A grant lies in the state, where operators can edit it,
+so only the journal is trusted for who was asked, what was approved and whether it was used."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from runs.engine.tape import LAPSED, Slot
 
 
 async def bring(call: LogicalCall) -> None:
-    """Have the grant of a call as the journal has it, with what was asked there; or why that is no yes."""
+    """Replace the call's grant by the journal's record of it, or note why it is no approval."""
     if call.grant is None or call.given is not None:
         return
     call.given, call.users = await call.visit.asked(call.grant.slot)
@@ -33,7 +30,7 @@ async def bring(call: LogicalCall) -> None:
 
 
 def _granted(slot: str, record: Slot) -> Grant:
-    """Raises ValueError, in words, where nobody said yes or not all did; DefinitionError."""
+    """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
     question, decision = record.gate, record.decision
     if question is None:
         raise ValueError("nobody was asked there")
@@ -60,7 +57,7 @@ def _granted(slot: str, record: Slot) -> Grant:
 
 
 def is_of_these_bytes(call: LogicalCall) -> bool:
-    """Return whether the grant that the node brought approves exactly what is about to be sent."""
+    """Return whether the node's grant approves exactly what is about to be sent."""
     assert call.given is not None and call.given.gate is not None
     question = call.given.gate
     now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
@@ -68,27 +65,25 @@ def is_of_these_bytes(call: LogicalCall) -> bool:
 
 
 async def judge(call: LogicalCall, *, anew: bool = False) -> None:
-    """Have a call judged that nothing has left of. Raises PolicyDenied, which is on record then; stops where nobody can
-    tell what is in force."""
+    """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""
     decision = call.record.decision
     if call.record.gate is not None and (decision is None or decision.verdict not in ("approved", LAPSED)):
-        return  # people are asked, or have said no: that is looked at first
+        return  # people were asked, or have denied: that comes first
     judged = await _of(call, anew=anew)
     if judged is not None and judged.effect != "allow" and not anew:
-        judged = await _of(call, anew=True)  # nobody is stopped by a policy of a moment ago
+        judged = await _of(call, anew=True)  # never stop a call by outdated policies
     call.judged = judged
     if judged is not None and judged.effect == "deny":
         await _deny(call, judged)
 
 
 async def still(call: LogicalCall, *, is_sender_done: bool, anew: bool) -> None:
-    """Before a call goes out once more: where a policy has become stricter than what it went out under, it doesn't. Its
-    outcome may be open, so a person says what became of it; a further attempt is judged like a new call."""
+    """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
     call.judged = judged = await _of(call, anew=anew)
     if judged is not None:
         await bring(call)
     if not anew and _forbids(call, judged):
-        call.judged = judged = await _of(call, anew=True)  # nobody is stopped by a policy of a moment ago
+        call.judged = judged = await _of(call, anew=True)  # never stop a call by outdated policies
     if judged is None or not _forbids(call, judged):
         return
     if call.tool.is_pure:
@@ -103,7 +98,7 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
-    """The queues whose yes to these very bytes is demanded, and not on record."""
+    """Return the queues whose approval of these exact bytes is required and not recorded."""
     given, grant = answered(call), None if call.no_yes else call.grant
     is_in_use = grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == grant.slot
     brought = grant if is_in_use else None
@@ -114,8 +109,7 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
 
 
 def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
-    """Whether those who said yes for a policy's queue showed what it wants to be shown: at the call's own place, or
-    where the grant that was brought along was given."""
+    """Return whether approvals for a policy's queue have its proof, at the call or at the given grant."""
     if not demand.proof.is_any:
         return True
     record, question = call.record, given.get(demand.queue)
@@ -125,12 +119,12 @@ def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalReque
         return False
     record = call.given
     asked = [each for each in record.asked.values() if each.queue == demand.queue]
-    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # those of now
+    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # the current ones
 
 
 def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """The queues that said yes at the call's own place to just what is to be sent, each with its question. Of several
-    stages none has said yes before all have."""
+    """Return the questions, by queue, whose approval covers exactly what is about to be sent. Queues of a staged
+    case count only when all stages have approved."""
     record, given = call.record, {}
     yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
     of_whole_cases = {
@@ -152,8 +146,7 @@ def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
 
 
 def told(call: LogicalCall) -> list[e.Event]:
-    """What the policies said of it, to be put on record with what comes of that. Nothing, where there are none. Each is
-    told under a number of its own, also where the commit before was refused."""
+    """Return the policies' verdict to record; each has its own number, even if an earlier commit was refused."""
     judged = call.judged
     if judged is None:
         return []
@@ -198,10 +191,10 @@ async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
 
 
 async def _deny(call: LogicalCall, judged: Judged) -> NoReturn:
-    """A definite no, on record in the place of an outcome: nothing leaves."""
+    """Record a definite refusal as the outcome: nothing is sent."""
     visit, call.judged = call.visit, judged
     visit.check_stop()
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # its record may have to wait for others'
+    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records
     policy = {"name": judged.policy, "version": judged.version}
     payload = {"message": judged.rule, "details": None, "arguments": call.arguments, "policy": policy}
     events = [call.failed(POLICY_DENIED, payload), *told(call)]

@@ -1,10 +1,5 @@
-"""Reads that needn't be made, and reads that must be made again.
-
-A pure tool may say how long another call with the same arguments may take its answer from a cache; then it is on record
-that it came from there. `max_age` is what a call demands: no older answer is taken from the cache, and one that is on
-record and older is read again, as long as nothing was made of it: it is the last that the visit has on record. What
-came after it was made of it, so it stands.
-"""
+"""Cached and repeated reads of pure tools. A recorded answer older than `max_age` is read again only while it is the
+last record of the visit: after that, something was made of it."""
 
 from __future__ import annotations
 
@@ -28,7 +23,7 @@ from runs.engine.tools import Tool
 
 
 def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
-    """Raises MisusedContext for what is no time, and for a tool that does more than read."""
+    """Raise MisusedContext for an invalid `max_age`, and for a tool that isn't pure."""
     if max_age is None:
         return
     if not isinstance(max_age, timedelta) or max_age < timedelta(0):
@@ -38,7 +33,7 @@ def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
 
 
 def is_too_old(call: LogicalCall) -> bool:
-    """Whether what is on record of a read is older than the call allows, and nothing was made of it yet."""
+    """Return whether a recorded read is older than allowed, and nothing was made of it yet."""
     past, result = call.past, call.past.result
     if call.max_age is None or past.intent is not None or call.visit.tape.last != call.slot:
         return False
@@ -53,17 +48,16 @@ def _read_at(call: LogicalCall) -> datetime:
         return datetime.fromisoformat(result.read_at)
     payload = result.payload if result is not None and isinstance(result.payload, dict) else {}
     stated = payload.get("read_at")
-    # One that doesn't say when it was made (its call named no max_age then) is too old for any.
+    # A read without a recorded time (its call had no max_age then) is too old for any.
     return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 
 async def from_cache(call: LogicalCall) -> BaseModel | None:
-    """What another call read lately, put on record as this one's result; it needs no permit, for nothing leaves. None
-    where the read has to be made."""
+    """Record and return another call's recent result; None if the read must be made. Needs no permit."""
     visit, tool = call.visit, call.tool
     if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
         return None
-    call.park_on_timer()  # after an outage it comes back when it said, whatever woke the run
+    call.park_on_timer()  # after an outage it resumes when the timer fires, whatever woke the run
     kept = await visit.runtime.reads.find(key_of(call))
     if kept is None:
         return None
@@ -75,8 +69,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
     except BadAnswer as error:
         log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
         return None
-    # Only now, and with nothing to wait for before the commit: what is set aside for one that has not begun would send
-    # others back who come to the cap by it.
+    # Only now, with no wait before the commit: an early reservation would turn away calls near the cap.
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     visit.check_stop()
     event = e.CachedReadTaken(
@@ -98,7 +91,7 @@ async def from_cache(call: LogicalCall) -> BaseModel | None:
 
 
 def told(call: LogicalCall, result: Any) -> e.Event:
-    """A read with its answer; and when it was made, where the call says how old it may be."""
+    """Return the event of a read, with its time if the call limits its age."""
     payload = {"arguments": call.arguments, "result": result}
     if call.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
@@ -110,7 +103,7 @@ def told(call: LogicalCall, result: Any) -> e.Event:
 
 
 def keep(call: LogicalCall, result: object) -> None:
-    """Let others have what was read, from here on for as long as the tool says. Only what is on record."""
+    """Cache a recorded read for as long as the tool allows."""
     tool = call.tool
     if tool.cache is None or call.began_at is None or call.past.intent is not None or characters(result) > MOST_BYTES:
         return
@@ -119,8 +112,8 @@ def keep(call: LogicalCall, result: object) -> None:
 
 
 def key_of(call: LogicalCall) -> bytes:
-    """What two calls must have in common: the tool as it is, the arguments as they are sent, and, unless the tool's
-    answers are shared, the agent. Keyed, so that the arguments can't be guessed from it."""
+    """Return the cache key: tool version, arguments as sent, and the agent unless shared. Keyed, so that the
+    arguments can't be guessed from it."""
     scope = "" if call.tool.shared else call.visit.agent.name
     what = {"read": call.tool.name, "made_of": tool_digest(call.tool), "scope": scope, "arguments": call.arguments}
     return bytes.fromhex(call.visit.runtime.hasher(what))

@@ -1,8 +1,4 @@
-"""How transport errors are retried: in place for seconds, then as a durable timer that holds no worker slot.
-
-The same loop serves tools and model requests; what one try is, and what is put on record of its trouble, are the
-caller's.
-"""
+"""Retries of transport errors for tools and model requests: in place for seconds, then by a durable timer."""
 
 from __future__ import annotations
 
@@ -28,11 +24,9 @@ async def attempts(
     *,
     is_short: bool = False,
 ) -> T:
-    """Try, from number 1 on, until a try gives an outcome or raises something else than trouble that passes.
-
-    A round in place begins anew after each timer that `past` tells of; each later one `is_short`, and the first where
-    there is another way. When its time is used up, `come_back_later` parks the run, or takes that way.
-    """
+    """Try, from number 1 on, until a try returns an outcome or raises anything but a transient error. A new round
+    begins after each timer in `past`; later rounds are shorter, and so is the first if `is_short`, as there is an
+    alternative. When its time is up, `come_back_later` parks the run, or takes the alternative."""
     policy, round_ = visit.runtime.retry, max(past.waits_of("timer"), int(is_short))
     tries, began = 0, time.monotonic()
     while True:
@@ -58,8 +52,7 @@ async def park_for_retry(
     title: str,
     call: dict[str, Any],
 ) -> NoReturn:
-    """Trouble lasts: free the worker's slot and come back by a durable timer. `call` is what the wait's event says of
-    the call, where nothing else on record does."""
+    """Park on a durable timer after a lasting error. `call` identifies the call, if nothing on record does yet."""
     n = past.waits_of("timer")
     seconds = visit.runtime.retry.timer(n, retry_after=_retry_after(trouble))
     detail = {"tool": tool, "title": title, "retry": n + 1, "error": brief(trouble)}
@@ -73,8 +66,8 @@ def _retry_after(trouble: Exception) -> float | None:
 
 
 def seconds_asked(headers: Mapping[str, str]) -> float | None:
-    """What a response's `Retry-After` asks for (RFC 9110 §10.2.3): seconds, or a date, which is read against the
-    response's own `Date`: this machine's clock may be a day off. None for none, and for what can't be read."""
+    """Return a response's `Retry-After` in seconds (RFC 9110 §10.2.3); None if absent or unreadable. A date is
+    compared with the response's own `Date`, since this machine's clock may be wrong."""
     text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

@@ -1,5 +1,4 @@
-"""The stage between intent and record: a call leaves, and is tried again where that is allowed. CP2 to CP4 of
-docs/step-protocol.md."""
+"""The stage between intent and record: sends a call and retries it if allowed. CP2 to CP4 of docs/step-protocol.md."""
 
 from __future__ import annotations
 
@@ -31,16 +30,16 @@ from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing import NotBegun
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 
-# How many tries one announcement covers: about what a round in place takes. See docs/decisions/0002.
+# Tries covered by one announcement: about one round in place. See docs/decisions/0002.
 BURST = 16
 
 
 async def one_try(call: LogicalCall, number: int) -> Outcome:
-    """One try, told as it can be put on record. What it raises says what is known of it."""
-    await call.enter()  # the first try has its permit from before the intent
+    """Make one try and return it in recordable form; errors say what is known of it."""
+    await call.enter()  # the first try got its permit before the intent
     if call.past.intent is not None and (number > 1 or call.is_resumed):
         await policies.still(call, is_sender_done=number > 1 and not call.lingers, anew=number == 1)
-        is_distrust = number == 1 and await is_distrusted(call)  # found out since it went out before
+        is_distrust = number == 1 and await is_distrusted(call)  # discovered after it was sent
         known = await _announce_in_time(call, is_distrust, is_sender_done=number > 1 and not call.lingers)
         if known is not None:
             return known
@@ -70,7 +69,7 @@ async def one_try(call: LogicalCall, number: int) -> Outcome:
 
 
 def _recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
-    """What a try gave, in the form in which it is recorded. Raises BadAnswer for what can't be."""
+    """Return a try's result in recordable form. Raises BadAnswer if there is none."""
     tool = call.tool
     if isinstance(answer, KeyRejected):
         raise answer
@@ -91,13 +90,12 @@ def _plain(call: LogicalCall, value: Any) -> Any:
 
 
 async def _perform(call: LogicalCall) -> Any:
-    """What the tool's function gives: its answer, or its definite no. It runs on the loop, or in a thread where it
-    blocks; its time includes the wait for a thread. Raises what it raises, TimeoutError, and NotSent where nothing can
-    have left."""
+    """Return the tool function's answer or definite refusal. A blocking one runs in a thread. The timeout includes
+    the wait for a thread. Raises the function's errors, TimeoutError, and NotSent if nothing can have been sent."""
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
     if runtime.is_fenced():
-        # Others may take this worker for dead by now. Nothing left, and that goes on record if the run is still ours.
+        # Others may count this worker as dead. Nothing was sent, and that is recorded if the run is still ours.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
     check_sends(call.visit, tool.name)
     await check_halts(call)
@@ -120,8 +118,7 @@ async def _perform(call: LogicalCall) -> Any:
 
 
 async def check_halts(call: LogicalCall) -> None:
-    """The last look before a call leaves: it may have been halted since its intent, and a read has none. What was not
-    sent goes on record as such, so that nothing is in doubt meanwhile."""
+    """Check for a halt since the intent, just before sending; what was not sent is recorded as such."""
     if await sharing.is_held_back(call.visit, call.key_of_tool, call.cleared_at):
         is_first = not call.was_sent and not call.is_resumed
         if call.is_booked and (call.tool.is_unsafe or is_first):
@@ -130,7 +127,7 @@ async def check_halts(call: LogicalCall) -> None:
 
 
 async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
-    """Run a blocking call in a thread of its tool. Raises NotBegun where the tool has no thread free in time."""
+    """Run a blocking call in a thread of its tool. Raises NotBegun if no thread is free in time."""
     tool, threads = call.tool, call.visit.runtime.threads
     if threads.is_exhausted(tool.name):
         raise NotBegun(threads.why_none(tool.name))
@@ -145,20 +142,19 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
         _abandon(turn, call)
         raise
     except asyncio.CancelledError:
-        if not turn.withdraw():  # a call that no run waits for any more must not begin later
+        if not turn.withdraw():  # a call that no run waits for must not begin later
             _abandon(turn, call)
         raise
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a call that is under way: what it holds is given back when it is over."""
+    """Stop waiting for a running call; its permit and thread are returned when it is over."""
     call.hold.leave_later(turn.when_over)
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 
 
 class _Turn:
-    """A blocking call that queues for a thread. If it is withdrawn before its turn comes it never begins, which proves
-    that nothing left."""
+    """A blocking call queued for a thread. Withdrawn before it begins, it provably sends nothing."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work, self._lock = work, threading.Lock()
@@ -180,7 +176,7 @@ class _Turn:
                 then()
 
     def when_over(self, then: Callable[[], None]) -> None:
-        """Call `then` once when the work has ended, or now if it has."""
+        """Call `then` once the work has ended, or now if it has."""
         with self._lock:
             if not self._is_over:
                 self._then.append(then)
@@ -195,9 +191,8 @@ class _Turn:
 
 
 async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_done: bool) -> Settled | None:
-    """Announce a repeat while its key still protects. To put it on record may take as long as an outage of the
-    database, so the key is looked at afterwards too. What the other side says of the call is the answer, if it has to
-    be asked and knows."""
+    """Announce a repeat while its key still protects; return upstream's answer if it must be asked and knows.
+    Recording may take as long as a database outage, so the key is checked afterwards too."""
     while True:
         is_doubtful = call.is_key_spent or is_distrust
         if is_doubtful and (known := await find_out(call, is_sender_done=is_sender_done)) is not None:
@@ -209,12 +204,10 @@ async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_d
 
 
 async def _announce(call: LogicalCall) -> None:
-    """Before a repeat leaves: have it on record that it may, and make sure that it still may. Unwinds if it may not.
-
-    One fact covers a burst of tries under one claim; each of them is checked against fence, flags, a callback that came
-    and the policies in force, which writes nothing. Where these are others by now, a burst ends: what leaves by them is
-    told anew. An unsafe call is told of try by try: each may follow a proof that the one before had
-    not left.
+    """Record that a repeat may be sent, and check that it still may. Unwinds if it may not.
+    One fact covers a burst of tries under one claim; each try is checked, without a write, against fence, flags, a
+    received callback and current policies. If policies changed, the burst ends and is recorded again. Unsafe calls are
+    recorded try by try: each may follow a proof that the one before was not sent.
     """
     if call.announced > 0:
         judged = None if call.judged is None else call.judged.revision
@@ -234,7 +227,7 @@ async def _announce(call: LogicalCall) -> None:
 
 
 async def _commit(call: LogicalCall, event: e.Event) -> None:
-    """With what the policies said of the repeat; where others are in force by now, they are asked first."""
+    """Commit a repeat with the policies' verdict; if policies changed, judge again first."""
     while True:
         try:
             await call.visit.commit(Batch([event, *policies.told(call)], is_intent=True))
@@ -244,7 +237,7 @@ async def _commit(call: LogicalCall, event: e.Event) -> None:
 
 
 async def _not_sent(call: LogicalCall, error: NotSent) -> None:
-    """Put the proof on record, so that a crash from here on leaves nothing in doubt."""
+    """Record the proof, so that a crash from here on leaves no unknown outcome."""
     call.past.not_sents += 1
     payload = {"error": printable(error.message)}
     event = e.ToolNotDispatched(
@@ -254,11 +247,11 @@ async def _not_sent(call: LogicalCall, error: NotSent) -> None:
 
 
 async def _bug(call: LogicalCall, bug: BaseException) -> NoReturn:
-    """The tool's code broke, so what it did before is anybody's guess: unsafe is unknown, the rest fails the run."""
+    """Handle an error in the tool's code: an unsafe call's outcome is unknown, others fail the run."""
     if call.tool.is_unsafe:
         await ask_person(call, traceback_of(bug), is_sender_done=True)
     if isinstance(bug.__cause__, TooLarge) and call.is_booked:
-        # It was done, and each repeat would be answered the same: only a person can say what to keep of the answer.
+        # It was done, and each repeat would get the same answer: only a person can say what to keep of it.
         digest = bug.__cause__.digest
         why = (
             f"it answered, and the answer can't be put on record ({bug}); its digest is {digest}: settle with a receipt"
@@ -269,7 +262,7 @@ async def _bug(call: LogicalCall, bug: BaseException) -> NoReturn:
 
 
 async def come_back_later(call: LogicalCall, trouble: Exception) -> NoReturn:
-    """The outage lasts. The same key and bytes go out again, after a timer."""
+    """Park during an outage; the same key and bytes are sent after the timer."""
     tool = call.tool
     await park_for_retry(
         call.visit,

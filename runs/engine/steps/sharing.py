@@ -1,4 +1,4 @@
-"""The last look before a call or a request leaves."""
+"""Halts, shared pools and permits: the last checks before a call or a request is sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def hold_back(visit: Visit, key: str) -> NoReturn:
 
 
 def now() -> float:
-    """The clock that `cleared_at` goes by: it goes on while a process is stopped."""
+    """Return the clock for `cleared_at`: it keeps running while a process is stopped."""
     return time.monotonic()
 
 
@@ -48,7 +48,7 @@ async def park_for_limit(
     title: str,
     call: dict[str, Any],
 ) -> NoReturn:
-    """Free the worker's slot, and come back by a durable timer that says what is waited for."""
+    """Park on a durable timer that names the limit."""
     n = past.waits_of("timer")
     seconds = max(1.0, refused.seconds) * (1.0 + random.random() / 10)
     why = {"limit": refused.key, "why": refused.why}
@@ -59,9 +59,7 @@ async def park_for_limit(
 
 
 async def begin(visit: Visit, batch: Batch) -> Reply:
-    """Commit an intent. Where a pool has no room for it, or has had none before, the branch waits until it is let in:
-    when there is room again, when the period begins anew at the latest. Nobody lets it in a week after that: the run is
-    given up."""
+    """Commit an intent. If a pool has no room, the branch waits until it is let in, or for a week after the refill."""
     if (sends := about_to_send(visit.fork, batch.events[0].KIND)) is not None:
         visit.stop(sends)
     call, named = _named(batch.events[0])
@@ -86,7 +84,7 @@ async def begin(visit: Visit, batch: Batch) -> Reply:
 
 
 def _named(first: e.Event) -> tuple[Call, dict[str, str]]:
-    """The call that an intent begins, and how its slot's record names it; nothing, where it stands there already."""
+    """Return the call of an intent, and how its slot's record names it; empty if it is named there already."""
     call = first.slot or "", first.attempt
     match first:
         case e.ToolInvoked():
@@ -98,15 +96,15 @@ def _named(first: e.Event) -> tuple[Call, dict[str, str]]:
 
 
 T = TypeVar("T")
-MARGIN_SECONDS = 60.0  # how much longer than its time limit a try may take before its permit counts as lost
+MARGIN_SECONDS = 60.0  # time beyond a try's limit before its permit counts as lost
 
 
 class NotBegun(NotSent):
-    """Nothing left, for a reason of this process's own: it says nothing about the other side."""
+    """Nothing was sent, for a reason within this process: it says nothing about upstream."""
 
 
 class Hold:
-    """The permits of one call, or of one request: at most one at a time. Left, it holds none."""
+    """The permits of one call or request, at most one at a time; released on exit."""
 
     def __init__(self, visit: Visit, slot: str, keys: tuple[str, ...] = ()) -> None:
         self.visit, self.slot, self.keys = visit, slot, keys
@@ -127,7 +125,7 @@ class Hold:
         return self.permit is None and self._runtime.limits.concerns(self.keys)
 
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
-        """Make sure of a permit for the next try. None: it may go out."""
+        """Get a permit for the next try. None: it may be sent."""
         self.keys = keys
         if not self.is_due:
             return None
@@ -135,7 +133,7 @@ class Hold:
         return await _unless_stopped(self.visit, self._take(asked))
 
     async def _take(self, asked: Asked) -> Refused | None:
-        """Whoever asked may have been cut off by the time it comes: then it is here to be given back."""
+        """Take a permit and store it, so that it can be returned even if the caller was cut off."""
         answer = await self._runtime.limits.take(self.keys, asked)
         if isinstance(answer, Refused):
             return answer
@@ -143,31 +141,30 @@ class Hold:
         return None
 
     def leave(self) -> None:
-        """Give back what is held: the try is over, or is not made."""
+        """Return the permit: the try is over, or is not made."""
         permit, self.permit = self.permit, None
         if permit is not None:
             self._runtime.limits.give_back(permit)
 
     def leave_later(self, when_over: Callable[[Callable[[], None]], None]) -> None:
-        """A blocking function still runs, though nobody waits for it any more: what it holds is given back when it ends
-        (or when its time is over)."""
+        """Return the permit when an abandoned blocking function ends, or its time is over."""
         permit, self.permit = self.permit, None
         if permit is not None:
             loop, give_back = asyncio.get_running_loop(), partial(self._runtime.limits.give_back, permit)
             when_over(partial(_on_loop, loop, give_back))
 
     def under_way(self) -> _Try:
-        """One try, as a context: what becomes of it is told, and its permit given back."""
+        """Return a context for one try: reports its result and returns its permit."""
         return _Try(self)
 
     def end(self, permit: Permit | None, told: Told) -> None:
-        """A try is over."""
+        """End a try."""
         self._runtime.limits.tell(self.keys, permit, told)
         self.leave()
 
 
 class _Try:
-    """A class, for a generator costs as much as a try's other books together."""
+    """A class, because a generator costs as much as the rest of a try's bookkeeping."""
 
     __slots__ = ("hold", "permit")
 
@@ -185,7 +182,7 @@ _SERVED = Told(served=True)
 
 
 def _became_of(error: BaseException | None) -> Told:
-    """What a try says of the other side. One that was cut off, or broke over here, says nothing."""
+    """Return what a try says about upstream; nothing if it was cut off or failed locally."""
     if error is None:
         return _SERVED
     if isinstance(error, NotBegun) or not isinstance(error, (Passing, TimeoutError)):
@@ -195,19 +192,19 @@ def _became_of(error: BaseException | None) -> Told:
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop has ended, and its process gives back all it has
+    with suppress(RuntimeError):  # the loop has ended, and its process returns all permits
         loop.call_soon_threadsafe(what)
 
 
 async def _unless_stopped(visit: Visit, waiting: Coroutine[Any, Any, T]) -> T:
-    """Wait in place for something that has no effect; a stop ends the wait and the visit."""
+    """Wait in place for something without effect; a stop ends the wait and the visit."""
     task = asyncio.ensure_future(waiting)
     ends = [asyncio.ensure_future(each.wait()) for each in (visit.control.stop_asked, visit.closing)]
     try:
         await asyncio.wait([task, *ends], return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             visit.check_stop()
-            await asyncio.wait([task])  # a wish that was taken back
+            await asyncio.wait([task])  # the request was withdrawn
         return task.result()
     finally:
         for each in (task, *ends):

@@ -1,5 +1,4 @@
-"""What a node waits for by itself: a signal from outside, a person's answer. Each has a deadline and a branch for when
-it passes."""
+"""Waits that a node makes itself: signals, questions, messages. Each has a deadline and a result for when it passes."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit
 
-RAISE: Any = object()  # no value for the time that runs out: the node is told by TimedOut
+RAISE: Any = object()  # no value on timeout: raises TimedOut
 M = TypeVar("M", bound=BaseModel)
 
 
 async def await_signal(
     visit: Visit, slot: str, name: str, schema: type[BaseModel] | None, within: timedelta, or_else: Any
 ) -> Any:
-    """The next signal of a name that no call has taken. What a call got is on record, so a replay gets the same one."""
+    """Return the next untaken signal of a name; what a call got is recorded, so a replay gets the same."""
     if not SIGNAL_NAME.fullmatch(name):
         raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
     if visit.agent.signals is not None and name not in visit.agent.signals:
@@ -61,7 +60,7 @@ async def await_signal(
 async def ask(
     visit: Visit, slot: str, of: str, *, title: str, schema: type[M], prefilled: Any, within: timedelta, or_else: Any
 ) -> Any:
-    """A person's answer. One that doesn't fit after all, since the schema's own code refuses it, is asked for again."""
+    """Return a person's answer; ask again if the schema's own code rejects it."""
     must_fit(visit, f"the question {title!r}", schema)
     shown = {"title": printable(title), "of": of, "prefilled": printable(plain(prefilled))}
     requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
@@ -93,8 +92,7 @@ async def ask(
 
 
 def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
-    """What is declared by the call itself can be judged no earlier. Unwinds to an operator: no time will mend it, new
-    code may."""
+    """Stop for an operator if a schema declared by the call is unfit: waiting won't fix it, new code may."""
     try:
         must_be_stable(whose, schema)
     except DefinitionError as error:
@@ -102,7 +100,7 @@ def must_fit(visit: Visit, whose: str, schema: type[BaseModel]) -> None:
 
 
 def in_time(what: str, or_else: Any) -> Any:
-    """What a node gets when its time ran out. Raises TimedOut where it named nothing for that."""
+    """Return the value for a timeout. Raises TimedOut if there is none."""
     if or_else is RAISE:
         raise TimedOut(what)
     return or_else
@@ -124,8 +122,8 @@ def _problems(error: ValidationError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A message that was answered while a call waited for it: its `name`, its number `n` in the run, and the `answer`
-    as plain data. What it changed stands in the state."""
+    """A message that was answered while a call waited for it. `name` and number `n` identify it in the run, `answer`
+    is plain data. Its changes are in the state."""
 
     name: str
     n: int
@@ -133,7 +131,7 @@ class Taken:
 
 
 async def await_message(visit: Visit, slot: str, names: Sequence[str], within: timedelta, or_else: Any) -> Any:
-    """The next message that is answered while this waits."""
+    """Return the next message that is answered while this waits."""
     for name in names:
         if name not in visit.agent.messages:
             known = ", ".join(visit.agent.messages) or "none"

@@ -1,5 +1,4 @@
-"""Where a run's budget meets its calls: what is set aside for those under way, what a lost answer costs, and how people
-are asked for more."""
+"""Budgets of calls: reservations, the cost of lost answers, and requests for a higher budget."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ from runs.engine.tape import Tape
 
 
 def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
-    """What is set aside for calls that the journal tells of and whose outcome it doesn't have, as it was when they were
-    made."""
+    """Yield the reservations of recorded calls without an outcome, as made at their start."""
     for name, slot in tape.slots.items():
         for attempt, known in slot.attempts.items():
             is_open = not (known.result or known.accepted or known.is_settled)
@@ -24,7 +22,7 @@ def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
 
 
 def begun_by(event: e.Event | None) -> Usage | None:
-    """What an intent's event begins, as the caps count it; None for any other."""
+    """Return the usage that an intent begins, as the caps count it; None for other events."""
     match event:
         case e.ToolInvoked():
             return A_CALL
@@ -51,7 +49,7 @@ def debit(
     usd_micro: int | None,
     is_estimate: bool = False,
 ) -> e.BudgetDebited:
-    """What a request used, once it is known, or known that it never will be."""
+    """Return the debit of a request, once its usage is known or known to stay unknown."""
     return e.BudgetDebited(
         slot=route.slot,
         attempt=route.attempt,
@@ -67,7 +65,7 @@ def debit(
 
 
 def lost(route: e.ModelRouted) -> e.BudgetDebited:
-    """The answer was lost: whether it was paid for nobody knows, so what was set aside for it counts as used."""
+    """Return the debit of a lost answer: it may have been billed, so all that was reserved counts."""
     return debit(
         route,
         model_calls=1,
@@ -79,7 +77,7 @@ def lost(route: e.ModelRouted) -> e.BudgetDebited:
 
 
 async def debit_lost(journal: Journal, tape: Tape) -> None:
-    """Of a run that ends: the requests whose answers nobody will hear."""
+    """Debit the requests of an ending run whose answers nobody will receive."""
     for route in tape.lost_requests():
         await journal.commit(Batch([lost(route)]))
 
@@ -87,7 +85,7 @@ async def debit_lost(journal: Journal, tape: Tape) -> None:
 def wait_for_raise(
     journal: Journal, slot: str, breaches: Sequence[Breach], wanted: Usage, queue: str
 ) -> tuple[e.BudgetExceeded, WaitSpec]:
-    """The fact that a call at `slot` would break caps, and the wait for whoever may raise them."""
+    """Return the event that a call at `slot` would break caps, and the wait for a raise."""
     first = breaches[0]
     event = e.BudgetExceeded(
         resource=first.resource,
@@ -103,8 +101,7 @@ def wait_for_raise(
 
 
 def lacking(breaches: Sequence[Breach], wanted: Usage) -> dict[str, Any]:
-    """What people are told of a call that can't begin: the first cap that it would break, all that it `needs`, and what
-    would be `enough` of each cap that is too small."""
+    """Return the detail for people: the first broken cap, all that the call `needs`, and `enough` for each cap."""
     first = breaches[0]
     return {
         "title": "Needs more budget",

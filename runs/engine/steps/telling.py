@@ -1,6 +1,5 @@
-"""What a node says of its work: lines for people, and how far it has come. No steps: nothing waits for them, and the
-journal doesn't have them. Each has a place and a number there, so that a replay, which says it all again, adds
-nothing."""
+"""Attributes, log lines and progress of a node. Lines and progress are not journaled; they are numbered by place so
+that a replay adds none."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from runs.engine.visit import Visit
 
 
 async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> None:
-    """Put on record what is given. Raises MisusedContext naming what can't be set; nothing is written then."""
+    """Record search attributes. Raises MisusedContext, and writes nothing, if one can't be set."""
     arguments = asked(given)
     requested_hash = visit.runtime.hasher({"attributes": arguments})
     record = visit.recall(slot, "set_attributes", requested_hash, arguments)
@@ -39,7 +38,7 @@ _MOST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A line of a level, or, with `done`, how far the run has come. `n` numbers what one branch of a visit says."""
+    """A log line with a level, or progress with `done`. `n` numbers the messages of one branch of a visit."""
 
     place: str
     n: int
@@ -55,7 +54,7 @@ class Told:
 
 
 def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) -> str:
-    """Keep a line, and give it as it is kept. Raises ValueError for a level that there is none of."""
+    """Keep a line and return it as kept. Raises ValueError for an unknown level."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is none of {', '.join(LEVELS)}")
     whole = f"{message}{''.join(f' {name}={value}' for name, value in fields.items())}"
@@ -65,7 +64,7 @@ def tell_line(visit: Visit, message: str, level: str, fields: dict[str, Any]) ->
 
 
 def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> None:
-    """Keep how far it has come. Raises ValueError for what is no number, or more than the whole."""
+    """Keep the progress. Raises ValueError for an invalid number, or more than the whole."""
     for number in (done, *(() if of is None else (of,))):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not _is_amount(number):
             raise ValueError(f"progress({done!r}, {of!r}): give numbers from 0 on")
@@ -75,7 +74,7 @@ def tell_progress(visit: Visit, done: float, of: float | None, note: str) -> Non
 
 
 def warn_of(runtime: Runtime, journal: Journal, visit: str, problem: str) -> None:
-    """Keep a warning of the engine's own among a visit's lines, once, and in the worker's log."""
+    """Log an engine warning, once, to a visit's lines and the worker's log."""
     log.warning("run %s: %s", journal.run_id, problem)
     runtime.keep(journal.run_id, journal.lease, Told(f"{visit}/code", 0, journal.now(), _cut(problem), "warning"))
 
@@ -84,7 +83,7 @@ def _tell(visit: Visit, what: str, said: dict[str, Any]) -> None:
     try:
         place, n = visit.places.next_told(what)
     except MisusedContext:
-        return  # from another task or thread it has no place that a replay would find again: the worker's log has it
+        return  # a message from another task or thread has no replayable place; the worker's log has it
     visit.runtime.keep(visit.journal.run_id, visit.journal.lease, Told(place, n, visit.journal.now(), **said))
 
 

@@ -1,1 +1,1 @@
-"""How a run undoes its effects before it ends: the plan, the visit that carries it out, and the end."""
+"""Undoing a run's effects before it ends: the plan, the visit that executes it, and the end."""

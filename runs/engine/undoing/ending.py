@@ -1,4 +1,4 @@
-"""How a run comes to undo its effects, and how it ends then: what the driver does about it."""
+"""How a run starts to undo its effects, and how it ends afterwards."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ async def questions(run: Ending, doubtful: Iterable[Slot]) -> list[WaitSpec]:
 
 
 async def open_questions(run: Ending, tape: Tape) -> list[WaitSpec]:
-    """Unknowns come first: what has to be answered before anybody can say what there is to undo. A call in doubt is
-    settled as before any end, and what the other side took is awaited."""
+    """Settle unknown outcomes of calls that can be undone, and return the waits for people and callbacks."""
     asked = await questions(run, [slot for _, slot in in_doubt(tape)])
     return [*asked, *(_awaited(run.journal, name, tape) for name, _ in unsettled(tape))]
 
@@ -38,20 +37,20 @@ def _awaited(journal: Journal, name: str, tape: Tape) -> WaitSpec:
 
 
 def plan_for(agent: Agent, effects: Effects, end: Plan, ends_with: Any) -> Plan | None:
-    """The plan of a run that is to end so; None where there is nothing that could be undone."""
+    """Return the plan of a run that is about to end; None if nothing can be undone."""
     if not is_reversible(effects.events) and not effects.reversible:
         return None
     found = effects_of(agent, effects.events, effects.reversible)
     if all(each.what == "stays" for each in found):
         return None
-    # A child at work that has had no effect yet may have one before it is cancelled: its end is awaited too.
+    # A running child without an effect so far may still have one before it is cancelled: its end is awaited too.
     found = effects_of(agent, effects.events, effects.reversible | effects.at_work)
     effects_ = [each.as_json() for each in found]
     return end.model_copy(update={"ends_with": printable(ends_with), "effects": effects_})
 
 
 async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Event]) -> Snapshot:
-    """One commit: the plan is on record, and the run is where (`at`) it is carried out. No cap keeps it from that."""
+    """Record the plan and enter the undo visit (`at`), in one commit; budget caps are lifted for it."""
     cut = replace(at, state=plan.model_dump(mode="json"))
     begun = e.UndoBegun(
         reason=plan.reason, code=plan.code, effects=len(plan.effects), payload=plan.model_dump(mode="json")
@@ -63,7 +62,7 @@ async def begin(journal: Journal, at: Snapshot, plan: Plan, buffered: list[e.Eve
 
 
 def asked_of(tail: Sequence[e.Event]) -> e.UndoAsked | None:
-    """Whether whoever ended the run from outside wants its effects undone first, and nobody has retried it since."""
+    """Return the request to undo effects before an end from outside, unless the run was retried since."""
     asked = next((x for x in reversed(tail) if isinstance(x, (e.UndoAsked, e.RunRetried))), None)
     return asked if isinstance(asked, e.UndoAsked) else None
 
@@ -85,14 +84,12 @@ def said_by(wish: e.CancelRequested | None) -> dict[str, Any] | None:
 
 
 def wish_in(events: Sequence[e.Event]) -> e.CancelRequested | None:
-    """What whoever cancelled the run said last. A checkpoint may have been taken since: then the tail doesn't have it,
-    and what tells of the run's effects does."""
+    """Return the last cancel request. Pass the effects' events: a tail may begin after the request."""
     return next((x for x in reversed(events) if isinstance(x, e.CancelRequested)), None)
 
 
 def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint: str) -> Snapshot:
-    """Where a run stands that has begun to undo, also where the checkpoint of that can't be read: its event holds the
-    plan too."""
+    """Return the position of a run that began to undo; the event's plan replaces an unreadable checkpoint."""
     begun = next((x for x in tail if isinstance(x, e.UndoBegun)), None)
     if begun is None or at.node == UNDO_NODE:
         return at
@@ -101,8 +98,7 @@ def resumed(at: Snapshot, tail: Sequence[e.Event], generation: int, fingerprint:
 
 
 def end_of(plan: Plan, tape: Tape) -> tuple[str, e.Event, str]:
-    """The state that the run ends in, the event that says so (why it ended, and what became of its effects), and the
-    error's code."""
+    """Return the final state, its event with the fate of all effects, and the error code."""
     stated = plan.ends_with if isinstance(plan.ends_with, dict) else {}
     payload = stated | {"undo": told(plan, tape.undone)}
     if plan.reason == "failed":

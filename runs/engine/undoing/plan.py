@@ -1,5 +1,4 @@
-"""What of a run's effects would be undone, in which order, with what, and what stays and why. Made from the record
-alone, so that a page can show it before anybody decides, and a run that undoes does what was shown."""
+"""Plans how a run's effects would be undone, from the record alone: pages can show what a run will do."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from runs.engine.errors import brief
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool, Undo
 
-# What tells of effects: all that a plan is made from.
+# Events about effects, from which a plan is made.
 KINDS = (
     e.ToolInvoked,
     e.UndoRegistered,
@@ -38,9 +37,9 @@ KINDS = (
     e.RunCarriedOn,
     e.CancelRequested,
 )
-# undo: a call undoes it. ask: whether it stands is a person's to say. stays: nothing is done about it. child: a run at
-# work is cancelled and undoes its own. reopen: a child that ended well is reopened and undoes its own. run: what the
-# run did before it was renewed or handed off, for a person to say.
+# undo: a call undoes it. ask: a person decides. stays: nothing is done. child: a running child is cancelled and undoes
+# its own effects. reopen: a completed child is reopened to undo its own. run: effects before a renewal or handoff, for
+# a person to decide.
 What = Literal["undo", "ask", "stays", "child", "reopen", "run"]
 Reason = Literal["failed", "cancelled"]
 IN_DOUBT = "nobody knows yet whether it happened: that is settled first"
@@ -49,8 +48,8 @@ LATE = "an answer that came late says that it happened"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect, and what becomes of it. `by` is the tool that undoes it, with these `arguments`; `why` says why it
-    stays, or what is wrong; `run` is the run whose effects it stands for."""
+    """One effect and its treatment. `by` is the tool that undoes it, with these `arguments`; `why` says why it
+    stays, or what is wrong; `run` is the run whose effects it represents."""
 
     what: What
     slot: str
@@ -69,7 +68,7 @@ class Effect:
         return self.why == IN_DOUBT
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it goes on record."""
+        """Return plain data for the record."""
         return asdict(self)
 
 
@@ -91,7 +90,7 @@ def is_reversible(events: Iterable[e.Event]) -> bool:
 
 
 def at_work(events: Iterable[e.Event]) -> set[str]:
-    """Children that were started and that nobody has told the end of."""
+    """Return children that were started and whose end is not recorded."""
     started: dict[tuple[str | None, int], str] = {}
     for event in events:
         if isinstance(event, e.ChildStarted):
@@ -102,8 +101,7 @@ def at_work(events: Iterable[e.Event]) -> set[str]:
 
 
 def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
-    """Calls that can be undone and of which the other side has yet to say what came of them: their callbacks are
-    awaited first."""
+    """Return calls that can be undone and whose callback must be awaited first."""
     return [
         (name, slot)
         for name, slot in tape.slots.items()
@@ -112,14 +110,13 @@ def unsettled(tape: Tape) -> list[tuple[str, Slot]]:
 
 
 def in_doubt(tape: Tape) -> list[tuple[str, Slot]]:
-    """Calls that can be undone and of which nobody knows what became."""
+    """Return calls of unknown outcome that can be undone."""
     return [(name, slot) for name, slot in tape.in_doubt() if slot.now.undo is not None]
 
 
 def effects_of(agent: Agent | None, events: Iterable[e.Event], reversible: Collection[str] = ()) -> list[Effect]:
-    """All effects on record, the last first. `reversible` are the runs that hold effects of their own to undo: children
-    that have ended, and the run that this one goes on from. Without the `agent`, nobody here knows with which
-    arguments."""
+    """Return all recorded effects, last first; without the `agent` their arguments are unknown. `reversible` are
+    runs with their own effects to undo: ended children, and the run continued by this one."""
     every = list(events)
     tape = Tape(every)
     found = [
@@ -173,7 +170,7 @@ def _unknown(attempt: Attempt) -> str:
 def _child(
     name: str, number: int, started: e.ChildStarted, attempt: Attempt, reversible: Collection[str]
 ) -> Iterator[Effect]:
-    """A child that ended otherwise than well has seen to its own effects; of one that hasn't ended nothing is known."""
+    """Yield a child's effect; a failed or cancelled child has handled its own."""
     ended = attempt.result
     run = str(payload_of(ended).get("run") or started.child)
     if run not in reversible or (isinstance(ended, e.ChildEnded) and ended.state != "completed"):
@@ -196,13 +193,13 @@ def _undoing(agent: Agent | None, attempt: Attempt, known: dict[str, Any]) -> Ef
         return Effect("ask", **known, by=registered.tool, why="the agent doesn't know any more how to undo it")
     try:
         return Effect("undo", **known, by=undo.tool.name, arguments=arguments_of(tool, undo, attempt))
-    except Exception as error:  # the author's own code: whatever it raises, a person hears of it
+    except Exception as error:  # the author's own code: a person sees any error
         why = printable(f"what would undo it can't be made of what is on record: {brief(error)}")
         return Effect("ask", **known, by=undo.tool.name, why=why)
 
 
 def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
-    """The undo's input for an effect on record, as plain data. Raises what the author's function does."""
+    """Return the undo's input for a recorded effect as plain data. Raises what the author's function does."""
     stored = payload_of(attempt.intent)["arguments"]
     asked = tool.input.model_validate(stored)
     given = undo.args(asked, _got(tool, asked, attempt))
@@ -211,7 +208,7 @@ def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
 
 
 def _got(tool: Tool, asked: BaseModel, attempt: Attempt) -> BaseModel:
-    """The call's output, as the node had it."""
+    """Return the call's output as the node had it."""
     outcome, payload = attempt.outcome, payload_of(attempt.outcome)
     if isinstance(outcome, e.CallbackReceived):
         return tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)

@@ -1,8 +1,4 @@
-"""The visit that undoes a run's effects: one call after the other, the last effect first.
-
-Each is an ordinary step, so a crash, a doubt, a gate, a callback and a retry are what they are anywhere. What can't be
-undone is put to an operator.
-"""
+"""The visit that undoes a run's effects in ordinary steps, last effect first. Operators decide about the rest."""
 
 from __future__ import annotations
 
@@ -52,7 +48,7 @@ class TryAgain(BaseModel):
 async def ask_about(
     visit: Visit, effect: Effect, problem: str, schema: type[Stands] | type[TryAgain], slot: str = ""
 ) -> str:
-    """Stop for an operator: what is to become of this effect. Nobody's silence is an answer: it is asked again."""
+    """Ask an operator what to do about this effect, again after each timeout."""
     named = f"{effect.tool} ({effect.external_id or effect.run or effect.slot})"
     while True:
         slot = slot or visit.next_slot()
@@ -70,7 +66,7 @@ async def ask_about(
 
 
 async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entry] = ()) -> None:
-    """Put on record that it was, once: with the ledger's fact about the effect itself."""
+    """Record once that the effect was undone, with the ledger's fact."""
     if slot in visit.tape.undone:
         return
     event = e.EffectUndone(
@@ -85,7 +81,7 @@ async def undone(visit: Visit, slot: str, effect: Effect, entries: Sequence[Entr
 
 
 async def left(visit: Visit, slot: str, effect: Effect, by: str, problem: str, justification: str) -> None:
-    """Put on record who let it stand, once."""
+    """Record once who decided to keep the effect."""
     if slot in visit.tape.undone:
         return
     event = e.EffectLeft(
@@ -106,12 +102,11 @@ async def _record(visit: Visit, event: e.EffectUndone | e.EffectLeft, entries: S
     visit.boundary(reply)
 
 
-REFUSED = "refused"  # how a wait for a child's undo ends where it can't be reopened
+REFUSED = "refused"  # how a wait for a child's undo ends if it can't be reopened
 
 
 async def ended(visit: Visit, effect: Effect) -> None:
-    """Wait for the end of a child that is being cancelled and undoes its own. One that ended well after all is
-    reopened, where it had an effect that can be undone."""
+    """Wait for a cancelled child to end; if it completed instead, reopen it to undo its effects."""
     end = visit.tape.slot(effect.slot).at(effect.attempt).result or await _told_before(visit, effect)
     if end is None:
         visit.park(WaitSpec(visit.run_id, effect.slot, effect.attempt, "child", 0, visit.journal.now()))
@@ -125,19 +120,18 @@ async def ended(visit: Visit, effect: Effect) -> None:
 
 
 async def _told_before(visit: Visit, effect: Effect) -> e.ChildEnded | None:
-    """Its end, where that was told in the moment between the reading of the record and the plan: this visit's own tape
-    begins after both."""
+    """Return the child's end if it was recorded just before the plan, where this visit's tape doesn't have it."""
     told = (await visit.look_up(visit.journal.effects())).events
     ends = (event for event in told if isinstance(event, e.ChildEnded))
     return next((end for end in ends if (end.slot, end.attempt) == (effect.slot, effect.attempt)), None)
 
 
 async def reopened(visit: Visit, effect: Effect, slot: str = "") -> None:
-    """Have a child that ended well undo what it did, and wait for that."""
+    """Have a completed child undo its effects, and wait for that."""
     while True:
         slot = slot or visit.next_slot()
         record = visit.tape.slot(slot)
-        if record.what == "ask":  # of a run that began to undo when children that ended well were only asked about
+        if record.what == "ask":  # the run began to undo when completed children were only asked about
             await ask_about(visit, effect, "the child came to its end before it could be cancelled", Stands, slot)
             return
         what = f"undo of run {effect.run}"
@@ -161,7 +155,7 @@ async def _wait(visit: Visit, slot: str, what: str, effect: Effect, *, is_open: 
 
 
 async def _told(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> None:
-    """The child came to the end of it; what people let stand there stands here."""
+    """Record the end of a child's undo; what people kept there is kept here."""
     stands = payload_of(end).get("left", 0)
     if stands:
         await left(visit, slot, effect, f"run:{effect.run}", f"{stands} of its effects stand: see its own page", "")
@@ -170,8 +164,8 @@ async def _told(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> N
 
 
 def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:
-    """In the order in which they were told, so that a replay asks about them in the same places, whatever came since.
-    `visit` is the one that undoes."""
+    """Return effects that came to light since, in recorded order, so that a replay asks in the same places. `visit`
+    is the one that undoes."""
     return list(_News(plan, f"{visit}/").of(effects))
 
 
@@ -195,13 +189,13 @@ class _News:
                 yield Effect("ask", event.slot, event.attempt, tool, why=why)
 
     def _effect(self, event: e.Event) -> str:
-        """An effect of before that nobody knew of: told late, or in the moment in which the plan was made."""
+        """Return why an earlier effect was unknown: its result came late, or while the plan was made."""
         attempt = self.tape.slot(event.slot or "").at(event.attempt)
         is_news = attempt.has_happened and isinstance(attempt.intent, e.ToolInvoked) and attempt.undo is not None
         return LATE if is_news or attempt.is_belied or attempt.is_called_back_late else ""
 
     def _own(self, event: e.Event) -> str:
-        """What somebody tells of a call that undoes, and that belies what is on record of it."""
+        """Return the late result that contradicts a call which undoes an effect; empty if none."""
         if isinstance(event, e.CallbackArrivedLate):
             return "an answer that came late says that this call, which undoes an effect, happened"
         if isinstance(event, e.ToolAnsweredLate) and event.contradicts:
@@ -214,17 +208,16 @@ class _News:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """Every effect has been undone, or a person let it stand."""
+    """Every effect was undone, or a person kept it."""
 
 
 async def undo_visit(visit: Visit, plan: Plan) -> Undone | Parked | Exceeded | Stopped | Crashed | Broken:
-    """Carry the plan out, to its end or to where it must wait or stop. What goes wrong in it never ends the run: an
-    operator looks."""
+    """Execute the plan until it ends, waits or stops. Errors stop it for an operator, never end the run."""
     broken: Broken | None = None
     try:
         await _undo_all(visit, plan)
     except Unwind:
-        pass  # the visit knows why, and says so below
+        pass  # the visit knows why; see below
     except Exception as error:
         if is_being_cancelled():
             raise
@@ -253,7 +246,7 @@ async def _undo_all(visit: Visit, plan: Plan) -> None:
 
 
 async def _undo(visit: Visit, effect: Effect) -> None:
-    """One effect: until it is undone, or a person leaves it."""
+    """Undo one effect, until it is undone or a person keeps it."""
     tool = visit.agent.tool(effect.by)
     if tool is None:
         visit.stop(Broken("unknown_tool", {"tool": effect.by, "problem": "the agent has no tool of this name"}))
@@ -267,7 +260,7 @@ async def _undo(visit: Visit, effect: Effect) -> None:
 
 
 async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | None:
-    """Make, or replay, the call that undoes an effect. What was wrong with it; None where nothing was."""
+    """Make, or replay, the call that undoes an effect; return what was wrong, or None."""
     why = f"undoes {effect.tool} ({effect.external_id or effect.slot})"
     try:
         await call_tool(visit, slot, tool, tool.input.model_validate(effect.arguments), why=why)
@@ -279,7 +272,7 @@ async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | N
 
 
 def _compensated(effect: Effect) -> list[Entry]:
-    """The ledger's fact: of an effect of this run's own."""
+    """Return the ledger's fact, for an effect of this run's own."""
     if effect.run:
         return []
     return [
@@ -298,7 +291,7 @@ def _compensated(effect: Effect) -> list[Entry]:
 
 
 def told(plan: Plan, became: dict[str, e.EffectUndone | e.EffectLeft]) -> dict[str, Any]:
-    """What the run's end says of its effects: which were undone, and which stand and why."""
+    """Return the fate of the effects for the run's end: undone, left, and those that stay with the reason."""
     stands = [each for each in plan.all() if each.what == "stays"]
     return {
         "undone": [_named(x) for x in became.values() if isinstance(x, e.EffectUndone)],
