@@ -1,4 +1,4 @@
-"""Images and other files in prompts and in tools' results: as data for the record, and as files for the model."""
+"""Images and other files in prompts and tool results: as data for the record, and as files for the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter
 from runs.engine.canonical import plain
 
 Prompt = str | Sequence[Any]  # a text, or texts and Pydantic AI's files (BinaryContent, ImageUrl, …) in order
-# About what a file takes of a model's window, in characters of text, whatever its size in bytes.
+# Approximate size of a file in a model's window, in characters of text, whatever its size in bytes.
 CHARACTERS_OF_A_FILE = 6000
 
 
@@ -31,14 +31,14 @@ def has_files(value: Any) -> bool:
 
 
 def as_data(content: Any) -> Any:
-    """Return a prompt or a tool's result as it goes on record. Raises ValueError for what can't."""
+    """Return a prompt or a tool's result as recorded. Raises ValueError if it can't be."""
     from pydantic_core import to_jsonable_python
 
     return plain(content if isinstance(content, str) else to_jsonable_python(content, bytes_mode="base64"))
 
 
 def as_content(data: Any, *, is_prompt: bool) -> Any:
-    """Return what `as_data` made, with its files."""
+    """Return the content of `as_data`, with its files."""
     from pydantic_ai.messages import ToolReturnPart, UserPromptPart
 
     if is_prompt:
@@ -47,7 +47,7 @@ def as_content(data: Any, *, is_prompt: bool) -> Any:
 
 
 def in_words(content: Any) -> str:
-    """Return a prompt or a result, or what is on record of it, as a text: a file by its kind and size."""
+    """Return a prompt or a result, raw or recorded, as text: a file by its kind and size."""
     if isinstance(content, str):
         return content
     if isinstance(content, (list, tuple)) and any(is_file(each) or _is_recorded_file(each) for each in content):
@@ -60,14 +60,14 @@ def in_words(content: Any) -> str:
 
 
 def characters(content: Any) -> int:
-    """Return about how many characters of a model's window a content takes."""
+    """Return roughly how many characters of a model's window a content takes."""
     if isinstance(content, (list, tuple)):
         return sum(map(characters, content))
     return CHARACTERS_OF_A_FILE if is_file(content) else len(str(content or ""))
 
 
 def with_files(outcome: BaseModel, answer: Any) -> Any:
-    """Return a tool's result for the model: its data, and behind it the files that its fields hold."""
+    """Return a tool's result for the model: its data, followed by the files in its fields."""
     files = list(_files_of(outcome))
     return [_named(answer), *files] if files else answer
 

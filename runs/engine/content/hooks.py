@@ -1,4 +1,4 @@
-"""Hooks that look at a piece of content before it reaches a model, a tool or a node, and say what becomes of it."""
+"""Hooks that check a piece of content before it reaches a model, a tool or a node."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _LONGEST_SECONDS = 60.0
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A piece of content on its way.
-
-    `content` is plain data. `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation that
-    is to be made short, or what stands for its older turns), `tool` (a result), `child` (an output), `signal`,
-    `message`, `answer` (of a person), `model` (its call of a tool), `node` (its call of a tool); `name` is that tool's,
-    agent's, signal's … name. `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is that
-    assistant's, tool's or node's name. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it
-    was read back from the journal, where another worker, or an earlier visit of this one, had put it.
+    `content` is plain data. `source` says where it comes from: `prompt` (of a node), `transcript` (a conversation to be
+    compacted, or the summary of its older turns), `tool` (a result), `child` (an output), `signal`, `message`, `answer`
+    (of a person), `model` (its call of a tool), `node` (its call of a tool); `name` is the name of that tool, agent,
+    signal and so on. `to` says where it goes: `model`, `tool` (as its arguments), `node`; `target` is the name of that
+    assistant, tool or node. `agent` is the version that drives the run, `run_id` the run. `is_restored`: it was read
+    back from the journal, written by another worker or in an earlier visit.
     """
 
     content: Any
@@ -44,15 +43,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Withhold:
-    """A hook's verdict: the piece goes nowhere. `reason` is for the record, so it must not quote the content."""
+    """A hook's verdict: block the piece. `reason` is recorded, so it must not quote the content."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """A hook's verdict: `content` (plain data) goes on in the piece's place. `reason` is for the record, so it must not
-    quote what was there before."""
+    """A hook's verdict: `content` (plain data) replaces the piece.
+    `reason` is recorded, so it must not quote what was replaced.
+    """
 
     content: Any
     reason: str
@@ -60,9 +60,10 @@ class Redact:
 
 @dataclass(frozen=True)
 class Screen:
-    """A hook, as `screen` makes it: `name` and `version` are on record with each verdict of the `function`. It is asked
-    about pieces of these `source`s on their way `to` these, and has `timeout` seconds. `is_quick`: without a thread,
-    which is for the engine's own."""
+    """A hook, as made by `screen`: `name` and `version` are recorded with each verdict of the `function`.
+    It checks pieces of these `source`s on their way `to` these, within `timeout` seconds. `is_quick`: call it without a
+    thread (for the engine's own hooks).
+    """
 
     name: str
     version: str
@@ -74,11 +75,11 @@ class Screen:
 
     @property
     def id(self) -> str:
-        """As the record names it."""
+        """Name and version, as recorded."""
         return f"{self.name}@{self.version}"
 
     def is_for(self, piece: Piece) -> bool:
-        """Whether it wants to see such a `piece`."""
+        """Return whether the hook checks such a `piece`."""
         return piece.source in self.source and piece.to in self.to
 
 
@@ -90,12 +91,11 @@ def screen(
     timeout: float = 2.0,
     name: str = "",
 ) -> Callable[[Callable[[Piece], Any]], Screen]:
-    """Make a function of a `Piece` a hook: it returns None (let it pass), `Redact(content, reason)` or
-    `Withhold(reason)`. Plain functions are called in a thread, `async def` is awaited.
-
-    `version` is on record with each verdict: give it another one with each change. `source` and `to` say which pieces
-    it is asked about (all, unless given). One that raises, returns something else, or takes more than `timeout` seconds
-    (2) counts as a no. `name` is the function's unless given. Raises DefinitionError.
+    """Turn a function of a `Piece` into a hook. Plain functions are called in a thread, `async def` is awaited.
+    It returns None (pass), `Redact(content, reason)` or `Withhold(reason)`. If it raises, returns something else, or
+    takes longer than `timeout` seconds (2), the piece is withheld. `version` is recorded with each verdict: change it
+    with each change. `source` and `to` select the pieces (default: all). `name` defaults to the function's. Raises
+    DefinitionError.
     """
 
     def register(function: Callable[[Piece], Any]) -> Screen:
@@ -122,7 +122,7 @@ def screen(
 
 
 def check_screens(whose: str, screens: Any) -> None:
-    """Raises DefinitionError for what is no list of hooks, and for two of one name."""
+    """Raise DefinitionError unless `screens` is a list of hooks with different names."""
     if not isinstance(screens, (list, tuple)) or not all(isinstance(each, Screen) for each in screens):
         raise DefinitionError(f"{whose}: screens={screens!r}: give a list of functions made hooks by @screen(…)")
     names = [each.name for each in screens]
@@ -139,14 +139,14 @@ def _some(whose: str, what: str, given: Iterable[str], known: tuple[str, ...]) -
     return frozenset(wanted)
 
 
-# Characters of one piece. A tool's answer is cut to a part of the model's window long before.
+# Characters of one piece. Tool results are cut to a part of the model's window long before.
 MOST_FOR_MODEL = 2_000_000
 MOST_FOR_TOOL = 4_000_000
 
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"
-# What a reader doesn't see and a model does: control characters but tab and line ends, what turns the direction of
-# writing, zero width, tags (but in a flag). A joiner alone shapes letters and emoji, one selector picks a form; a row
-# of them says something.
+# Characters that a model sees and a reader doesn't: controls (but tab and line ends), direction marks, zero width, tags
+# (but in a flag). A single joiner shapes letters and emoji and a single selector picks a form; a sequence of them can
+# hide text.
 _HIDDEN = re.compile(
     "\U0001f3f4[\U000e0061-\U000e007a]{3,6}\U000e007f"  # a flag: let pass below
     "|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u180e\u200b\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
@@ -154,7 +154,7 @@ _HIDDEN = re.compile(
     f"|[\u200c\u200d]{{2,}}|[{_SELECTORS}]{{2,}}"
 )
 
-# Made once: each call's arguments are measured.
+# Built once: each call's arguments are measured.
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
@@ -164,7 +164,7 @@ def _mark(match: re.Match[str]) -> str:
 
 
 def each_text(value: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text in it changed, names of fields too."""
+    """Return plain data with every text changed, field names too."""
     match value:
         case str():
             return change(value)
@@ -177,7 +177,7 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def characters(content: Any) -> int:
-    """How large a piece is: of a text its characters, of other data those of its JSON."""
+    """Return the size of a piece: a text's characters, or those of other data's JSON."""
     return len(content) if isinstance(content, str) else len(_JSON.encode(content))
 
 
@@ -186,7 +186,7 @@ def may_pass_to_tool(content: Any) -> bool:
 
 
 def _is_small(content: Any) -> bool:
-    """Whether it is far below any limit, as most arguments are, told without writing it out."""
+    """Return whether a value is far below any limit, as most arguments are, without encoding it."""
     if type(content) is not dict or len(content) > 64:
         return False
     return all(len(name) < 1000 and _is_flat(each) for name, each in content.items())
@@ -219,7 +219,7 @@ def _marked(piece: Piece) -> Redact | None:
 _ALL_SOURCES = frozenset(SOURCES)
 SIZE = Screen("size", "1", _too_large, _ALL_SOURCES, frozenset({"model", "tool"}), is_quick=True)
 HIDDEN_CHARACTERS = Screen("hidden_characters", "1", _marked, _ALL_SOURCES, frozenset({"model"}), is_quick=True)
-# What nobody can switch off.
+# Hooks that can't be switched off.
 ALWAYS = (SIZE, HIDDEN_CHARACTERS)
 
 _FOREIGN = tuple(source for source in SOURCES if source not in ("prompt", "node", "model"))
@@ -236,8 +236,7 @@ _MARKERS = re.compile(
 
 @screen(version="1", source=_FOREIGN, to=DESTINATIONS)
 def prompt_injection_markers(piece: Piece) -> Withhold | None:
-    """Withholds content from outside that speaks to the model as if it gave it orders. A list of markers: it stops what
-    is copied, and nobody who words it anew."""
+    """Withhold external content that gives the model orders. Matches known markers; rephrased attacks get through."""
     hits = 0
 
     def look(text: str) -> str:

@@ -1,5 +1,4 @@
-"""What a cache of reads keeps, and what the engine asks of one. What is in it is a guess that spares a call, never the
-record: one that is damaged, late or away is a read that is made."""
+"""The cache of reads: only an optimization, never the record. If an entry is missing or damaged, the read is made."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ class KeptRead:
 
 
 class Reads(Protocol):
-    """Neither raises: what can't be found isn't there, what can't be kept is let go."""
+    """Cache of reads. Neither method raises: a failed `find` is a miss, a failed `keep` is dropped."""
 
     async def find(self, key: bytes) -> KeptRead | None: ...
 
@@ -30,7 +29,7 @@ class Reads(Protocol):
 
 
 class NoReads:
-    """Keeps nothing."""
+    """A cache that keeps nothing."""
 
     async def find(self, key: bytes) -> KeptRead | None:
         return None
@@ -50,7 +49,7 @@ class MemoryReads:
         return known[0] if known is not None and datetime.now(UTC) < known[0].at + known[1] else None
 
     def keep(self, key: bytes, tool: str, kept: KeptRead, lifetime: timedelta) -> None:
-        """Keep the newer one."""
+        """Keep the newer result."""
         known = self.kept.get(key)
         if known is None or known[0].at < kept.at:
             self.kept[key] = kept, lifetime

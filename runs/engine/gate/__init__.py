@@ -1,1 +1,1 @@
-"""What a gate says of the call that it holds. Tools and gates come in."""
+"""Gates: what approvals a call needs. Used by tools and by the gate steps."""

@@ -1,5 +1,4 @@
-"""How much a gated call is about, as its gate declares it: an amount and its currency, by which people's limits are
-judged. Pure."""
+"""Amount and currency of a gated call, checked against people's limits. Pure."""
 
 from __future__ import annotations
 
@@ -14,25 +13,26 @@ from runs.engine.errors import brief
 
 CURRENCY = re.compile(r"[A-Z]{3}")
 _FIELDS = re.compile(r"[A-Za-z_][A-Za-z0-9_]* [A-Za-z_][A-Za-z0-9_]*")
-MOST_DIGITS = 18  # before the point; behind it six are kept
+MOST_DIGITS = 18  # before the point; six after it are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So much of a currency, such as `Amount(Decimal("1250.00"), "USD")`: `value` is how much, `currency` its three
-    capitals (ISO 4217)."""
+    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`.
+    `value` is the number, `currency` its three capitals (ISO 4217).
+    """
 
     value: Decimal
     currency: str
 
 
-# What a gate may declare: a function of the tool's input, or two names, of the field that holds the number and of the
-# currency (three capitals) or the field that holds that one: "total USD", "total currency".
+# A gate's declaration: a function of the tool's input, or two names: the field with the number, and the currency (three
+# capitals) or the field with it: "total USD", "total currency".
 Declared = Callable[[Any], Amount | None] | str
 
 
 def wrong(declared: Any) -> str:
-    """Why this declares no amount; empty where it does."""
+    """Return why a declaration is invalid; empty if it is valid."""
     if declared is None or (callable(declared) and not isinstance(declared, type)):
         return ""
     if isinstance(declared, str) and _FIELDS.fullmatch(declared):
@@ -41,14 +41,15 @@ def wrong(declared: Any) -> str:
 
 
 def told(declared: Declared, args: Any) -> dict[str, str]:
-    """What the plan says of a call's amount: `value` and `currency` as text. A declaration that fails for these `args`
-    says so under `problem`: whoever has a limit then decides nothing, for nobody can tell whether it holds."""
+    """Return a call's amount for the plan: `value` and `currency` as text, or `problem` if the declaration fails.
+    With a problem, people with a limit can't decide, as their limit can't be checked.
+    """
     try:
         amount = _read(declared, args) if isinstance(declared, str) else declared(args)
         if not isinstance(amount, Amount):
             raise TypeError(f"gave {type(amount).__name__}, not an Amount")
         return _checked(amount)
-    except Exception as error:  # the author's own code: what it can't say, nobody may guess
+    except Exception as error:  # the author's own code failed: the amount is unknown
         return {"problem": brief(error, 200)}
 
 
@@ -56,7 +57,7 @@ def _read(declared: str, args: Any) -> Amount:
     field, currency = declared.split(" ")
     value = getattr(args, field)
     if isinstance(value, float):
-        value = repr(value)  # as it was written: 0.1 is a tenth
+        value = repr(value)  # as written: 0.1 is a tenth
     return Amount(Decimal(value), currency if CURRENCY.fullmatch(currency) else str(getattr(args, currency)))
 
 
@@ -64,7 +65,7 @@ def _checked(amount: Amount) -> dict[str, str]:
     if not isinstance(amount.value, Decimal) or not amount.value.is_finite():
         raise ValueError(f"{amount.value!r} is no finite Decimal")
     exponent = amount.value.as_tuple().exponent
-    # Before anything is worked out or written: 1E-500000000 has as many digits, written out.
+    # Before calculating or formatting: 1E-500000000 has that many digits when written out.
     if not isinstance(exponent, int) or not -MOST_DIGITS <= exponent <= MOST_DIGITS:
         raise ValueError(f"it has more than {MOST_DIGITS} digits before or behind the point")
     if amount.value.copy_abs() >= Decimal(10) ** MOST_DIGITS or not isinstance(amount.currency, str):
@@ -75,7 +76,7 @@ def _checked(amount: Amount) -> dict[str, str]:
 
 
 def amount_in(plan: Any) -> Amount | str | None:
-    """What a plan says of its amount: None where its gate declares none, and in words why nobody can tell it."""
+    """Return a plan's amount; None if none is declared, or text saying why it is unknown."""
     if not isinstance(plan, dict) or "amount" not in plan:
         return None
     said = plan["amount"]

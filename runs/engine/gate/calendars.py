@@ -1,8 +1,8 @@
-"""Business calendars: which hours of which days somebody works, in a time zone, and when so much of that is over. Pure.
+"""Business calendars: working hours by weekday in a time zone, and sums of working time. Pure.
 
-Hours are those of the wall clock there, time is what really passes: a shift over the night in which the clocks are put
-forward is an hour shorter, one over the night in which they are put back an hour longer. No moment counts twice: where
-an hour that there is twice belongs to two shifts, that touch or lie at a midnight, it passes once.
+Hours are local wall-clock hours, durations are real time: a shift over the night in which clocks go forward is an hour
+shorter, one over the night in which they go back an hour longer. No moment counts twice: if a repeated hour belongs to
+two shifts that touch or lie at a midnight, it passes once.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from zoneinfo import ZoneInfo, available_timezones
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MINUTES = 24 * 60  # of a day; as an end, its midnight
-LEAST = 60  # minutes of work that a week has
-MOST_SHIFTS = 6  # of a day
-MOST_DAYS = 40_000  # that are looked through, over a century
+LEAST = 60  # minimum minutes of work in a week
+MOST_SHIFTS = 6  # per day
+MOST_DAYS = 40_000  # days searched, over a century
 
 _OF_A_MACHINE = ("right/", "posix/")
 
-# From and until, in minutes after midnight.
+# Start and end, in minutes after midnight.
 Shift = tuple[int, int]
 Week = tuple[tuple[Shift, ...], ...]
 
 
 class NoSuchTime(ValueError):
-    """So much working time never comes to its end."""
+    """The calendar never has that much working time."""
 
 
 @lru_cache(maxsize=64)
 def zone_of(name: str) -> ZoneInfo:
-    """A time zone by its IANA name. Raises ValueError for one that there is not."""
+    """Return a time zone by its IANA name. Raises ValueError if there is none."""
     try:
         if not name or name.startswith((".", "/")) or "\x00" in name:
             raise ValueError(name)
@@ -43,15 +43,14 @@ def zone_of(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def zones() -> frozenset[str]:
-    """The names by which a zone may be set: those that mean the same zone everywhere. What a machine calls its own, or
-    what counts leap seconds, is none of them."""
+    """Return the zone names that mean the same everywhere: without machine-local names and leap-second zones."""
     no = ("localtime", "posixrules", "Factory")
     return frozenset(name for name in available_timezones() if name not in no and not name.startswith(_OF_A_MACHINE))
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Working hours by weekday (Monday first), and the days on which nobody works. One version of it never changes."""
+    """Working hours by weekday (Monday first), and holidays. A version never changes."""
 
     name: str
     version: int
@@ -60,8 +59,9 @@ class Calendar:
     holidays: frozenset[date] = field(default_factory=frozenset)
 
     def after(self, start: datetime, span: timedelta) -> datetime:
-        """When `span` of working time has passed since `start`: the moment itself in working time, never a later
-        shift's beginning where the last one's end will do. Raises NoSuchTime."""
+        """Return the moment when `span` of working time has passed since `start`. Raises NoSuchTime.
+        A span that ends with a shift ends then, not when the next shift begins.
+        """
         left = span
         begun = start.astimezone(UTC)
         for opens, closes in self._shifts(begun):
@@ -85,7 +85,7 @@ class Calendar:
         return first is not None and first[0] <= at < first[1]
 
     def _shifts(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """The working time that isn't over at `since`, in UTC, one piece after the other: none overlap."""
+        """Yield working time not over at `since`, in UTC, without overlaps."""
         last = since
         for begins, ends in self._by_the_wall(since):
             begins = max(begins, last)
@@ -94,14 +94,15 @@ class Calendar:
                 last = ends
 
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Each shift by itself, from the first moment at which a clock there shows its beginning to the last at which
-        it shows its end. A day ends as the next one begins, also where that midnight comes twice."""
+        """Yield each shift from the first moment its start is shown to the last moment its end is shown.
+        A day ends when the next begins, even if that midnight occurs twice.
+        """
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
         for _ in range(MOST_DAYS):
             if day not in self.holidays:
                 for opens, closes in self.week[day.weekday()]:
-                    # An hour that there is twice counts whole; one that there is not, not at all.
+                    # A repeated hour counts in full; a skipped one not at all.
                     ends = _moment(day, closes, zone, fold=int(closes != MINUTES))
                     if ends > since and (begins := _moment(day, opens, zone, fold=0)) < ends:
                         yield begins, ends
@@ -117,14 +118,14 @@ def _moment(day: date, minutes: int, zone: ZoneInfo, *, fold: int) -> datetime:
     found = local.astimezone(UTC)
     if found.astimezone(zone).replace(tzinfo=None) == local.replace(tzinfo=None):
         return found
-    # Skipped when the clocks were put forward: both folds stand for the moment at which that happened.
+    # Skipped when the clocks went forward: both folds mean the moment of the jump.
     gap = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     before, after = (offset or timedelta() for offset in gap)
     return _transition(local.replace(tzinfo=None, fold=0), before, after, zone)
 
 
 def _transition(local: datetime, before: timedelta, after: timedelta, zone: ZoneInfo) -> datetime:
-    """The moment at which a gap in the wall clock's hours is jumped over: between the two readings of an hour in it."""
+    """Return the moment of the clock change that skips a local time, by bisection."""
     low, high = sorted([(local - before).replace(tzinfo=UTC), (local - after).replace(tzinfo=UTC)])
     while (seconds := (high - low) // timedelta(seconds=1)) > 1:
         middle = low + timedelta(seconds=seconds // 2)
@@ -133,7 +134,7 @@ def _transition(local: datetime, before: timedelta, after: timedelta, zone: Zone
 
 
 def wrong(week: Week) -> str:
-    """Why these are no working hours, in words; empty where they are."""
+    """Return why these working hours are invalid; empty if they are valid."""
     if len(week) != len(DAYS):
         return "names another number of days than seven"
     for day, shifts in zip(DAYS, week, strict=True):

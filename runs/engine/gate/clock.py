@@ -1,9 +1,6 @@
-"""A question's clock that stops while somebody named is asked about it, and goes on with their answer. Pure.
-
-The deadline is put off at once by as much as the clock may stand, and taken back by what wasn't needed when the answer
-comes. So there is a deadline at every moment that holds if nothing more happens, and whoever dies in between, or never
-answers, keeps nothing open.
-"""
+"""Pauses a question's clock while someone is asked about it, and resumes it with their answer. Pure. The deadline is
+extended at once by the longest allowed pause, and shortened by the unused time when the answer comes. So there is
+always a valid deadline, even if a process dies in between or the answer never comes."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Until when a question is open now, and when people are reminded of it."""
+    """A question's new deadline and reminder times."""
 
     course: Course
     due: list[str]
@@ -33,9 +30,11 @@ class Moved:
 def stop(
     course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> Moved | None:
-    """The clock stops at this moment. None where it doesn't: nobody said that it should, there is no deadline, it
-    stands already, or it has stood for as long as it may. `stood` is how much time, of working time where a calendar
-    counts, the run stood still under a halt since the deadline began to run, which puts it off too."""
+    """Pause the clock now; None if it can't be paused.
+    That is so if pausing is not allowed, there is no deadline, it is paused already, or the allowance is used up.
+    `stood` is the time (working time if a calendar counts) that the run was halted since the deadline began to run,
+    which also extends it.
+    """
     left = course.may_stand
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
@@ -47,7 +46,7 @@ def stop(
 
 
 def go_on(course: Course, calendar: Calendar | None, at: datetime, *, stood: timedelta) -> tuple[Moved, timedelta]:
-    """The clock goes on, and for how long it has stood. `stood` is of halts again, since the clock stopped."""
+    """Resume the clock, and return for how long it was paused. `stood` is time halted since the pause."""
     stopped = course.stop
     assert stopped is not None
     between = (at - stopped.at) if calendar is None else calendar.between(stopped.at, at)
@@ -60,7 +59,7 @@ def go_on(course: Course, calendar: Calendar | None, at: datetime, *, stood: tim
 
 
 def stopped(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """The same as it was recorded: how far a question has come by an inquiry. What can't be any stops nothing."""
+    """Return the course after a recorded pause; an unreadable record changes nothing."""
     clock = payload.get("clock")
     if not deadline or not isinstance(clock, dict) or not _is_stop(clock):
         return before, due
@@ -70,7 +69,7 @@ def stopped(deadline: str, payload: Mapping[str, Any], before: Course, due: list
 
 
 def went_on(deadline: str, payload: Mapping[str, Any], before: Course, due: list[str]) -> tuple[Course, list[str]]:
-    """The same of its end."""
+    """Return the course after a recorded resume; an unreadable record changes nothing."""
     clock = payload.get("clock")
     if not deadline or not isinstance(clock, dict) or not _is_end(clock):
         return before, due
@@ -83,7 +82,7 @@ def went_on(deadline: str, payload: Mapping[str, Any], before: Course, due: list
 
 
 def told_stop(found: Moved) -> dict[str, Any]:
-    """What goes on record of a clock that stops."""
+    """Return the record of a pause."""
     stop_ = found.course.stop
     assert stop_ is not None
     return {
@@ -96,7 +95,7 @@ def told_stop(found: Moved) -> dict[str, Any]:
 
 
 def told_end(found: Moved, at: datetime, stood: timedelta) -> dict[str, Any]:
-    """And of one that goes on."""
+    """Return the record of a resume."""
     return {"at": at.isoformat(), "stood": stood // _MICROSECOND, "remind_at": found.due}
 
 
@@ -111,8 +110,9 @@ def _is_end(clock: Mapping[str, Any]) -> bool:
 
 
 def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
-    """So much later: of working time, where a calendar counts. No time is none of it, also outside of the hours; and
-    where a calendar has no days left, every hour counts."""
+    """Return a function that adds time: working time if a calendar counts.
+    Zero adds nothing even outside working hours; if the calendar runs out of days, every hour counts.
+    """
 
     def later(at: datetime, by: timedelta) -> datetime:
         if calendar is None or not by:

@@ -1,8 +1,5 @@
-"""What is to be signed or paid, as whoever decides is shown it: bytes with a name, bound by their digest. Pure.
-
-A plan tells of documents only where there are any: the plans of all other calls are, to the byte, what they were before
-there were documents.
-"""
+"""Documents shown to approvers: bytes with a name, bound by their digest. Pure. Plans mention documents only if
+there are any, so all other plans keep the exact bytes they had before."""
 
 from __future__ import annotations
 
@@ -14,28 +11,26 @@ from typing import Any
 
 from runs.engine.errors import brief
 
-DOCUMENTS = "documents"  # what a plan calls them
+DOCUMENTS = "documents"  # key in a plan
 TEXT, MARKDOWN, PDF, PNG, JPEG = "text/plain", "text/markdown", "application/pdf", "image/png", "image/jpeg"
 TEXTS = frozenset({TEXT, MARKDOWN})
 MEDIA_TYPES = (TEXT, MARKDOWN, PDF, PNG, JPEG)
 LONGEST_NAME = 120  # characters
-MOST_BYTES = 10 * 1024 * 1024  # of one document
-MOST_TEXT_BYTES = 200 * 1024  # of a text, all of which is drawn
-MOST_DOCUMENTS = 10  # of one question
-MOST_BYTES_IN_ALL = 20 * 1024 * 1024  # of one question
+MOST_BYTES = 10 * 1024 * 1024  # per document
+MOST_TEXT_BYTES = 200 * 1024  # per text, which is displayed in full
+MOST_DOCUMENTS = 10  # per question
+MOST_BYTES_IN_ALL = 20 * 1024 * 1024  # per question
 MOST_TEXT_IN_ALL = 400 * 1024
 _BEGINS = {PNG: b"\x89PNG\r\n\x1a\n", JPEG: b"\xff\xd8\xff"}
-_PDF_HEAD = 1024  # bytes within which a PDF says that it is one
+_PDF_HEAD = 1024  # bytes within which a PDF must have its header
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Something that people are shown before they decide, part of what the decision binds: `name` is what it is called,
-    also against the revision before, `media_type` one of text/plain, text/markdown, application/pdf, image/png and
-    image/jpeg, `content` its bytes, or its text.
-
-    Raises ValueError for what can't be shown: no name, another media type, no or too many bytes, bytes that are plainly
-    something else.
+    """A document that people see before they decide, and that the decision binds.
+    `name` is its title, also used to compare revisions, `media_type` one of text/plain, text/markdown, application/pdf,
+    image/png and image/jpeg, `content` its bytes, or its text. Raises ValueError for what can't be shown: no name,
+    another media type, empty or too large content, bytes that are plainly something else.
     """
 
     name: str
@@ -70,7 +65,7 @@ class Document:
             ) from None
 
     def _problem(self) -> str:
-        """What is wrong with its bytes, in words; empty where nothing is."""
+        """Return what is wrong with the content; empty if nothing is."""
         most = MOST_TEXT_BYTES if self.media_type in TEXTS else MOST_BYTES
         if not self.bytes:
             return "is empty"
@@ -88,22 +83,21 @@ class Document:
 
     @property
     def bytes(self) -> bytes:
-        """The content, a text in UTF-8."""
+        """The content as bytes, a text in UTF-8."""
         assert isinstance(self.content, bytes)
         return self.content
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan: what it is called, and the digest of its bytes."""
+        """Return plain data for the plan: its name and the digest of its bytes."""
         return {"name": self.name, "media_type": self.media_type, "size": len(self.bytes), "sha256": self.digest}
 
 
-# What a gate may declare: a plain function of the tool's input.
+# A gate's declaration: a plain function of the tool's input.
 Declared = Callable[[Any], Sequence[Document]]
 
 
 def digest_of(content: bytes) -> str:
-    """By which a document is known: SHA-256, 64 hex digits. Of bytes that are shown to people nothing has to be kept
-    from being guessed, so it needs no key, and anybody can work it out."""
+    """Return the SHA-256 of a document, 64 hex digits. It isn't keyed: people see the content anyway."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -120,7 +114,7 @@ def _is_name(name: str) -> bool:
 
 
 def checked(documents: Any) -> tuple[Document, ...]:
-    """The documents of one question. Raises ValueError for what is none, for too many, and for two of one name."""
+    """Return the documents of one question. Raises ValueError for wrong types, too many, or duplicate names."""
     if isinstance(documents, (str, bytes, Mapping, Document)) or not isinstance(documents, Sequence):
         raise ValueError(f"documents={type(documents).__name__}: give a list of Document(name, media_type, content)")
     if strangers := [type(each).__name__ for each in documents if not isinstance(each, Document)]:
@@ -139,8 +133,9 @@ def checked(documents: Any) -> tuple[Document, ...]:
 
 
 def made(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
-    """What a gate's declaration makes of a call's input. Raises ValueError, which says of `whose` gate, where the
-    author's code fails or gives something else: nobody is asked about what they can't be shown."""
+    """Return the documents that a gate makes of a call's input. Raises ValueError if the author's code fails.
+    Nobody is asked about what they can't be shown. `whose` names the gate in the error.
+    """
     if declared is None:
         return ()
     try:
@@ -150,19 +145,19 @@ def made(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ..
 
 
 def wrong(declared: Any) -> str:
-    """Why this declares no documents; empty where it does."""
+    """Return why a declaration is invalid; empty if it is valid."""
     is_plain = callable(declared) and not isinstance(declared, type) and not inspect.iscoroutinefunction(declared)
     return "" if declared is None or is_plain else "give a plain function of the tool's input"
 
 
 def in_plan(documents: Sequence[Document]) -> dict[str, Any]:
-    """The part of a plan that tells of them: nothing where there are none."""
+    """Return a plan's entry for the documents; empty if there are none."""
     return {DOCUMENTS: [each.as_json() for each in documents]} if documents else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A document as a plan names it: by the digest of its bytes."""
+    """A document as named in a plan: by the digest of its bytes."""
 
     name: str
     media_type: str
@@ -175,8 +170,7 @@ class Named:
 
 
 def named_in(plan: Any) -> list[Named]:
-    """The documents that a plan names, in its order. Raises ValueError for what can't be read: then nobody can be shown
-    what they would decide on."""
+    """Return the documents that a plan names, in order. Raises ValueError if they can't be read."""
     told = plan.get(DOCUMENTS, []) if isinstance(plan, Mapping) else []
     try:
         found = [Named(each["name"], each["media_type"], each["size"], each["sha256"]) for each in told]

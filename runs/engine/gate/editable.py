@@ -1,4 +1,4 @@
-"""Which fields of a gated call people may change before they say yes, as its gate declares it. Pure."""
+"""Fields of a gated call that people may change before approving, as its gate declares. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-EDITABLE = "editable"  # what a plan calls the schema of what may be changed
+EDITABLE = "editable"  # key in a plan of the schema of what may be changed
 
 
 def wrong(editable: Any) -> str:
-    """Why this names no fields; empty where it does."""
+    """Return why a declaration is invalid; empty if it is valid."""
     is_list = isinstance(editable, (list, tuple)) and all(isinstance(name, str) and name for name in editable)
     if not is_list or len(set(editable)) != len(editable):
         return "give a list of the names of fields of the tool's input, each once"
@@ -21,7 +21,7 @@ def wrong(editable: Any) -> str:
 
 
 def misfit(editable: Sequence[str], model: type[BaseModel]) -> str:
-    """Why people can't be given these fields of a tool's input to change; empty where they can."""
+    """Return why these fields of a tool's input can't be editable; empty if they can."""
     if not editable:
         return ""
     try:
@@ -33,8 +33,7 @@ def misfit(editable: Sequence[str], model: type[BaseModel]) -> str:
 
 
 def told(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
-    """What a plan says of the fields that people may change: their schema, so that whoever draws the form needs no code
-    of the agent's. Nothing for a gate that declares none."""
+    """Return a plan's schema of the editable fields, from which a form can be drawn without the agent's code."""
     if not editable:
         return {}
     whole = model.model_json_schema()
@@ -46,8 +45,9 @@ def told(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """The same schema, in which each object that names its fields has no others: what a tool would leave out without a
-    word is refused instead. One that says itself what else it takes stays as it is."""
+    """Close objects with named fields against others, so that a tool doesn't silently drop them.
+    Schemas that state what else they accept stay as they are.
+    """
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)
@@ -65,7 +65,7 @@ def closed(schema: Any) -> Any:
 
 
 def editable_in(plan: Any) -> dict[str, Any]:
-    """The schema of what may be changed of a plan: without properties where nothing may."""
+    """Return the schema of a plan's editable fields; without properties if there are none."""
     schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None
     is_one = isinstance(schema, dict) and isinstance(schema.get("properties"), dict)
     return schema if is_one and isinstance(schema, dict) else {"properties": {}}

@@ -1,17 +1,17 @@
-"""What an approver is shown of a call: evidence, the target it acts on, and its risk. Pure."""
+"""What an approver sees of a call: evidence, the target it acts on, and its risk. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-RISKS = ("", "low", "medium", "high")  # of a tool, if it says; the least first
+RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something an approver should see, part of what the decision binds: `label` is its heading, `source` where it
-    comes from, `content` plain data that is shown as it stands.
+    """Something an approver should see, and that the decision binds.
+    `label` is its heading, `source` where it comes from, `content` plain data shown as it is.
     """
 
     label: str
@@ -19,7 +19,7 @@ class Evidence:
     content: Any
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan."""
+        """Return plain data for the plan."""
         return {"label": self.label, "source": self.source, "content": self.content}
 
 
@@ -41,7 +41,7 @@ _NAMES = (
 
 
 def subject(document: Any) -> str:
-    """The first field that reads like a party's or a matter's name, as it stands there; empty if none does."""
+    """Return the first field that reads like a party's or a matter's name; empty if there is none."""
     if not isinstance(document, dict):
         return ""
     for name in _NAMES:

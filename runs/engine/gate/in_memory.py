@@ -1,4 +1,4 @@
-"""Deciding a gate of a run in memory, as `approvals.services` does it in the database."""
+"""Decides gates of runs in memory, as `approvals.services` does in the database."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RESOLUTIONS = {APPROVE: "approved", REJECT: "rejected", FAIL: "rejected"}
 
 
 class Waiting(Protocol):
-    """A stored wait, as `runs.engine.memory` keeps it, which knows this module."""
+    """A stored wait of `runs.engine.memory`, which imports this module."""
 
     spec: WaitSpec
     gate: GateOpening | None
 
 
 class Deciding(Protocol):
-    """The run that it belongs to."""
+    """The run of a wait."""
 
     events: list[e.Event]
 
@@ -34,11 +34,11 @@ class Deciding(Protocol):
 
 
 class HasVoted(ValueError):
-    """Somebody has a vote on this question already."""
+    """This person has already voted on the question."""
 
 
 def say(run: Deciding, wait_id: UUID, wait: Waiting, verdict: str, *, by: str, role: str, justification: str) -> bool:
-    """One person's word on an open gate; whether it decided it. Raises HasVoted."""
+    """Record one person's verdict on an open gate; return whether that decided it. Raises HasVoted."""
     assert wait.gate is not None
     spec, approval_id = wait.spec, str(wait.gate.approval_id)
     [question] = [x for x in run.events if isinstance(x, e.ApprovalRequested) and x.approval_id == approval_id]
@@ -80,5 +80,5 @@ def say(run: Deciding, wait_id: UUID, wait: Waiting, verdict: str, *, by: str, r
 
 
 def person_of(by: str) -> int:
-    """A number for somebody's name, where there are no accounts: whatever they sign in with, it is the same."""
+    """Return a stable number for a person's name, since there are no accounts; the sign-in method doesn't count."""
     return int.from_bytes(hashlib.sha256(by.partition(":")[2].encode()).digest()[:6])

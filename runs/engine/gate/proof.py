@@ -1,10 +1,6 @@
-"""What somebody has to show before their yes counts: that they have lately shown who they are, and that they have typed
-what they let through. Pure.
-
-A plan tells of it only where its call is above a threshold: the plans of all other calls are, to the byte, what they
-were before there was any. What was shown stands with the word that was said, and is looked at by whoever gives a grant
-for it, and again by the engine that is about to use one.
-"""
+"""Proof required with an approval: recent authentication, and typing what is approved. Pure. A plan mentions it only
+if its call is above a threshold, so all other plans keep the exact bytes they had before. The proof is recorded with
+the decision, and checked when a grant is given and again by the engine before it is used."""
 
 from __future__ import annotations
 
@@ -26,15 +22,17 @@ PASSKEY = "passkey"
 FACTORS = frozenset({"totp", "recovery_code", PASSKEY})
 MOST_SECONDS = 24 * 3600
 AMOUNT, TARGET = "amount", "target"
-LONGEST_TARGET = 80  # characters: more is for no one to type
+LONGEST_TARGET = 80  # characters: more is too much to type
 _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a yes has to show: that its person has shown who they are within so many seconds (0: that isn't asked), with
-    a second factor where `factor`; and that they have typed the amount, the target, or both."""
+    """Proof required for an approval.
+    The approver authenticated within `within` seconds (0: not required), with a second factor if `factor`; and typed
+    the amount, the target, or both.
+    """
 
     within: int = 0
     factor: bool = False
@@ -46,25 +44,26 @@ class Proof:
         return bool(self.within or self.amount or self.target)
 
     def joined(self, other: Proof) -> Proof:
-        """What both ask: the shorter time, and all else."""
+        """Combine two requirements: the shorter time, and all else of both."""
         within = _shorter(self.within, other.within)
         flags = self.factor or other.factor, self.amount or other.amount, self.target or other.target
         return Proof(within, *flags)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data: what is asked, and nothing else."""
+        """Return plain data with only what is required."""
         told = {"within": self.within, "factor": self.factor, AMOUNT: self.amount, TARGET: self.target}
         return {name: value for name, value in told.items() if value}
 
 
 NO_PROOF = Proof()
-NOTHING: Mapping[str, Proof] = MappingProxyType({})  # is asked besides, by any queue
+NOTHING: Mapping[str, Proof] = MappingProxyType({})  # default of what queues require in addition
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """From where on a proof is asked: above an amount, or from a risk on; without either, of each call. What can't be
-    told of a call (no amount, one in another currency, a risk that nobody declares) counts as above."""
+    """Calls that need a proof: above an amount, or from a risk on; without either, each call.
+    What is unknown (no amount, another currency, an undeclared risk) counts as above.
+    """
 
     proof: Proof
     above: Decimal | None = None
@@ -72,7 +71,7 @@ class Threshold:
     risk: str = ""
 
     def asked_of(self, amount: Amount | str | None, risk: str) -> Proof:
-        """What is asked for a call of this amount and risk: nothing where it is below."""
+        """Return the proof for a call of this amount and risk; none below the threshold."""
         if self.above is None and not self.risk:
             return self.proof
         is_much = self.above is not None and not (
@@ -82,13 +81,13 @@ class Threshold:
         return self.proof if is_much or is_risky else Proof()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as a queue keeps it."""
+        """Return plain data, as a queue stores it."""
         told = self.proof.as_json() | ({"risk": self.risk} if self.risk else {})
         return told if self.above is None else told | {"above": format(self.above, "f"), "currency": self.currency}
 
 
 def proof_in(told: Any) -> Proof:
-    """What a policy's row asks. Raises DefinitionError for what can't be read."""
+    """Return the proof of a policy's row. Raises DefinitionError if it can't be read."""
     threshold = threshold_in(told)
     return Proof() if threshold is None else threshold.proof
 
@@ -98,7 +97,7 @@ def _shorter(one: int, other: int) -> int:
 
 
 def threshold_in(told: Any) -> Threshold | None:
-    """What a queue's row asks; None where it asks nothing. Raises DefinitionError for what can't be read."""
+    """Return the threshold of a queue's row; None if there is none. Raises DefinitionError if it can't be read."""
     if told is None:
         return None
     try:
@@ -124,25 +123,23 @@ def _asked(told: Mapping[str, Any]) -> tuple[int, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a yes to one call has to show. `typed` are the very words that are to be typed, by what they are: amount,
-    target."""
+    """Proof required for one call. `typed` maps amount and target to the exact text to type."""
 
     within: int = 0
     factor: bool = False
     typed: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan: nothing where no more than a yes is asked."""
+        """Return plain data for the plan; empty if only an approval is required."""
         said = {"within": self.within, "factor": self.factor, "typed": dict(self.typed)}
         return {name: value for name, value in said.items() if value}
 
     def joined(self, other: Wanted) -> Wanted:
-        """What both want: the shorter time, and all else."""
+        """Combine two requirements: the shorter time, and all else of both."""
         return Wanted(_shorter(self.within, other.within), self.factor or other.factor, {**other.typed, **self.typed})
 
     def not_fresh(self, age: Any, by: Any) -> str:
-        """Why who says yes has not shown enough of who they are, `age` seconds ago and with what; empty if they
-        have."""
+        """Return why authentication `age` seconds ago with method `by` doesn't suffice; empty if it does."""
         if not self.within:
             return ""
         if type(age) is not int or not 0 <= age <= self.within:
@@ -157,8 +154,9 @@ class Wanted:
 
 
 def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
-    """What a proof means for this plan. Where no amount can be told the target is typed in its place, and where there
-    is no target the tool's name."""
+    """Return the proof required for this plan.
+    If there is no amount, the target is typed instead, and if there is no target the tool's name.
+    """
     words: dict[str, str] = {}
     amount = amount_in(plan)
     if proof.amount and isinstance(amount, Amount):
@@ -169,7 +167,7 @@ def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
 
 
 def wanted_in(plan: Any) -> Wanted:
-    """What a plan says that a yes to it has to show. Raises DefinitionError for what can't be read."""
+    """Return the proof that a plan requires. Raises DefinitionError if it can't be read."""
     if not isinstance(plan, Mapping) or "proof" not in plan:
         return Wanted()
     try:
@@ -187,14 +185,13 @@ def in_plan(wanted: Wanted) -> dict[str, Any]:
 
 
 def target_of(plan: Mapping[str, Any]) -> str:
-    """Whom or what a plan is about, short enough to be typed; nothing, which nobody can type, where it says neither."""
+    """Return the plan's target, short enough to type; the tool's name if there is none."""
     found = " ".join(_seen(str(printable(subject(plan.get("arguments"))))).split())[:LONGEST_TARGET].strip()
     return found if _plain(found) else str(plan.get("tool", ""))
 
 
 def short_of(plan: Any, shown: Any) -> str:
-    """What a yes to this plan lacks of what it had to show, in words; empty if nothing. `shown` is what its record
-    says."""
+    """Return what proof an approval of this plan lacks; empty if none. `shown` is what was recorded."""
     try:
         wanted = wanted_in(plan)
     except DefinitionError as error:
@@ -210,7 +207,7 @@ def short_of(plan: Any, shown: Any) -> str:
 
 @runtime_checkable
 class Proving(Protocol):
-    """Queues that know what a yes has to show there."""
+    """Queues that know the proof required there."""
 
     def threshold(self, queue: str) -> Threshold | None: ...
 
@@ -219,8 +216,7 @@ class Proving(Protocol):
 
 
 def is_typed(name: str, wanted: str, typed: Any) -> bool:
-    """Whether somebody typed this, however they write it: an amount with or without its currency and commas, a name in
-    whatever case."""
+    """Return whether a person typed this text, ignoring case, currency signs and commas."""
     if not isinstance(typed, str):
         return False
     if name == AMOUNT:
@@ -230,7 +226,7 @@ def is_typed(name: str, wanted: str, typed: Any) -> bool:
 
 
 def _amount(text: str, currency: str) -> Decimal | None:
-    """The number that somebody typed, without its sign; None for what is none, or is of another currency."""
+    """Return the typed number without its minus sign; None if it is no number or of another currency."""
     rest = "".join(unicodedata.normalize("NFKC", text).split()).upper()
     for sign in (currency, *(sign for sign, of in _SIGNS.items() if of == currency)):
         if rest.startswith(sign) or rest.endswith(sign):
@@ -241,7 +237,7 @@ def _amount(text: str, currency: str) -> Decimal | None:
 
 
 def _seen(text: str) -> str:
-    """Without what nobody can see, nor type."""
+    """Remove invisible characters."""
     return "".join(each for each in text if unicodedata.category(each) not in ("Cf", "Cc") or each.isspace())
 
 

@@ -1,8 +1,5 @@
-"""Who has to say yes before a gated call may leave: one stage after the other, at each so many different people. Pure.
-
-A plan tells of it only where one yes of one person is not enough: the plans of all other gates are, to the byte, what
-they were before there were stages.
-"""
+"""Approvals a gated call needs: stages in order, each with a number of different people. Pure. A plan mentions
+stages only if one person's approval is not enough, so all other plans keep the exact bytes they had before."""
 
 from __future__ import annotations
 
@@ -13,13 +10,14 @@ from typing import Any
 from runs.engine.errors import DefinitionError
 
 MOST_STAGES = 8
-MOST_PEOPLE = 20  # of one stage
+MOST_PEOPLE = 20  # per stage
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a decision: `quorum` (1) different people of `queue` have to say yes, none of whom had a part in a
-    stage before. Raises DefinitionError."""
+    """One approval stage: `quorum` (1) different people of `queue`, none of whom took part in an earlier stage.
+    Raises DefinitionError.
+    """
 
     queue: str
     quorum: int = 1
@@ -31,13 +29,13 @@ class Stage:
             raise DefinitionError(f"Stage(quorum={self.quorum!r}) of queue {self.queue!r}: from 1 to {MOST_PEOPLE}")
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan."""
+        """Return plain data for the plan."""
         return {"queue": self.queue, "quorum": self.quorum}
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """All that has to be said yes to, in this order. Raises DefinitionError."""
+    """All stages, in order. Raises DefinitionError."""
 
     stages: tuple[Stage, ...]
 
@@ -47,7 +45,7 @@ class Requirement:
 
     @classmethod
     def of(cls, queue: str, quorum: int = 1, then: Sequence[Stage] = ()) -> Requirement:
-        """The first stage by its queue and quorum, then the others."""
+        """Build a requirement from the first stage's queue and quorum, and the further stages."""
         if isinstance(then, (str, bytes, Stage)) or not isinstance(then, Sequence):
             raise DefinitionError(f"then={then!r}: give a list of Stage(queue, quorum)")
         return cls((Stage(queue, quorum), *then))
@@ -58,12 +56,12 @@ class Requirement:
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:
-        """Queue and quorum of each stage; nothing where one yes is enough."""
+        """Return queue and quorum of each stage; empty if one approval is enough."""
         return () if self.is_plain else tuple((stage.queue, stage.quorum) for stage in self.stages)
 
     @property
     def queues(self) -> list[str]:
-        """Whoever is asked, in order, each once."""
+        """Return the queues asked, in order, each once."""
         return list(dict.fromkeys(stage.queue for stage in self.stages))
 
     def in_plan(self) -> dict[str, Any]:
@@ -71,8 +69,7 @@ class Requirement:
 
 
 def required_by(plan: Any, queue: str) -> Requirement:
-    """What a plan demands; one yes of this queue where it has no stages. Raises DefinitionError for what can't be
-    read."""
+    """Return what a plan requires; without stages one approval of `queue`. Raises DefinitionError if unreadable."""
     if not isinstance(plan, Mapping) or "stages" not in plan:
         return Requirement((Stage(queue),))
     try:
@@ -82,7 +79,7 @@ def required_by(plan: Any, queue: str) -> Requirement:
 
 
 def stage_of(plan: Any) -> int:
-    """Which stage a plan's question is of, from 1 on. Raises DefinitionError for one that there is not."""
+    """Return the stage of a plan's question, from 1. Raises DefinitionError if there is no such stage."""
     if not isinstance(plan, Mapping) or "stages" not in plan:
         return 1
     stage, most = plan.get("stage"), len(required_by(plan, "").stages)
@@ -92,10 +89,10 @@ def stage_of(plan: Any) -> int:
 
 
 def is_staged(plan: Any) -> bool:
-    """Whether votes are counted: one yes alone decides nothing here."""
+    """Return whether votes are counted, so that one approval alone doesn't decide."""
     return isinstance(plan, Mapping) and "stages" in plan
 
 
 def in_words(requirement: Requirement) -> str:
-    """Who is asked, in order: a queue's name where one yes of it is enough, else `claims, then 2 of board`."""
+    """Return the stages as text: `claims, then 2 of board`."""
     return ", then ".join(f"{x.quorum} of {x.queue}" if x.quorum > 1 else x.queue for x in requirement.stages)

@@ -1,9 +1,6 @@
-"""What makes one gated call the same as another, for whoever allows the same again: who asks whom, by which rule, with
-which tool in which words, and which arguments. Pure.
-
-An agent's version is left out: what its next one asks by the same rule, in the same words, is the same. All else that a
-plan says of why it is asked counts, so a rule or a policy that has changed asks anew.
-"""
+"""Decides whether a gated call is the same as another, for standing approvals. Pure. Agent, queue, rule, tool, texts
+and arguments count. The agent's version doesn't: if its next version asks by the same rule, in the same words, it is
+the same. All other reasons in a plan count, so a changed rule or policy asks again."""
 
 from __future__ import annotations
 
@@ -13,24 +10,23 @@ from typing import Any
 
 from runs.engine.canonical import digest_of
 
-SAME = "same"  # what a plan calls the fields that count
-NO_TOOL = "approve"  # what a plan says in the place of a tool, where the yes is no more than information
+SAME = "same"  # key in a plan of the fields that count
+NO_TOOL = "approve"  # in place of a tool in a plan whose approval is only information
 _AS_ASKED = ("tool", "title", "effect", "queue", "rule", "policy")
 
 
 def told(fields: Sequence[str]) -> dict[str, Any]:
-    """What a plan says of the fields that have to be the same: nothing for a gate that names none, where all have."""
+    """Return a plan's entry for the fields that must be the same; empty (all fields count) if none are named."""
     return {SAME: list(fields)} if fields else {}
 
 
 def told_of(tool: Any) -> dict[str, Any]:
-    """The same for a tool that a node asks about; nothing where it names none, or has no gate."""
+    """Return the same for the tool that a node asks about; empty if there is no gate or it names no fields."""
     return {} if tool is None or tool.gate is None else told(tool.gate.same)
 
 
 def fields_in(plan: Any) -> list[str]:
-    """The fields of a plan's arguments that have to be the same: those that its gate named, or all. Raises ValueError
-    for a plan that can't be read, or names one that there is not."""
+    """Return the fields of a plan's arguments that must be the same. Raises ValueError if unreadable or unknown."""
     arguments = plan.get("arguments") if isinstance(plan, dict) else None
     if not isinstance(arguments, dict):
         raise ValueError("its arguments have no fields")
@@ -45,7 +41,7 @@ def fields_in(plan: Any) -> list[str]:
 
 
 def sameness(plan: Any) -> str:
-    """The digest of all that has to be the same. Raises ValueError as `fields_in` does."""
+    """Return the digest of all that must be the same. Raises ValueError as `fields_in` does."""
     fields = fields_in(plan)
     if not plan.get("agent") or plan.get("tool") in (None, "", NO_TOOL):
         raise ValueError("it names no tool, so a yes to it lets nothing through")
@@ -54,13 +50,14 @@ def sameness(plan: Any) -> str:
 
 
 def agent_of(plan: Any) -> str:
-    """The agent's name, whatever its version."""
+    """Return the agent's name without its version."""
     return str(plan.get("agent", "")).partition("@")[0]
 
 
 def sameness_of(stored: bytes) -> str | None:
-    """The same of a plan as it is stored, numbers as they are written there, and not as `canonical.parsed` reads them:
-    the digests that stand in rows are made so. None where nothing can be the same as it."""
+    """Return the sameness of a stored plan; None if nothing can match it.
+    Numbers are parsed as written, not as by `canonical.parsed`: the digests in rows are made this way.
+    """
     try:
         return sameness(json.loads(stored))
     except (ValueError, RecursionError):

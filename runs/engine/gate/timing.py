@@ -1,9 +1,6 @@
-"""Until when a question may be answered, and what becomes of it when nobody did. Pure.
-
-What holds is settled when the gate opens, from the gate's own words and what the queue's administrators have set, and
-recorded as *terms* beside the plan: from then on everything (the sweeper, a decision, a verification, a replay) goes by
-the record. None of it is in the plan, whose hash stays what it is.
-"""
+"""Approval deadlines and what happens when they pass. Pure. The gate and the queue's settings determine the rules
+when the gate opens. They are recorded as *terms* with the plan, and all later steps (sweeper, decision,
+verification, replay) use the record. The plan and its hash don't include them."""
 
 from __future__ import annotations
 
@@ -16,19 +13,17 @@ from runs.engine.gate.calendars import Calendar
 
 OnTimeout = Literal["reject", "escalate", "remind"]
 STRICTEST_FIRST: tuple[OnTimeout, ...] = get_args(OnTimeout)
-LONGEST = timedelta(days=365_000)  # of any time to wait: added to today it is a date that everything here can hold
-LONGEST_WORK = timedelta(hours=2000)  # a year of it
+LONGEST = timedelta(days=365_000)  # of any wait: added to today it gives a date that everything here can hold
+LONGEST_WORK = timedelta(hours=2000)  # one year of work
 MOST_STEPS = 3
-# The intervals of reminders without a deadline stretch: each is twice the one before, up to so many times the first.
+# Intervals of reminders without a deadline double, up to this multiple of the first.
 STRETCH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class WorkingHours:
-    """So many `hours` of the queue's business calendar, such as `WorkingHours(8)`; of a queue without one, hours around
-    the clock. To the minute, at most 2,000.
-
-    Raises ValueError for what is no such number.
+    """A number of `hours` of the queue's business calendar, such as `WorkingHours(8)`; without one, any hours count.
+    To the minute, at most 2,000. Raises ValueError for anything else.
     """
 
     hours: float
@@ -43,7 +38,7 @@ class WorkingHours:
 
     @property
     def span(self) -> timedelta:
-        """As much working time."""
+        """The duration in working time."""
         return timedelta(minutes=int(self.hours * 60))
 
     def __str__(self) -> str:
@@ -52,8 +47,9 @@ class WorkingHours:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """What code says of a question's time: how long people have, and what comes when nobody answers (None: as the queue
-    has it); `escalate_to` is the queue that it is put to then."""
+    """A question's time as declared in code: how long people have, and what follows (None: the queue's setting).
+    `escalate_to` is the queue to ask next.
+    """
 
     within: timedelta | WorkingHours
     on_timeout: OnTimeout | None = None
@@ -61,17 +57,17 @@ class Time:
 
     @property
     def span(self) -> timedelta:
-        """How long, whether around the clock or of working hours."""
+        """The duration, in real or working time."""
         return self.within.span if isinstance(self.within, WorkingHours) else self.within
 
     @property
     def of_a_further_stage(self) -> Time:
-        """The same for the stages after the first: only the first one's queue has another one named in code."""
+        """The same for later stages: a queue to escalate to in code is only for the first stage's queue."""
         return replace(self, escalate_to="")
 
 
 def problem_of(time: Time) -> str:
-    """What is wrong with what a gate says of time; empty if nothing is."""
+    """Return what is wrong with a gate's time; empty if nothing is."""
     if (problem := wrong_word(time)) or isinstance(time.within, WorkingHours):
         return problem
     is_span = isinstance(time.within, timedelta) and timedelta(0) < time.within <= LONGEST
@@ -88,7 +84,7 @@ def wrong_word(time: Time) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Whom a question is put to besides, when nobody answered, and how many minutes they have."""
+    """A queue to ask in addition after the deadline, and how many minutes it has."""
 
     to: str
     minutes: int
@@ -96,9 +92,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class QueueTiming:
-    """What a queue's administrators have set, as of one moment. `remind` are shares of the time in percent after which
-    people are reminded; `every` is the first interval, in minutes, of reminders without a deadline (0: the time that
-    the gate gives). `version` numbers what was set."""
+    """A queue's settings for time, at one moment.
+    `remind` are percentages of the time after which people are reminded; `every` is the first interval, in minutes, of
+    reminders without a deadline (0: the gate's time). `version` numbers the settings.
+    """
 
     version: int = 0
     calendar: Calendar | None = None
@@ -107,20 +104,19 @@ class QueueTiming:
     remind: tuple[int, ...] = ()
     every: int = 0
     at_once_if_away: bool = False
-    clock_stops: int = 0  # for at most so many minutes, while somebody named is asked about a question
+    clock_stops: int = 0  # maximum pause in minutes, while someone is asked about a question
 
 
 @runtime_checkable
 class Timed(Protocol):
-    """Queues whose administrators have said something about time."""
+    """Queues with settings for time."""
 
     def timing_of(self, name: str) -> QueueTiming | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What holds for one question: until when, and as plain data what is recorded of it; None where there is no more to
-    say than the deadline."""
+    """A question's deadline, and its recorded terms; None if there is only the deadline."""
 
     deadline: datetime
     said: dict[str, Any] | None = None
@@ -131,19 +127,18 @@ class Terms:
 
 
 def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Terms:
-    """The terms of a question that is put now. The stricter word wins: whoever says reject gets it. Raises ValueError
-    for a deadline that no calendar holds."""
+    """Return the terms of a question asked now; the stricter setting wins. Raises ValueError if out of range."""
     set_, span, on_timeout, escalate_to = queue or QueueTiming(), time.span, time.on_timeout, time.escalate_to
     is_working = isinstance(time.within, WorkingHours)
     if queue is None and on_timeout is None and not is_working:
         return Terms(now + span)
     calendar = set_.calendar
     deadline = (calendar.after if calendar and is_working else plus)(now, span)
-    least = max(1, _minutes(span))  # nobody can do anything in less, and reminders would come without end
+    least = max(1, _minutes(span))  # less is too short to act in, and reminders would never end
     steps = list(set_.steps) or ([Step(escalate_to, least)] if escalate_to else [])
     word = next((w for w in STRICTEST_FIRST if w in (on_timeout, set_.on_timeout)), "reject")
     if word == "escalate" and not steps:
-        word = "reject"  # nobody is named who could be asked besides
+        word = "reject"  # there is no queue to escalate to
     said = {
         "on_timeout": word,
         "version": set_.version,
@@ -170,7 +165,7 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
 
 
 def plus(at: datetime, span: timedelta) -> datetime:
-    """Around the clock."""
+    """Add real time."""
     return at + span
 
 
@@ -179,19 +174,19 @@ def _minutes(span: timedelta) -> int:
 
 
 def reminders(terms: Mapping[str, Any], calendar: Calendar | None, since: datetime, span: timedelta) -> list[str]:
-    """When people are reminded of a question that has so much time since then."""
+    """Return when people are reminded of a question with this much time."""
     step = plus if calendar is None else calendar.after
     return [step(since, span * share / 100).isoformat() for share in terms["remind"]]
 
 
 def first_look(terms: Mapping[str, Any]) -> datetime | None:
-    """The first of the times at which terms want somebody to look."""
+    """Return the first time at which the terms require an action."""
     times = [*([terms["look_at"]] if terms.get("look_at") else []), *terms["remind_at"]]
     return min(map(datetime.fromisoformat, times), default=None)
 
 
 def terms_in(payload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Terms as they were recorded; None for what can't be any: then nothing holds but the deadline, the strictest."""
+    """Return recorded terms; None if invalid: then only the deadline counts, the strictest rule."""
     steps, times = payload.get("steps"), payload.get("remind_at")
     is_right = (
         payload.get("on_timeout") in STRICTEST_FIRST
@@ -218,7 +213,7 @@ def are_moments(times: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A clock that stands: since when, what the deadline and the reminders were, and how long it may stand at most."""
+    """A paused clock: since when, the original deadline and reminders, and how long it may stay paused."""
 
     at: datetime
     deadline: datetime
@@ -228,22 +223,24 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How far a question has come, as its journal tells: its terms (None: those of a plain deadline), its deadline now,
-    to how many further queues it went, and how often people were reminded, of that without a deadline."""
+    """A question's progress by its journal.
+    Its terms (None: only a deadline), current deadline, escalations so far, and reminders, counting those without a
+    deadline.
+    """
 
     deadline: datetime
     terms: Mapping[str, Any] | None = None
-    since: datetime | None = None  # from when on the deadline runs, where it went further
+    since: datetime | None = None  # from when the deadline runs, after an escalation
     escalated: int = 0
     reminded: int = 0
     reminded_late: int = 0
     stop: Stop | None = None
-    has_stood: timedelta = timedelta()  # what it stood before
-    over: tuple[tuple[datetime, datetime], ...] = ()  # when its run had ended, before people let it go on
+    has_stood: timedelta = timedelta()  # total of earlier pauses
+    over: tuple[tuple[datetime, datetime], ...] = ()  # periods in which its run had ended, before people resumed it
 
     @property
     def may_stand(self) -> timedelta:
-        """For how long its clock may still stand."""
+        """How long its clock may still be paused."""
         most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
         return timedelta(minutes=most) - self.has_stood
 
@@ -253,13 +250,13 @@ class Course:
 
     @property
     def next_step(self) -> Step | None:
-        """To whom it goes when its time runs out; None: to nobody any more."""
+        """The next escalation; None if there is none."""
         steps = [] if self.terms is None else self.terms["steps"]
         return Step(**steps[self.escalated]) if self.escalated < len(steps) else None
 
     @property
     def ends_at(self) -> datetime | None:
-        """When nobody may answer any more; None while time doesn't end it."""
+        """The time after which nobody may answer; None while time doesn't end it."""
         return None if self.is_endless or self.next_step is not None else self.deadline
 
     def next_reminder(self, now: datetime, calendar: Calendar | None) -> datetime:
@@ -269,7 +266,7 @@ class Course:
 
 
 def went(deadline: datetime, payload: Mapping[str, Any], before: Course) -> tuple[Course, list[str]]:
-    """How far an escalation led, and when people are reminded there, as it was recorded."""
+    """Return the course after a recorded escalation, and its reminder times."""
     place, due, at = payload.get("step"), payload.get("remind_at"), payload.get("at")
     step = place if isinstance(place, int) else before.escalated
     since = datetime.fromisoformat(at) if isinstance(at, str) and are_moments([at]) else before.since

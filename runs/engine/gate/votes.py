@@ -1,9 +1,6 @@
-"""Whether the votes on record are all that a question's plan demands: asked by whoever gives a grant for it, and again
-by the engine that is about to use one. Pure.
-
-Nothing but the journal counts, each of whose lines was checked for this installation's code when it was read. One
-person is one person at whichever stage, by whatever key, and with whoever they stand in for.
-"""
+"""Checks whether the recorded votes meet a question's plan, before a grant is given and before it is used. Pure.
+Only the journal counts, whose entries were authenticated when read. A person counts once over all stages, whatever
+key they use and whoever they stand in for."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ APPROVE, REJECT, FAIL, ABSTAIN = "approve", "reject", "fail", "abstain"
 
 
 def approving(votes: Iterable[e.ApprovalVoted], question: e.ApprovalRequested) -> list[e.ApprovalVoted]:
-    """The votes that are a yes to exactly this question, by people who showed what its plan asks them to."""
+    """Return the approving votes on exactly this question with the proof its plan requires."""
     about = (question.slot, question.approval_id, question.n, question.plan_hash)
     yes = [x for x in votes if x.verdict == APPROVE and (x.slot, x.approval_id, x.n, x.plan_hash) == about]
     return [x for x in yes if not short_of(question.payload, shown_with(x))]
@@ -30,7 +27,7 @@ def shown_with(word: e.ApprovalVoted | e.ApprovalDecided) -> Any:
 
 
 def passed(question: e.ApprovalRequested) -> list[str]:
-    """The questions of the stages before this one's, first to last."""
+    """Return the ids of the earlier stages' questions, in order."""
     payload = question.payload if isinstance(question.payload, Mapping) else {}
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
 
@@ -41,7 +38,7 @@ def shows(
     votes: Iterable[e.ApprovalVoted],
     proof: Proof,
 ) -> bool:
-    """Whether each yes to this question showed this too, whatever its own plan asks."""
+    """Return whether each approval of this question also has this proof, whatever its own plan requires."""
     if not proof.is_any:
         return True
     words: Sequence[e.ApprovalVoted | e.ApprovalDecided] = approving(votes, question)
@@ -57,8 +54,9 @@ def lacking(
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> str:
-    """What keeps this question, which somebody decided, from being what its plan demands, in words; empty if nothing
-    does. `asked`, `decisions` and `votes` are those of its call."""
+    """Return what a decided question lacks of its plan's requirement; empty if nothing.
+    `asked`, `decisions` and `votes` are those of its call.
+    """
     if not is_staged(question.payload):
         yes_to_it = [decision for decision in decisions if _is_yes(decision, question)]
         return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), "")
@@ -96,7 +94,7 @@ def is_whole(
 
 
 def is_enough(question: e.ApprovalRequested, votes: Iterable[e.ApprovalVoted]) -> bool:
-    """Whether these votes complete the stage that a question is of."""
+    """Return whether these votes complete the question's stage."""
     quorum = required_by(question.payload, question.queue).stages[stage_of(question.payload) - 1].quorum
     return len(approving(votes, question)) >= quorum
 
@@ -106,7 +104,7 @@ def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
     return decision.verdict == "approved" and about == (one.approval_id, one.n, one.plan_hash)
 
 
-# What all stages' questions have in common: the call, and who has to say yes to it.
+# Common to all stages' questions: the call, and who must approve it.
 _SHARED = ("tool", "arguments", "rule", "stages", "documents")
 
 
@@ -122,8 +120,7 @@ def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -
 
 
 def next_stage(question: e.ApprovalRequested, votes: Sequence[e.ApprovalVoted]) -> dict[str, Any] | None:
-    """The plan of the next stage's question, where there is one: the same call, with who said yes so far. Raises
-    DefinitionError."""
+    """Return the plan of the next stage's question, with the approvals so far, or None. Raises DefinitionError."""
     plan = question.payload
     if not is_staged(plan) or (stage := stage_of(plan)) >= len(stages := required_by(plan, "").stages):
         return None
