@@ -1,8 +1,8 @@
-"""What a version of an agent is made of, and the digest by which another process sees that it has the same.
+"""The parts of an agent's version, and the digest by which processes check that they have the same version.
 
-Code counts as its syntax tree: layout, comments and docstrings change nothing (what a model reads of them is in the
-tools' descriptions and the models' schemas). With a function come the functions, classes and constants that it names,
-and theirs, as far as they belong to the agent's own package. A library is not the agent. See docs/decisions/0044.
+Code counts as its syntax tree: layout, comments and docstrings don't matter (those that models read are in tool
+descriptions and schemas). A function includes the functions, classes and constants that it names, and theirs, as far as
+they belong to the agent's own package. Libraries don't count. See docs/decisions/0044.
 """
 
 from runs.engine.fingerprint.described import Described

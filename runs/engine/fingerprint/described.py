@@ -1,4 +1,4 @@
-"""What an agent is made of, as plain data: schemas and settings as they are, code as its scheme has it."""
+"""Describes an agent as plain data: schemas and settings as they are, code as its scheme encodes it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from runs.engine.gate.timing import WorkingHours
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
-# A model keeps its schema, and is asked for it by each tool and agent that takes or gives it.
+# Cached per model: each tool and agent that takes or returns the model needs its schema.
 _schemas: WeakKeyDictionary[type[BaseModel], dict[str, Any]] = WeakKeyDictionary()
-# How a scheme writes down a function or a model's class.
+# How a scheme encodes a function or a model's class.
 Code = Callable[[Any], Any]
 
 
 class Described(Protocol):
-    """What an agent is made of: see `runs.engine.agents.Agent`, which knows this module; this one doesn't know it."""
+    """The parts of an agent: see `runs.engine.agents.Agent`, which imports this module, so this one can't import it."""
 
     @property
     def nodes(self) -> Mapping[str, Any]: ...
@@ -52,7 +52,7 @@ class Described(Protocol):
 
 
 def described(agent: Described, code: Code) -> dict[str, Any]:
-    """All that makes a version what it is."""
+    """Return everything that defines a version."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "code": code(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
@@ -73,13 +73,13 @@ def described(agent: Described, code: Code) -> dict[str, Any]:
             }
             for a in agent.assistants
         },
-        # One without any is described as it was when there were none.
+        # An agent without attributes is described as before attributes existed.
         **({"attributes": {n: a.kind for n, a in agent.attributes.items()}} if agent.attributes else {}),
     } | _told(agent, code)
 
 
 def _told(agent: Described, code: Code) -> dict[str, Any]:
-    """What others may say to its runs; nothing for an agent that declares none, as those of before do."""
+    """Describe messages, signals and upgraders; empty if none are declared, as before they existed."""
     messages = {
         m.name: {
             "takes": _schema(m.takes, code),
@@ -95,13 +95,13 @@ def _told(agent: Described, code: Code) -> dict[str, Any]:
 
 
 def _undone(agent: Described, code: Code) -> dict[str, Any]:
-    """What becomes of its effects; nothing where none can be undone."""
+    """Describe how effects are undone; empty if none can be."""
     undos = {"undos": {each.name: _undo(each, code) for each in agent.undos}} if agent.undos else {}
     return undos | ({} if agent.on_failure == "undo" else {"on_failure": agent.on_failure})
 
 
 def tool_described(tool: Tool, code: Code) -> dict[str, Any]:
-    """All that makes a tool what it is."""
+    """Return everything that defines a tool."""
     cached = {} if tool.cache is None else {"cache": tool.cache.total_seconds(), "shared": tool.shared}
     undone = {} if tool.undo is None else {"undo": _undo(tool.undo, code)}
     risky = {"risk": tool.risk} if tool.risk else {}
@@ -133,13 +133,13 @@ def _undo(undo: Undo, code: Code) -> dict[str, Any]:
 
 
 def _written(tool: Tool) -> Callable[..., Any]:
-    """The function that somebody wrote: a Pydantic AI agent's tool has this library's around it."""
+    """Return the author's function: a Pydantic AI agent's tool is wrapped by this library's."""
     function = tool.opened(FOR_DISPATCH)
     return getattr(function, "author", function)
 
 
 def _with_code(value: Any, code: Code) -> Any:
-    """Plain data, with each function in it as its code."""
+    """Return plain data in which each function is replaced by its code."""
     if isinstance(value, dict):
         return {name: _with_code(each, code) for name, each in value.items()}
     if isinstance(value, list):
@@ -148,14 +148,13 @@ def _with_code(value: Any, code: Code) -> Any:
 
 
 def _gate(gate: Gate, code: Code) -> dict[str, Any]:
-    # One without an amount, or without what people may change, is described as it was when there was neither.
+    # A gate without an amount or editable fields is described as before they existed.
     amount = (
         {} if gate.amount is None else {"amount": gate.amount if isinstance(gate.amount, str) else code(gate.amount)}
     )
-    # Likewise one that a single yes lets through.
+    # Likewise one that needs a single approval.
     stages = {} if gate.requirement.is_plain else {"stages": [x.as_json() for x in gate.requirement.stages]}
-    # So is one that says nothing of what becomes of it when nobody answers, and one that lets nobody change anything
-    # or shows no documents.
+    # Likewise one without a timeout rule, editable fields or documents.
     on_timeout = {} if gate.on_timeout is None else {"on_timeout": [gate.on_timeout, gate.escalate_to]}
     editable = {"editable": list(gate.editable)} if gate.editable else {}
     same = {"same": list(gate.same)} if gate.same else {}
@@ -187,7 +186,7 @@ def _schema(model: type[BaseModel] | None, code: Code) -> Any:
 
 
 def json_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """A model's schema, which nobody may change. Raises PydanticInvalidForJsonSchema where JSON can't say it."""
+    """Return a model's schema, which callers must not change. Raises PydanticInvalidForJsonSchema."""
     if model not in _schemas:
         _schemas[model] = model.model_json_schema()
     return _schemas[model]

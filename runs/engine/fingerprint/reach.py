@@ -1,8 +1,6 @@
-"""Code by the third scheme: with a function comes all of its agent's own package that it names, in whichever module.
-
-Each definition stands once, in a table that the code of nodes, tools and models refers to by name. What is in it is a
-digest; numbers are kept as they are, so that a change of one can be told.
-"""
+"""Code by the third scheme: a function includes everything of its agent's own package that it names. Each definition
+appears once, in a table that the code of nodes, tools and models refers to by name. An entry is a digest, plus its
+numbers, so that a changed number can be shown."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ PLAIN = (str, bytes, int, float, bool, Decimal, timedelta, date, Enum, type(None
 
 
 def code(thing: Any) -> str | None:
-    """The digest of a function, or of a model's own class, with all of its module that it names."""
+    """Return the digest of a function, or of a model's own class, with everything of its module that it names."""
     if thing is None:
         return None
     closure = _Closure()
@@ -36,14 +34,14 @@ def code(thing: Any) -> str | None:
 
 
 class _Closure:
-    """Everything within reach of one function, by name: what it is made of, in words that every process would use."""
+    """Everything within reach of one function, by name, in a form that is equal in every process."""
 
     def __init__(self) -> None:
         self.seen: dict[str, list[str]] = {}
         self._taken: set[int] = set()
 
     def take(self, thing: Any, *, is_root: bool = False) -> str:
-        """Note a value that code refers to; what it is noted as."""
+        """Note a value that code refers to, and return its key or text."""
         if isinstance(thing, functools.partial):
             given = [self.take(each) for each in thing.args] + [
                 f"{name}={self.take(each)}" for name, each in sorted(thing.keywords.items())
@@ -61,7 +59,7 @@ class _Closure:
             return f"({', '.join(self.take(each) for each in thing)})"
         if callable(thing) and hasattr(type(thing).__call__, "__code__") and not isinstance(thing, Tool):
             return self.take(type(thing).__call__)
-        # Anything else may be another in each process, or change while it runs: only its kind counts, or its name.
+        # Anything else may differ between processes or change while it runs: only its kind or its name counts.
         return f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}"
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> str:
@@ -73,7 +71,7 @@ class _Closure:
         tree = module.find(code) if module else None
         if tree is None or module is None:
             return self._note(key, compiled(code))
-        # Two functions of one maker have one name and one source: what they were made with tells them apart.
+        # Two functions of one factory share name and source: their closures tell them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         self._note(key, module.written(tree, without_decorators=is_root).text)
         for name, cell in sorted(cells.items()):
@@ -93,8 +91,7 @@ class _Closure:
             self._top(name, module, known)
 
     def _top(self, name: str, module: Module, known: Any) -> None:
-        """A definition at the top of the module. Tools, agents, nodes and assistants are described by what they
-        declare."""
+        """Note a module-level definition, unless it is a tool, agent or the like, described by its declaration."""
         key = f"{module.name}.{name}"
         if key in self.seen or is_described(known.get(name)):
             return
@@ -119,18 +116,20 @@ def is_described(value: Any) -> bool:
     )
 
 
-# What agents are written with makes these; what an agent makes is its own besides.
+# Names from the library that make declarations; other objects that an agent makes count as its own code.
 _MAKERS = frozenset({"Agent", "Assistant", "Undo", "Message", "View", "Node", "Tool"})
 _DECORATORS = frozenset({"tool"})
 _OF_AN_AGENT = frozenset({"node", "message", "view"})
-_DEEPEST = 50  # definitions that are made of one another
+_DEEPEST = 50  # definitions that are made from one another
 Chain = tuple[str, ...]
 End = str | tuple[Module, str]
 
 
 class Declarations:
-    """What definitions of an agent's own modules declare. `is_ours` says of a module whether it is the agent's own,
-    `is_house` whether it is of what agents are written with."""
+    """Declarations in an agent's own modules.
+    `is_ours` tests whether a module is the agent's own, `is_house` whether it belongs to the library agents are written
+    with.
+    """
 
     def __init__(self, is_ours: Callable[[str], bool], is_house: Callable[[str], bool]) -> None:
         self._is_ours, self._is_house = is_ours, is_house
@@ -138,15 +137,14 @@ class Declarations:
         self._depth = 0
 
     def is_one(self, module: Module, name: str) -> bool:
-        """Whether what stands at the top of a module under that name declares something, whichever of its statements
-        made it."""
+        """Return whether a module-level name is a declaration, whichever statement made it."""
         return bool(self._kind(module, name))
 
     def _kind(self, module: Module, name: str) -> str:
-        """What it declares; empty for anything else."""
+        """Return the kind of declaration; empty for anything else."""
         key = (module.name, name)
         if key not in self._known:
-            self._known[key] = ""  # of what is made from itself nobody can say
+            self._known[key] = ""  # a definition made from itself has no kind
             self._depth += 1
             if self._depth <= _DEEPEST:
                 made = [self._made(module, each) for each in module.top.get(name, ()) if _binds(each)]
@@ -166,7 +164,7 @@ class Declarations:
         return kinds[0] if kinds and all(kinds) else ""
 
     def _decorated(self, module: Module, tree: ast.expr) -> str:
-        """What a decorator makes of a function: `@tool(…)`, `@agent.node(…)`; also where it is called with one."""
+        """Return the kind that a decorator makes: `@tool(…)`, `@agent.node(…)`, also when called with a function."""
         function = tree.func if isinstance(tree, ast.Call) else tree
         if self._one_of(module, function, _DECORATORS):
             return "Tool"
@@ -185,8 +183,10 @@ class Declarations:
     # --- where a name leads ---
 
     def _ends(self, module: Module, chain: Chain) -> list[End]:
-        """What `a.b.c` in a module may be: definitions of the agent's own modules; names of what agents are written
-        with; the empty text for what is neither. None where nobody has that name."""
+        """Return what `a.b.c` in a module may be; empty if nothing has that name.
+        That is a definition of the agent's own modules, a name of the library agents are written with, or "" for
+        neither.
+        """
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
         waiting = [(module, chain)] if chain else []
@@ -207,7 +207,7 @@ class Declarations:
         return found
 
     def _in(self, where: str, chain: Chain) -> tuple[Module, Chain] | str:
-        """Where to go on for what module `where` has under `chain`; else what that is."""
+        """Return where to look next for `chain` in module `where`; otherwise what it is."""
         while True:
             if self._is_house(where):
                 return chain[-1] if chain else ""
@@ -222,12 +222,12 @@ class Declarations:
 
 
 def _binds(statement: ast.stmt) -> bool:
-    """Not a mere annotation."""
+    """Return whether the statement binds a value: a bare annotation doesn't."""
     return not (isinstance(statement, ast.AnnAssign) and statement.value is None)
 
 
 def _chain(tree: ast.expr) -> Chain:
-    """`a.b.c` as its names; empty for anything else."""
+    """Return the names in `a.b.c`; empty for anything else."""
     names: list[str] = []
     while isinstance(tree, ast.Attribute):
         names.append(tree.attr)
@@ -235,7 +235,7 @@ def _chain(tree: ast.expr) -> Chain:
     return (tree.id, *reversed(names)) if isinstance(tree, ast.Name) else ()
 
 
-# What an agent is written with, and no part of it.
+# Packages that agents are written with; not part of any agent.
 _HOUSE = ("durableagents", "runs", "ledger", "approvals")
 _NO_HOME = frozenset({*_HOUSE, *sys.stdlib_module_names, "pydantic", "pydantic_core", "pydantic_ai"} - {"__main__"})
 _MOST_NUMBERS = 40
@@ -247,8 +247,9 @@ _KINDS: dict[type[ast.AST], str] = {
 
 
 def home_of(thing: Any) -> str | None:
-    """The package that a function or class belongs to, if that is somebody's own: not Python, and not what agents are
-    written with. Agents that ship with that are in a package below it, and know that one."""
+    """Return the author's package that a function or class belongs to; None for Python's and the library's own.
+    Agents that ship with the library are in a package below it, which counts as theirs.
+    """
     thing = getattr(thing, "__func__", getattr(thing, "func", thing))
     module = getattr(thing, "__module__", None) or ""
     top, *below = module.split(".")
@@ -267,7 +268,7 @@ class Reach:
         self._declared = Declarations(self.is_at_home, self.is_house)
 
     def code(self, thing: Any) -> dict[str, Any] | None:
-        """A function, or a model's own class: its digest, its numbers, and what it names in the table."""
+        """Return the digest, the numbers and the named table entries of a function or a model's own class."""
         if thing is None:
             return None
         piece = _Piece(self)
@@ -283,14 +284,14 @@ class Reach:
         return module.partition(".")[0] in _HOUSE and not self.is_at_home(module)
 
     def define(self, module: Module, name: str) -> str:
-        """Take a definition at the top of a module into the table, with all that it names; what it is called there."""
+        """Add a module-level definition, with all that it names, to the table; return its key."""
         key = f"{module.name}.{name}"
         if key in self.table:
             return key
         if self._declared.is_one(module, name):
             return ""
         self.table[key] = {}
-        self._waiting.append((key, module, module.top[name]))  # not at once: a chain of helpers may be long
+        self._waiting.append((key, module, module.top[name]))  # queued, since a chain of helpers may be long
         return key
 
     def _describe(self, key: str, module: Module, statements: list[ast.stmt]) -> None:
@@ -318,19 +319,19 @@ class _Piece:
         return {"is": _digest(self._texts), **around, **numbers, "names": sorted(self._names)}
 
     def add(self, tree: ast.AST, module: Module, *, without_decorators: bool = False) -> None:
-        """Take a syntax tree of a module."""
+        """Add a syntax tree of a module."""
         written = module.written(tree, without_decorators=without_decorators)
         self._texts.append(written.text)
         self._shapes.append(written.around)
         self._numbers.extend(written.numbers)
 
     def say(self, text: str, around: str | None = None) -> None:
-        """Take something as words."""
+        """Add a text."""
         self._texts.append(text)
         self._shapes.append(text if around is None else around)
 
     def take(self, thing: Any, *, is_root: bool = False) -> None:
-        """Take a value that code refers to."""
+        """Add a value that code refers to."""
         if isinstance(thing, functools.partial):
             self.say("partial")
             for name, each in [("", thing.func), *(("", each) for each in thing.args), *sorted(thing.keywords.items())]:
@@ -357,7 +358,7 @@ class _Piece:
             for name, value in _settings(thing):
                 self.say(name)
                 self.take(value)
-        else:  # it may be another in each process, or change while it runs: only its kind counts, or its name
+        else:  # it may differ between processes or change while it runs: only its kind or its name counts
             self.say(f"{type(thing).__qualname__} {getattr(thing, '__qualname__', getattr(thing, 'name', ''))}")
 
     def _function(self, function: Any, code: CodeType, is_root: bool) -> None:
@@ -371,12 +372,12 @@ class _Piece:
             self.say(compiled(code))
             return
         self.add(tree, module, without_decorators=is_root)
-        # Two functions of one maker have one name and one source: what they were made with tells them apart.
+        # Two functions of one factory share name and source: their closures tell them apart.
         cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=False))
         for name, cell in sorted(cells.items()):
             self.say(f"{name} =")
             self.take(content(cell))
-        # What stands above a tool or a node (its gate, its edges) is described with what it declares.
+        # Decorators of a tool or a node (its gate, its edges) are covered by its declaration.
         above = getattr(tree, "decorator_list", ()) if is_root else ()
         self.name_all([each for each in ast.iter_child_nodes(tree) if each not in above], module)
 
@@ -387,7 +388,7 @@ class _Piece:
             self._define(module, kind.__qualname__)
 
     def name_all(self, trees: Sequence[ast.AST], module: Module) -> None:
-        """Take what these syntax trees of a module name, by what they import themselves too."""
+        """Add what these syntax trees of a module name, including through their own imports."""
         chains, here, stars = module.named(trees)
         for name, attributes in chains:
             if name in module.top:
@@ -403,8 +404,7 @@ class _Piece:
             self._names.add(key)
 
     def _imported(self, name: str, target: Target, attributes: tuple[str, ...], seen: frozenset[Target]) -> None:
-        """Something that a module has under `name` from elsewhere. Of what isn't the agent's own it counts which it
-        is: another function may hide under a name that stayed."""
+        """Add an imported name; for code of others only its origin counts, as another function may use the old name."""
         module, attribute = target
         if self._reach.is_house(module):
             return
@@ -419,8 +419,7 @@ class _Piece:
             self._whole(module)
 
     def _from(self, where: str, name: str, attributes: tuple[str, ...], seen: frozenset[Target]) -> bool:
-        """What the agent's own module `where` has under `name`: a definition, what it imports, or a module below it.
-        Whether it has that."""
+        """Add what the agent's own module `where` has under `name`; return whether it has it."""
         if not self._reach.is_at_home(where) and not self._reach.is_at_home(f"{where}.{name}"):
             return False
         module = module_named(where)
@@ -440,7 +439,7 @@ class _Piece:
         )
 
     def _whole(self, where: str) -> None:
-        """A module that is handed on as it is: whatever is in it may be used."""
+        """Add a whole module that is passed as a value: anything in it may be used."""
         module = module_named(where) if self._reach.is_at_home(where) else None
         for name in sorted(module.top if module else ()):
             assert module is not None
@@ -448,7 +447,7 @@ class _Piece:
 
 
 def _settings(thing: Any) -> list[tuple[str, Any]]:
-    """What a callable object was made with, where nothing can change that: of a frozen dataclass its fields."""
+    """Return the fields of a frozen dataclass instance: they can't change."""
     made = getattr(type(thing), "__dataclass_params__", None)
     if made is None or not made.frozen:
         return []

@@ -1,7 +1,4 @@
-"""The digests of an agent's version, by today's scheme and by those of before.
-
-What an older installation has on record is compared with what this code would have been by the scheme that it names.
-"""
+"""Digests of an agent's version, by the current scheme and by earlier ones that installations may have recorded."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from runs.engine.fingerprint.described import Described, described, json_schema,
 from runs.engine.fingerprint.reach import Reach, code, home_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 
-SCHEME = "3:"  # before every digest: what is compared are digests of one scheme
+SCHEME = "3:"  # prefix of every digest: only digests of one scheme are compared
 SECOND = "2:"
 _SETTINGS = ("timeout", "most_tokens", "window", "max_repairs", "temperature")
 
 
 def parts(agent: Described) -> dict[str, Any]:
-    """What makes a version what it is, as plain data: schemas, settings and numbers as they are, code as digests. What
-    nodes, tools and models name of the agent's own package stands under `code`, each definition once."""
+    """Return a version's parts as plain data, with code as digests in the table `code`, each definition once."""
     reach = Reach(
         [*(home_of(n.function) for n in agent.nodes.values()), *(home_of(each) for each in (agent.input, agent.state))]
     )
@@ -35,7 +31,7 @@ def parts(agent: Described) -> dict[str, Any]:
 
 
 def digest(of: dict[str, Any], scheme: str = SCHEME) -> str:
-    """The digest of `parts`."""
+    """Return the digest of `parts`."""
     return scheme + hashlib.sha256(json.dumps(of, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -44,13 +40,13 @@ def is_current(stored: str) -> bool:
 
 
 def scheme_of(stored: str) -> str | None:
-    """The scheme of a stored digest; None for one that this code doesn't know."""
+    """Return the scheme of a stored digest; None if this code doesn't know it."""
     scheme = f"{stored.partition(':')[0]}:" if ":" in stored else ""
     return scheme if scheme in (SCHEME, SECOND, "") else None
 
 
 def second_parts(agent: Described) -> dict[str, Any]:
-    """`parts` by the second scheme, which saw what a function names of its own module."""
+    """Return `parts` by the second scheme, which saw what a function names of its own module."""
     return described(agent, code)
 
 
@@ -59,7 +55,7 @@ def second_scheme(agent: Described) -> str:
 
 
 def first_parts(agent: Described) -> dict[str, Any]:
-    """`parts` as they were before schemes had names."""
+    """Return `parts` as they were before schemes had names."""
     return {
         "nodes": {n.name: {"edges": list(n.edges), "source": _text(n.function)} for n in agent.nodes.values()},
         "start": agent.start,
@@ -77,12 +73,12 @@ def first_parts(agent: Described) -> dict[str, Any]:
 
 
 def first_scheme(agent: Described) -> str:
-    """The digest as it was made before schemes had names."""
+    """Return the digest as it was before schemes had names."""
     return digest(first_parts(agent), "")
 
 
 def as_stored(agent: Described, stored: str) -> dict[str, Any] | None:
-    """This agent's `parts` by the scheme of a stored digest; None for a scheme that this code doesn't know."""
+    """Return this agent's `parts` by the scheme of a stored digest; None if the scheme is unknown."""
     if is_current(stored):
         return agent.parts()
     if stored.startswith(SECOND):
@@ -91,7 +87,7 @@ def as_stored(agent: Described, stored: str) -> dict[str, Any] | None:
 
 
 def tool_digest(tool: Tool) -> str:
-    """The digest of one tool: two that differ don't share what they have read."""
+    """Return the digest of one tool: tools with different digests don't share cached reads."""
     known = _DIGESTS.get(id(tool))
     if known is None or known[0] is not tool:
         function = tool.opened(FOR_DISPATCH)

@@ -1,5 +1,4 @@
-"""The source of modules: what stands where, what is imported under which name, and code as text that every Python
-writes alike."""
+"""Source of modules: definitions, imports, and code as text that is the same in every Python version."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Target = tuple[str, str | None]
 
 
 class Written(NamedTuple):
-    """A syntax tree as text; as the code around its numbers; and those."""
+    """A syntax tree as text, as text with its numbers replaced, and the numbers."""
 
     text: str
     around: str
@@ -30,7 +29,7 @@ class Written(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What syntax trees name: every name with the attributes that are asked of it, and what they import themselves."""
+    """The names in syntax trees, each with its attributes, and the trees' own imports."""
 
     chains: list[tuple[str, tuple[str, ...]]]
     imports: dict[str, list[Target]]
@@ -38,8 +37,9 @@ class Named(NamedTuple):
 
 
 class Module:
-    """A module's source: every function by the line where it begins, and what stands at its top by name. What is asked
-    of its trees is kept: agents and tools that share a helper ask the same, and no tree ever changes."""
+    """A module's source: functions by first line, top-level definitions by name.
+    Results are cached: agents and tools that share a helper ask for the same, and no tree ever changes.
+    """
 
     def __init__(self, name: str, tree: ast.Module, *, is_package: bool = False) -> None:
         self.name = name
@@ -59,11 +59,11 @@ class Module:
                 self.top.setdefault(defined, []).append(statement)
 
     def find(self, code: CodeType) -> ast.AST | None:
-        """The function or lambda that was compiled to this code."""
+        """Return the function or lambda that was compiled to this code."""
         candidates = [
             each for each in self._at.get(code.co_firstlineno, ()) if getattr(each, "name", "<lambda>") == code.co_name
         ]
-        if len(candidates) > 1:  # several lambdas in one line: the one around the code's own places
+        if len(candidates) > 1:  # several lambdas in one line: choose the one around the code's positions
             spots = {(line, column) for line, _, column, _ in code.co_positions() if line and column}
             candidates = [
                 each
@@ -74,7 +74,7 @@ class Module:
         return candidates[0] if candidates else None
 
     def written(self, tree: ast.AST, *, without_decorators: bool = False) -> Written:
-        """One of this module's trees as text."""
+        """Return one of this module's trees as text."""
         key = id(tree), without_decorators
         if key not in self._written:
             numbers: list[str] = []
@@ -84,7 +84,7 @@ class Module:
         return self._written[key]
 
     def named(self, trees: Sequence[ast.AST]) -> Named:
-        """What some of this module's trees name, in an order that every process would use."""
+        """Return what some of this module's trees name, in the same order in every process."""
         key = tuple(map(id, trees))
         if key not in self._named:
             imports = (
@@ -96,7 +96,7 @@ class Module:
         return self._named[key]
 
     def own_names(self, tree: ast.AST) -> list[str]:
-        """What one of this module's trees names of what stands at the module's top, as often as it does."""
+        """Return the module-level names that a tree uses, once per use."""
         if id(tree) not in self._own:
             self._own[id(tree)] = [
                 each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id in self.top
@@ -104,7 +104,7 @@ class Module:
         return self._own[id(tree)]
 
     def imported(self, statements: Iterable[ast.stmt]) -> tuple[dict[str, list[Target]], list[str]]:
-        """What these imports bind: to each name what it may be, and the modules of which everything is taken."""
+        """Return the targets that these imports bind to each name, and the modules imported with `*`."""
         names: dict[str, list[Target]] = {}
         stars: list[str] = []
         for each in statements:
@@ -122,7 +122,7 @@ class Module:
         return names, stars
 
     def _origin(self, each: ast.ImportFrom) -> str:
-        """The module that names are imported from, from the root."""
+        """Return the absolute name of the module that names are imported from."""
         if not each.level:
             return each.module or ""
         above = self._parent.split(".")[: len(self._parent.split(".")) - (each.level - 1)]
@@ -130,7 +130,7 @@ class Module:
 
 
 def _chains(tree: ast.AST) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every name in a syntax tree, with the attributes that are asked of it: `a.b.c` is a, (b, c)."""
+    """Yield every name in a syntax tree with its attributes: `a.b.c` is a, (b, c)."""
     waiting = [tree]
     while waiting:
         each = waiting.pop()
@@ -152,7 +152,7 @@ def _is_in(spot: tuple[int, int], tree: ast.expr) -> bool:
 
 
 def module_of(thing: Any) -> Module | None:
-    """The source of the module that a function or class stands in; None where there is none to read, as in a shell."""
+    """Return the source of a function's or class's module; None if there is none to read, as in a shell."""
     try:
         file = inspect.getsourcefile(thing) or ""
     except TypeError:
@@ -163,13 +163,12 @@ def module_of(thing: Any) -> Module | None:
 
 
 def module_named(name: str) -> Module | None:
-    """The source of a module by its name, whether it is loaded yet or not: that must make no difference. It is not
-    imported. None where there is no such module, or no source to read."""
+    """Return a module's source without importing it, so that being loaded makes no difference; None if not found."""
     loaded = sys.modules.get(name)
     try:
         spec = None if loaded is not None else _found(name)
         file = (inspect.getsourcefile(loaded) if loaded is not None else spec and spec.origin) or ""
-    except (TypeError, ImportError, ValueError):  # built in, or no module at all
+    except (TypeError, ImportError, ValueError):  # built in, or not a module
         return None
     if not file.endswith(".py"):
         return None
@@ -179,7 +178,7 @@ def module_named(name: str) -> Module | None:
 
 
 def _found(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module would be loaded from; its packages aren't loaded for it either."""
+    """Return a module's spec without loading its packages."""
     parent, _, _ = name.rpartition(".")
     if not parent:
         return importlib.machinery.PathFinder.find_spec(name)
@@ -202,11 +201,11 @@ def parsed(name: str, text: str, is_package: bool) -> Module | None:
         with _parsing:
             return Module(name, ast.parse(text), is_package=is_package)
     except (SyntaxError, ValueError):
-        return None  # no Python: a page that holds some
+        return None  # not Python: a page with Python in it
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """A module's own statements, those under an `if` or `try` too."""
+    """Yield a module's own statements, including those under an `if` or `try`."""
     for statement in body:
         if isinstance(statement, (ast.If, ast.Try, ast.With)):
             for part in ("body", "orelse", "finalbody"):
@@ -218,7 +217,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """A module's own statements but for those that only a type checker reads."""
+    """Yield a module's own statements except those for type checkers only."""
     for statement in body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
             yield from _executed(statement.orelse)
@@ -241,8 +240,9 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | None = None) -> str:
-    """A syntax tree as text, the same in every Python that can read it: `ast.dump` says more with each release. With
-    `numbers` those go there, and what is returned is the code around them."""
+    """Return a syntax tree as text, the same in every Python version: `ast.dump` adds fields with each release.
+    With `numbers`, numbers are appended there and replaced in the text.
+    """
     if isinstance(tree, list):
         return f"[{', '.join(dump(each, numbers=numbers) for each in tree)}]"
     if not isinstance(tree, ast.AST):
@@ -269,7 +269,7 @@ def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | No
 
 
 def _number(value: Any) -> str | None:
-    """A number as people write it, also one in a text, as decimals are made of. Other texts may be anybody's secret."""
+    """Return a number as written, also one in a text (for decimals). Other texts may be secret."""
     if isinstance(value, str):
         return value if len(value) <= 20 and _NUMBER.fullmatch(value) else None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -277,7 +277,7 @@ def _number(value: Any) -> str | None:
 
 
 def compiled(code: CodeType) -> str:
-    """Where there is no source: what it was compiled to, which another Python does otherwise."""
+    """Return the bytecode as text if there is no source; it differs between Python versions."""
     consts = [
         compiled(each) if isinstance(each, CodeType) else repr(each)
         for each in code.co_consts

@@ -1,4 +1,4 @@
-"""How two versions differ, in words for people: `refund: gate limit 10000 → 20000`."""
+"""Describes how two versions differ, for people: `refund: gate limit 10000 → 20000`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ _NOT_KNOWN: Mapping[str, Any] = {}
 
 
 class Code:
-    """Two tables of definitions. Of the schemes before the third there are none: then it is only known that code
-    changed."""
+    """Two tables of definitions; earlier schemes have none, so they only show that code changed."""
 
     def __init__(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         table, other = before.get("code"), now.get("code")
@@ -21,8 +20,9 @@ class Code:
         self._told = set(_told_by_fields(before, now))
 
     def said(self, was: Any, ist: Any, words: str = "code", number: str = "") -> Iterator[str]:
-        """What differs between two pieces of code with all that they name. `words` is what they are called, `number`
-        what a number in them is."""
+        """Yield the differences between two pieces of code and all that they name.
+        `words` is the label of the code, `number` that of a number in it.
+        """
         if was is None or ist is None:
             if was is not ist:
                 yield f"{words} {'added' if was is None else 'dropped'}"
@@ -33,7 +33,7 @@ class Code:
             return
         helpers = list(self._helpers(was, ist))
         values = [each for each in helpers if each[1] == "value"]
-        # A value is told by its own name; where code changed, that is said with the helpers it changed in.
+        # A value is described by its own name; changed code is described with the helpers that changed.
         for key, _, steps in values:
             label = _called(key)
             if number:
@@ -50,7 +50,7 @@ class Code:
             yield f"{words} changed{inside}"
 
     def _helpers(self, was: Mapping[str, Any], ist: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-        """The definitions within reach of both that differ: key, kind, and the numbers where it is only those."""
+        """Yield the definitions reachable from both that differ: key, kind, and the numbers if only those differ."""
         one, other = _reached(was, self._before), _reached(ist, self._now)
         for key in sorted(one & other):
             a, b = self._before.get(key, _NOT_KNOWN), self._now.get(key, _NOT_KNOWN)
@@ -63,7 +63,7 @@ class Code:
 
 
 def _told_by_fields(was: Any, ist: Any) -> Iterator[str]:
-    """The classes of models whose fields differ: that is said of the model, and needn't be of everybody who uses it."""
+    """Yield classes of models whose fields differ: reported once for the model, not for all users of it."""
     if not isinstance(was, Mapping) or not isinstance(ist, Mapping):
         return
     if "schema" in was and "schema" in ist and isinstance(ist.get("code"), Mapping):
@@ -86,7 +86,7 @@ def _reached(entry: Mapping[str, Any], table: Mapping[str, Any]) -> set[str]:
 
 
 def _steps(was: Mapping[str, Any], ist: Mapping[str, Any]) -> str:
-    """The numbers that differ, where nothing else does."""
+    """Return the numbers that differ, if nothing else does."""
     one, other = was.get("numbers"), ist.get("numbers")
     if not one or not other or was.get("around") != ist.get("around") or len(one) != len(other):
         return ""
@@ -103,7 +103,7 @@ def _file(key: str) -> str:
 
 
 Parts = Mapping[str, Any]
-# Under an owner's name, and what changed about it.
+# An owner's label, and what changed about it.
 Said = Iterator[tuple[str, str]]
 _TIMES = {"timeout": "timeout", "key_ttl": "key lifetime", "cache": "cache"}
 _PLAIN = {
@@ -125,7 +125,7 @@ _MOST = 12
 
 
 def differences(before: Parts, now: Parts) -> list[str]:
-    """What differs between two `parts` of one scheme, one sentence for each. None: nothing does."""
+    """Return the differences between two `parts` of one scheme, one sentence each."""
     of: dict[str, list[str]] = {}
     for owner, what in _all(before, now):
         owners = of.setdefault(what, [])
@@ -138,14 +138,14 @@ def differences(before: Parts, now: Parts) -> list[str]:
 
 
 def brief(said: Iterable[str], most: int = _MOST) -> str:
-    """The differences in one line."""
+    """Join the differences in one line."""
     every = list(said)
     more = f"; and {len(every) - most} more" if len(every) > most else ""
     return "; ".join(every[:most]) + more
 
 
 def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
-    """The places where two `parts` differ, as `tools.refund.gate.when`."""
+    """Yield the paths at which two `parts` differ, as `tools.refund.gate.when`."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in sorted(before.keys() | now.keys()):
             yield from changed(before.get(name), now.get(name), f"{where}.{name}" if where else name)
@@ -154,7 +154,7 @@ def changed(before: Any, now: Any, where: str = "") -> Iterator[str]:
 
 
 def next_version(version: str, taken: Iterable[str] = ()) -> str:
-    """The number for a changed agent: the next patch that no other has."""
+    """Return the next patch number that isn't taken."""
     major, minor, patch = (int(each) for each in version.split("."))
     others = set(taken)
     while (proposed := f"{major}.{minor}.{(patch := patch + 1)}") in others:
@@ -272,7 +272,7 @@ _GATE = {"queue", "rule", "within", "when", "headline", "stages", "on_timeout"}
 
 
 def _stages(gate: Parts) -> str:
-    """Who says yes, in order: `claims, then 2 of board`."""
+    """Return the approval stages in order: `claims, then 2 of board`."""
     stages = gate.get("stages") or [{"queue": gate.get("queue"), "quorum": 1}]
     return ", then ".join(f"{x['quorum']} of {x['queue']}" if x["quorum"] > 1 else str(x["queue"]) for x in stages)
 
@@ -306,13 +306,13 @@ def _message(name: str, was: Parts, ist: Parts, code: Code) -> Said:
 
 
 def _model(owner: str, was: Any, ist: Any, code: Code) -> Said:
-    """A schema: its fields by name, and those of the models in it."""
+    """Describe how a schema differs: its fields by name, and those of the models in it."""
     if was is None or ist is None:
         if was is not ist:
             yield owner, "added" if was is None else "dropped"
         return
     said = list(_schema(owner, was.get("schema"), ist.get("schema")))
-    # Of a class whose fields differ that says it; what else is in it are validators and helpers.
+    # Changed fields explain a changed class; otherwise validators or helpers changed.
     yield from said or _for(owner, code.said(was.get("code"), ist.get("code")))
 
 
@@ -393,7 +393,7 @@ def _listed(names: Any) -> str:
 
 
 def _time(seconds: Any) -> str | None:
-    """A length of time in its largest whole unit; working hours as they are called."""
+    """Format seconds in the largest whole unit; texts (working hours) as they are."""
     if isinstance(seconds, str):
         return seconds
     if not isinstance(seconds, (int, float)):

@@ -1,2 +1,2 @@
-"""A recorded visit in a file, and whether code would do again what it did: what `checkpoints export`, `runs to-test`
-and `durableagents.testing` share. Pure."""
+"""Recorded visits in files and their replay: for `checkpoints export`, `runs to-test`, `durableagents.testing`.
+Pure."""

@@ -1,4 +1,4 @@
-"""One visit of one run, from its checkpoint on: what was on record of it, as it stands in a file."""
+"""One recorded visit of a run, from its checkpoint on, and its file format."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ENDS = (e.RunCompleted, e.RunFailed, e.RunCancelled)
 
 
 class BadRecording(ValueError):
-    """A file that is none, is damaged, or is of a format that nobody here reads."""
+    """A file that is no recording, is damaged, or has an unknown format."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A checkpoint and what came after it, up to the next one or to where the record ends. `before` are earlier events
-    that the visit can ask for; `after` is the state at the next checkpoint, where there is one."""
+    """A checkpoint and the events up to the next one or the end of the record. `before` are earlier events that the
+    visit may read; `after` is the next checkpoint's state, if there is one."""
 
     run_id: str
     graph_id: str
@@ -46,19 +46,19 @@ class Recording:
     payloads: str = FULL
     placeholders: Sequence[str] = ()
     notes: Sequence[str] = ()
-    times: Sequence[str] = field(default=())  # of `events`, where they are known
+    times: Sequence[str] = field(default=())  # of `events`, if known
 
     @property
     def name(self) -> str:
-        """What it is called in a list: agent, node, visit, run."""
+        """Its label in a list: agent, node, visit, run."""
         return f"{self.graph_id}-{self.node}-{self.visit}-{self.run_id[:13]}"
 
     @property
     def ending(self) -> e.Event | None:
-        """By what the visit ended; None where it hasn't, as far as the record goes."""
+        """The event that ended the visit; None if it hasn't ended on record."""
         last: e.Event | None = None
         for event in self.events:
-            if isinstance(event, e.UndoBegun):  # the visit is over: what follows is how its effects are undone
+            if isinstance(event, e.UndoBegun):  # the visit is over; what follows is the undoing of its effects
                 return _ended_by(event)
             if isinstance(event, (e.RunRetried, e.RunResumed)):
                 last = None
@@ -80,7 +80,7 @@ def _ended_by(begun: e.UndoBegun) -> e.Event:
 
 
 def dumped(recording: Recording) -> dict[str, Any]:
-    """As plain data, of the newest format."""
+    """Return plain data of the newest format."""
     times = [*recording.times, *[""] * len(recording.events)]
     return {
         "what": WHAT,
@@ -114,7 +114,7 @@ def event_as_data(event: e.Event) -> dict[str, Any]:
 
 
 def text_of(recording: Recording) -> str:
-    """The file's text: one value a line, so that two files can be compared."""
+    """Return the file's text: one value per line, so that files can be compared."""
     return json.dumps(dumped(recording), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
@@ -122,7 +122,7 @@ def text_of(recording: Recording) -> str:
 
 
 def parsed(text: str) -> Recording:
-    """The recording in a file. Raises BadRecording."""
+    """Parse a file's text. Raises BadRecording."""
     try:
         found = json.loads(text)
     except ValueError as error:
@@ -173,7 +173,7 @@ def _was_moved(graph_id: str, created: e.RunCreated, checkpoint: Mapping[str, An
 
 
 def event_of(found: Mapping[str, Any]) -> e.Event:
-    """An event from plain data. Raises KeyError, TypeError, ValueError."""
+    """Return an event from plain data. Raises KeyError, TypeError, ValueError."""
     metadata = dict(found["event"])
     return e.KINDS[metadata.pop("kind")](payload=found["payload"], **metadata)
 
@@ -184,7 +184,7 @@ def event_of(found: Mapping[str, Any]) -> e.Event:
 def recordings_of(
     run_id: str, events: Sequence[e.Event], cuts: Iterable[tuple[int, str, int, int, str, Any]], *, depth: int = 0
 ) -> list[Recording]:
-    """Every visit of a whole journal. A cut is a checkpoint: the number of its event, node, visit, generation,
+    """Return every visit of a whole journal. A cut is a checkpoint: its event's number, node, visit, generation,
     fingerprint and state."""
     created, known = events[0], list(cuts)
     assert isinstance(created, e.RunCreated)
@@ -212,8 +212,7 @@ def recordings_of(
 
 
 def needed(earlier: Iterable[e.Event], tail: Sequence[e.Event]) -> tuple[e.Event, ...]:
-    """What of the events before a visit its calls may ask for: signals that they took, where the run came from, and
-    whom it asks."""
+    """Return earlier events a visit may need: signals it took, the run's origin, and its models."""
     taken = {(x.name, x.n) for x in tail if isinstance(x, e.SignalTaken)}
     return tuple(
         x
@@ -224,7 +223,7 @@ def needed(earlier: Iterable[e.Event], tail: Sequence[e.Event]) -> tuple[e.Event
 
 
 def small(recording: Recording, slot: str) -> Recording:
-    """As much of it as shows what happens up to a slot: for a test that is made of it."""
+    """Cut a recording after a slot's last event, for a generated test."""
     place = next((i for i, event in enumerate(recording.events) if event.slot == slot), None)
     if place is None or recording.ending is not None:
         return recording
@@ -238,13 +237,13 @@ _NONCE = 12
 
 
 def key_of(master: bytes) -> str:
-    """The exports' key, as a text for the environment of whoever replays them."""
+    """Return the exports' key as text, for the environment of a replay."""
     derived = hmac.new(master, b"durableagents checkpoint exports\x00", hashlib.sha256).digest()
     return base64.urlsafe_b64encode(derived).decode()
 
 
 def sealed(recording: Recording, key: str) -> bytes:
-    """Encrypted and authenticated (AES-256-GCM)."""
+    """Encrypt and authenticate a recording (AES-256-GCM)."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = secrets.token_bytes(_NONCE)
@@ -252,8 +251,7 @@ def sealed(recording: Recording, key: str) -> bytes:
 
 
 def opened(found: bytes, key: str = "") -> Recording:
-    """The recording in a file's bytes. `key` is for one that is encrypted; else the environment's is taken. Raises
-    BadRecording."""
+    """Return the recording in a file's bytes; `key` defaults to the environment's. Raises BadRecording."""
     if not found.startswith(_MARK):
         try:
             return parsed(found.decode())

@@ -1,9 +1,6 @@
-"""What leaves an installation with its records: without keys and tokens in any case, and without what is declared to be
-private, which a text of the same shape stands for, the same one wherever it stood.
-
-A placeholder keeps a value's length, and which of its characters are digits and letters, so that what is built from it
-is built alike on a replay; what is computed from the value itself (a checksum, a sum, a branch on it) isn't.
-"""
+"""Redacts exported records: removes keys and tokens, and replaces private values with stable placeholders. A
+placeholder keeps length, digits and letters, so strings built from it look alike on a replay; values computed from
+it don't."""
 
 from __future__ import annotations
 
@@ -20,23 +17,23 @@ from typing import Any, NamedTuple
 from ledger import events as e
 from runs.engine.recordings.recording import FULL, REDACTED, BadRecording, Recording, event_as_data, event_of, text_of
 
-# Named so, however it is spelled (`apiKey`, `x-api-key`), a field holds a secret, whatever it belongs to.
+# Fields with these names hold secrets, however spelled (`apiKey`, `x-api-key`).
 _SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credential", "credentials"})
 _SECRET_ENDS = ("password", "secret", "token", "apikey", "privatekey", "accesskey")
-# Of people and processes, and of no call.
+# About people and processes, not calls.
 _LEFT_OUT = (e.RunClaimed, e.WorkerLost, e.PauseRequested, e.RunPaused)
-_SHORTEST = 4  # what is shorter is replaced where it is a whole value, and not looked for in other texts
+_SHORTEST = 4  # shorter values are replaced only as whole values, not within other texts
 _SALT = 16
-_IN_JSON = 2  # so often is a text escaped that stands in JSON in a text: a model's arguments as it writes them
-# A text in JSON that can't be read, such as one that ends in the middle, and of a field what is there of its value.
+_IN_JSON = 2  # levels of escaping of a text in JSON in a text, such as a model's arguments
+# A text in unreadable (such as truncated) JSON, and of a field what there is of its value.
 _STRING = r'"((?:[^"\\]|\\.)*)(?:"|\\?\Z)'
 _FIELD = re.compile(rf"{_STRING}(?:(\s*:\s*)(?:{_STRING}|([^\s\",\[\]{{}}]+))?)?", re.DOTALL)
-_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the signs before it were to mean
+_NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mean
 
 
 class Secrets(NamedTuple):
-    """What models declare as secret: fields by their names, in small letters; of `keys` not the values but the names
-    under which they stand, so many mappings or lists below. `is_all`: one of them has no name, so everything may be."""
+    """Secrets declared by models: lower-case field names, and `keys` whose mapping keys are secret, with the nesting
+    depth. `is_all`: one has no name, so any field may be secret."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
@@ -48,9 +45,8 @@ NOTHING = Secrets()
 
 @dataclass
 class Redaction:
-    """What is private: fields by the ends of their paths (`iban`, `customer.name`, `*` for any one name), and what
-    models `declared`, beside those whose names say so. `salt` makes the placeholders: another one in each export, so
-    that none can be looked up."""
+    """Private fields by path endings (`iban`, `customer.name`, `*` for any name) and those models `declared`. `salt`
+    differs in each export, so that placeholders can't be looked up."""
 
     paths: Sequence[str] = ()
     salt: bytes = b""
@@ -70,7 +66,7 @@ class Redaction:
     # --- what is private ---
 
     def is_private(self, path: tuple[str, ...]) -> bool:
-        """Whether the field at this path is, by its own names."""
+        """Return whether a field's name or path is private."""
         name = path[-1] if path else ""
         spelled = name.lower().replace("-", "").replace("_", "")
         if spelled in _SECRET or spelled.endswith(_SECRET_ENDS):
@@ -109,17 +105,17 @@ class Redaction:
                 self._collect_in(value, path)
 
     def _collect_in(self, text: str, path: tuple[str, ...]) -> None:
-        """Learn what is private in a text that is JSON, or was to be."""
+        """Learn private values in a text that is, or should be, JSON."""
         if not _looks_like_json(text):
             return
         try:
-            # A name that is there twice counts twice, whichever of its values a reader takes.
+            # All values of a duplicate name count, whichever one a reader takes.
             self._collect(json.loads(text, object_pairs_hook=_every), path)
         except (ValueError, RecursionError):
             self._collect_unreadable(text, path)
 
     def _collect_unreadable(self, text: str, path: tuple[str, ...]) -> None:
-        """JSON that ends in the middle, or is too deep: all of it is private where a private field is named."""
+        """Learn from truncated or too deep JSON: the whole text is private if it names a private field."""
         keys = {name for name, _ in self.declared.keys}
         fields = [(_unescaped(name), words, bare) for name, is_named, words, bare in _FIELD.findall(text) if is_named]
         for name, words, bare in (*fields, *((name, "", "null") for name in _NAMED.findall(text))):
@@ -146,7 +142,7 @@ class Redaction:
         return known
 
     def _shaped(self, value: str) -> str:
-        """As long, digits for digits and letters for letters, and never the value itself."""
+        """Return a different text of the same length, with digits for digits and letters for letters."""
         for n in range(16):
             stream = hashlib.shake_256(hmac.new(self.salt, f"{n}|{value}".encode(), hashlib.sha256).digest()).digest(
                 len(value)
@@ -182,7 +178,7 @@ class Redaction:
                 return value
 
     def _in_json(self, text: str, path: tuple[str, ...]) -> str:
-        """A text; one that is JSON stays JSON, without its private fields."""
+        """Redact a text; JSON stays JSON."""
         if _looks_like_json(text):
             try:
                 found = json.loads(text)
@@ -194,7 +190,7 @@ class Redaction:
         return self._in_text(text)
 
     def _in_text(self, text: str) -> str:
-        """Without what is known to be private, the longest first."""
+        """Replace known private values, longest first."""
         for private in sorted((each for each in self._known if len(each) >= _SHORTEST), key=len, reverse=True):
             for written in self._as_written(private):
                 if (found := written(private)) in text:
@@ -202,14 +198,14 @@ class Redaction:
         return text
 
     def _as_written(self, private: str) -> list[Callable[[str], str]]:
-        """The ways in which a text may hold it: as it is, or as JSON in a text does."""
+        """Return the encodings in which a text may contain the value: plain, or as JSON in a text."""
         if private not in self._ways:
             by_text = {written(private): written for written in reversed(_WAYS)}
             self._ways[private] = sorted(by_text.values(), key=lambda written: -len(written(private)))
         return self._ways[private]
 
     def _in_texts(self, value: Any) -> Any:
-        """The same in what a list holds; by its words only: what an event says in the clear has names of its own."""
+        """Redact texts in event metadata, where field names don't matter."""
         if isinstance(value, list):
             return [self._in_texts(each) for each in value]
         return self._in_text(value) if isinstance(value, str) else value
@@ -217,7 +213,7 @@ class Redaction:
     # --- a recording ---
 
     def of(self, recording: Recording) -> Recording:
-        """The same visit, without what is private. Raises BadRecording where something of it would be left."""
+        """Return the redacted visit. Raises BadRecording if private values would remain."""
         events = [event for event in recording.events if self.keeps(event)]
         every = [recording.created, *recording.before, *events]
         for value in (recording.state, recording.after, *(event_as_data(event) for event in every)):
@@ -255,8 +251,7 @@ class Redaction:
 
 
 def without_keys(recording: Recording) -> Recording:
-    """The same without idempotency keys and callback tokens, which are taken out in every mode: whoever has them can
-    speak for the run."""
+    """Remove idempotency keys and callback tokens, in every mode: they would authenticate as the run."""
     return replace(
         recording, events=tuple(map(_without_key, recording.events)), before=tuple(map(_without_key, recording.before))
     )
@@ -270,8 +265,7 @@ def _without_key(event: e.Event) -> e.Event:
 
 
 def _told_to_people(event: e.Event, payload: dict[str, Any]) -> tuple[str, ...]:
-    """What of a payload is words for people, which nothing is computed from: a fork's question tells of arguments that
-    stand nowhere as fields, and cut."""
+    """Return payload fields that are text for people: they quote arguments, cut, so matching can't find them."""
     is_a_forks = isinstance(event, e.WaitOpened) and "binds" in payload
     return ("traceback", "justification", *(("about",) if is_a_forks else ()))
 
@@ -281,7 +275,7 @@ def _looks_like_json(text: str) -> bool:
 
 
 def _every(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, in a list all values of a name that it has more than once."""
+    """Build an object; a duplicate name gets a list of its values."""
     found: dict[str, list[Any]] = {}
     for name, value in pairs:
         found.setdefault(name, []).append(value)
@@ -292,7 +286,7 @@ def _unescaped(text: str) -> str:
     try:
         return str(json.loads(f'"{text}"', strict=False))
     except ValueError:
-        return text  # it ends in the middle of an escape
+        return text  # it ends within an escape
 
 
 def _escaped(text: str, *, ensure_ascii: bool, times: int = 1) -> str:

@@ -1,9 +1,5 @@
-"""Whether code does again what is on record of a visit. Nothing is sent: a call that is on record is answered from
-there, and where the record ends the replay ends, whatever the call's class.
-
-An end in the middle of a visit (the run waits, or is at work) is no difference; a call that the record doesn't have
-before its end is one, and so is one that it has and the code doesn't make, another state, another way on.
-"""
+"""Replays a recorded visit with the current code and reports the first difference. Nothing is sent: calls are
+answered from the record, and the replay ends with it. An incomplete record is no difference."""
 
 from __future__ import annotations
 
@@ -49,7 +45,7 @@ MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """At `slot` (a place of a call; empty for the visit as a whole) the record has `recorded`, and the code `asked`."""
+    """At `slot` (empty for the whole visit) the record has `recorded`, and the code `asked`."""
 
     slot: str
     recorded: str
@@ -63,20 +59,20 @@ class Difference:
 
 
 def call_in_words(what: str, arguments: Any = None) -> str:
-    """A call as one reads it."""
+    """Format a call."""
     if arguments is None:
         return what
     return f"{what}({shown(arguments)})"
 
 
 def shown(value: Any) -> str:
-    """A value in one line, cut where it is long."""
+    """Format a value in one line, cut if long."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
     return text if len(text) <= MOST else f"{text[:MOST]}…"
 
 
 def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), path: str = "") -> str | None:
-    """Where two values differ, by path; None where they don't. A text in which something was redacted fits any text."""
+    """Return the path of the first difference, or None. A text with redacted parts matches any text."""
     where = path or "value"
     if isinstance(recorded, dict) and isinstance(found, dict):
         for name in sorted({*recorded, *found}):
@@ -104,12 +100,12 @@ def first_misfit(recorded: Any, found: Any, placeholders: Sequence[str] = (), pa
 
 
 def place_key(slot: str) -> tuple[tuple[int, ...], ...]:
-    """Slots in the order of their places."""
+    """Return a key that sorts slots by place."""
     return tuple(tuple(int(n) for n in part.split(".")) for part in slot.split("/")) if slot[:1].isdigit() else ()
 
 
 class Remembering:
-    """A hasher that knows what it made a digest of."""
+    """A hasher that remembers the hashed values."""
 
     def __init__(self, hasher: Hasher) -> None:
         self._hasher = hasher
@@ -121,20 +117,20 @@ class Remembering:
         return digest
 
     def of(self, digest: str) -> dict[str, Any]:
-        """What a digest is of; empty where that is unknown, or no mapping."""
+        """Return the mapping that a digest was made from; empty if unknown."""
         value = self._known.get(digest)
         return value if isinstance(value, dict) else {}
 
 
 def rehashed(events: Sequence[e.Event], hasher: Hasher) -> list[e.Event]:
-    """The events of a visit, with digests that this hasher makes of what is on record; those of what isn't stay."""
+    """Return a visit's events with digests by this hasher, where the hashed data is recorded."""
     plans: dict[str, str] = {}
     asked: dict[str, str] = {}
     return [_anew(event, hasher, plans, asked) for event in events]
 
 
 def _anew(event: e.Event, hasher: Hasher, plans: dict[str, str], first: dict[str, str]) -> e.Event:
-    """`first` has what each slot's first question asked for: what people made of it later is what they say."""
+    """Rehash one event; `first` holds each slot's first requested hash, which amendments keep."""
     payload = payload_of(event)
     match event:
         case e.ApprovalRequested():
@@ -161,9 +157,9 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 
 @dataclass
 class Replayed:
-    """What came of a replay: the calls that were answered from the record, those that go beyond it, the difference.
-    `states` are the node's states as plain data, by the number of the call of its own line that had just ended; `last`
-    the one in which the record ends. A state that is no plain data is left out."""
+    """Result of a replay: calls answered from the record, calls beyond it, and the difference. `states` are plain
+    states after each call of the node's own branch, by its number; `last` is the one at the record's end. A state
+    that isn't plain data is left out."""
 
     answered: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)
@@ -173,11 +169,10 @@ class Replayed:
 
 
 async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = None) -> Replayed:
-    """Do the visit again with this code. `hasher` is the one that the record's digests were made with, where that is
-    known: then calls are compared by their digests too."""
+    """Replay the visit with this code. With the record's own `hasher`, digests are compared too."""
     found = Replayed()
     node = agent.nodes.get(recording.node)
-    if node is None and recording.node != UNDO_NODE:  # which is a visit of the engine's own
+    if node is None and recording.node != UNDO_NODE:  # a visit of the engine's own
         found.difference = Difference("", f"the run is at node {recording.node!r}", f"has {_names(agent.nodes)}")
         return found
     at = Snapshot(recording.node, recording.visit, recording.generation, recording.fingerprint, recording.state)
@@ -200,7 +195,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
                 outcome = await run_visit(visit, node, state)
             else:
                 outcome = await undo_visit(visit, Plan.model_validate(state))
-    except (Exception, SystemExit) as error:  # what a visit lets through is no outcome of the node
+    except (Exception, SystemExit) as error:  # an exception from the visit itself is no outcome of the node
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
         found.difference = Difference(visit.last_asked, "the visit goes on", f"stops with {problem}", _where(error))
         return found
@@ -213,8 +208,7 @@ async def replay(recording: Recording, agent: Agent, *, hasher: Hasher | None = 
 
 
 def _without_digests(tape: Tape) -> None:
-    """Of a whole Pydantic AI agent's request only digests are on record. Under another key they say nothing: its place,
-    and the calls that it led to, are what is compared."""
+    """Drop digests of Pydantic AI requests: under another key only places and resulting calls compare."""
     for attempt in (attempt for slot in tape.slots.values() for attempt in slot.attempts.values()):
         if isinstance(attempt.intent, e.ModelRequested) and DIGESTS in payload_of(attempt.intent):
             attempt.intent = e.Event(slot=attempt.intent.slot)
@@ -234,8 +228,8 @@ def _names(of: Any) -> str:
 
 @contextmanager
 def _hands_off(agent: Agent) -> Iterator[None]:
-    """No tool of the agent's can be called meanwhile, nor its hook: what a replay must not do, it can't."""
-    agent.fingerprint()  # made of the functions as they are
+    """Make the agent's tools and hooks uncallable during the replay."""
+    agent.fingerprint()  # made from the functions as they are
     tools = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
     for tool, _, hook in tools:
         _set(tool, _refusing_async if tool.is_async else _refusing, None if hook is None else _knows_nothing)
@@ -271,7 +265,7 @@ async def _no_model(assistant: Assistant, *_: Any) -> ModelTurn:
 
 
 class _Recall(Recall):
-    """Holds each call against its record by what was asked; the digests only where they are of one key."""
+    """Compares calls with their records by arguments; by digest only under the same key."""
 
     def __init__(
         self, tape: Tape, events: Sequence[e.Event], hasher: Remembering, placeholders: Sequence[str], is_strict: bool
@@ -296,7 +290,7 @@ class _Recall(Recall):
                 return differs(slot, describe_call("think"), describe_call(what, "", asked))
             return record
         known = asked_for(record) if record.what not in ("model", "ask") else None
-        if ARGUMENTS in standing(record):  # a hook changed what was asked for: on record is what went out
+        if ARGUMENTS in standing(record):  # a hook changed the arguments: the record has what was sent
             known = None
         if record.what != what:
             return differs(slot, describe_call(record.what, "", known), describe_call(what, "", asked))
@@ -319,11 +313,11 @@ class _Recall(Recall):
                 told = {} if DIGESTS in payload_of(event) else payload_of(event)
             if what == "ask" and isinstance(event, e.WaitOpened) and event.n == 0:
                 task, told = task.get("ask", {}), payload_of(event)
-        shared = sorted((told.keys() & task.keys()) - {"earlier"})  # which is a digest itself
+        shared = sorted((told.keys() & task.keys()) - {"earlier"})  # a digest itself
         return first_misfit({k: told[k] for k in shared}, {k: task[k] for k in shared}, self._placeholders)
 
     def unreached(self) -> list[str]:
-        """Calls on record that the code did not come to."""
+        """Return recorded calls that the code did not reach."""
         return sorted(
             (
                 name
@@ -334,7 +328,7 @@ class _Recall(Recall):
         )
 
     def words(self, slot: str) -> str:
-        """A call on record."""
+        """Format a recorded call."""
         record = self._tape.slot(slot)
         return call_in_words(record.what or NOTHING, asked_for(record))
 
@@ -344,7 +338,7 @@ def _without(task: dict[str, Any]) -> Any:
 
 
 class _Watched(Changes):
-    """What the node takes over, and its state after each call of its own line."""
+    """Tracks the changes that the node applies, and its state after each call of its own branch."""
 
     def __init__(self, *known: Any) -> None:
         super().__init__(*known)
@@ -359,7 +353,7 @@ class _Watched(Changes):
             self.states[place] = state
 
     def at_last(self) -> Any:
-        """Its state as plain data; None where it is none."""
+        """Return its state as plain data; None if it isn't."""
         try:
             return self.now()
         except ValueError:
@@ -401,7 +395,7 @@ class _Visit(Visit):
         self.fresh: list[str] = []
 
     def changes_of(self, state: BaseModel) -> Changes:
-        """Watched on the way."""
+        """Return changes that are tracked."""
         return _Watched(type(state), state, handled_in(self.tape, self.places.visit))
 
     @property
@@ -409,8 +403,8 @@ class _Visit(Visit):
         return next(reversed(self.known.asked), "")
 
     def _beyond(self, slot: str) -> NoReturn:
-        """This branch has come to the end of the record."""
-        if slot not in self.known.asked:  # it is about the call that was asked for last, such as whom to ask
+        """Stop this branch at the end of the record."""
+        if slot not in self.known.asked:  # it concerns the last requested call, such as its model
             slot = self.last_asked
         if slot not in self.fresh:
             self.fresh.append(slot)
@@ -423,11 +417,11 @@ class _Visit(Visit):
         return record
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        if is_reserved:  # it is about to be begun
+        if is_reserved:  # it is about to begin
             self._beyond(slot)
 
     async def asked(self, slot: str) -> Asked:
-        """What an earlier visit asked is not in the file: whether it lets a call out, nobody can tell here."""
+        """Stop if the call needs an earlier visit's question, which the file doesn't hold."""
         if (known := self.tape.slots.get(slot)) is None or known.gate is None:
             self._beyond(self.last_asked)
         return await super().asked(slot)
@@ -439,13 +433,13 @@ class _Visit(Visit):
         self._beyond(slot)
 
     def buffer(self, event: e.Event) -> None:
-        """A value from outside that isn't on record: the node may go on with it, to its next call."""
+        """Note an unrecorded outside value; the node may continue to its next call."""
         if isinstance(event, e.ValueRead) and event.slot is not None:
             self.fresh.append(event.slot)
 
 
 class _Journal(MemoryJournal):
-    """What a visit may ask the journal beside its own record."""
+    """The journal of a replay: the file's events only."""
 
     def __init__(self, recording: Recording) -> None:
         run = MemoryRun(recording.run_id, recording.graph_id, depth=recording.depth, epoch=1, lease=UUID(int=1))
@@ -499,10 +493,10 @@ def _is_line(slot: str, later: str) -> bool:
 def _another_end(
     recording: Recording, visit: _Visit, outcome: Outcome | Undone, ending: e.Event | None
 ) -> Difference | None:
-    """Whether the visit ends as it did."""
+    """Compare the visit's end with the recorded one."""
     said = _outcome_in_words(outcome)
     match ending, outcome:
-        case (None, Crashed()) if waits := _waits(visit.tape):  # else its end may just not be on record yet
+        case (None, Crashed()) if waits := _waits(visit.tape):  # otherwise its end may just not be recorded yet
             return Difference(visit.last_asked, f"the run waits for {', '.join(waits)}", said)
         case (e.VisitEntered(), Advanced()) if outcome.node == ending.node:
             state = between(visit.tape, f"{recording.generation}.{recording.visit}", outcome.state)
@@ -522,13 +516,13 @@ def _another_end(
         case (e.RunFailed(), Crashed()) if outcome.code == ending.code:
             return None
         case (e.RunFailed(), _) if visit.fresh or not isinstance(outcome, (Advanced, Finished, Crashed)):
-            return None  # it failed in a call, or for a reason from outside the node
+            return None  # it failed in a call, or for a reason outside the node
         case _:
             return Difference("", _end_in_words(ending), said)
 
 
 def _waits(tape: Tape) -> list[str]:
-    """What is waited for where the record ends. What came is on record before whoever waits for it goes on."""
+    """List open waits at the record's end: results are recorded before their waiters continue."""
     slots = [(name, slot.now) for name, slot in tape.slots.items() if slot.now.outcome is None]
     open_ones = ((name, kind) for name, now in slots for (kind, _), end in now.waits.items() if end is None)
     return [f"{kind} at {name}" for name, kind in open_ones]

@@ -1,8 +1,5 @@
-"""A run as a test: what its journal tells, written as a story that `durableagents.testing` tells again.
-
-What came of each call stands in the test by its place, so that code that asks for something else, or in another order,
-is told from it at the first call; what people and the outside did are its lines.
-"""
+"""Turns a run's journal into a pytest for `durableagents.testing`: recorded results by place, human actions as
+lines."""
 
 from __future__ import annotations
 
@@ -27,10 +24,9 @@ Timed = tuple[e.Event, datetime]
 
 
 def as_one_version(events: Sequence[e.Event], times: Sequence[datetime]) -> tuple[list[e.Event], list[datetime]]:
-    """The events without the moves and the visits that those left, numbered as in a run that was never moved, with
-    their times. Raises BadRecording where one version can't have done all of it."""
+    """Return events and times as of one version, without moves and the visits they left. Raises BadRecording."""
     kept: list[Timed] = []
-    visit, left = 0, 0  # the one under way, as it is numbered here, 0 between two; how many were left
+    visit, left = 0, 0  # number of the current visit, 0 between visits; visits left so far
     for event, at in zip(events, times, strict=True):
         if not isinstance(event, e.RunMigrated):
             event = _numbered(event, left)
@@ -53,7 +49,7 @@ def _is_of(event: e.Event, visit: int) -> bool:
 
 
 def _numbered(event: e.Event, left: int) -> e.Event:
-    """With the slots that its calls would have had."""
+    """Renumber an event's slots without the visits left."""
 
     def anew(slot: str) -> str:
         return _VISIT.sub(lambda found: f"0.{int(found[2]) - left}", slot, count=1) if _VISIT.match(slot) else slot
@@ -69,7 +65,7 @@ def _numbered(event: e.Event, left: int) -> e.Event:
             return event
 
 
-# What a story in memory does not tell again.
+# Events that a test in memory can't repeat.
 _UNTOLD = {
     "RunCarriedOn": "it goes on from another run",
     "RunForked": "it is a fork of another run",
@@ -86,7 +82,7 @@ WIDTH = 112
 
 @dataclass(frozen=True)
 class Told:
-    """All that a test is made of. `ended` is how the run ended; empty where it waits, in `state`."""
+    """Everything a test is made of. `ended` is how the run ended; empty if it waits, in `state`."""
 
     run_id: str
     agent: Agent
@@ -101,7 +97,7 @@ class Told:
 
 
 def place_of_agent(agent: Agent) -> tuple[str, str]:
-    """The module and the name by which a test can import the agent. Raises BadRecording."""
+    """Return the module and name from which a test can import the agent. Raises BadRecording."""
     module = agent.nodes[agent.start].function.__module__
     names = [name for name, value in vars(sys.modules[module]).items() if value is agent and name.isidentifier()]
     if not names or module == "__main__":
@@ -110,7 +106,7 @@ def place_of_agent(agent: Agent) -> tuple[str, str]:
 
 
 def as_test(told: Told, *, in_order: bool = True) -> str:
-    """The text of a pytest. Raises BadRecording for a run that no story tells again, with why."""
+    """Return the text of a pytest. Raises BadRecording for a run that no test can repeat, saying why."""
     module, name = place_of_agent(told.agent)
     _must_be_tellable(told)
     created, record = told.created, dict(_record(told))
@@ -174,7 +170,7 @@ def _must_be_tellable(told: Told) -> None:
 
 
 def _record(told: Told) -> Iterator[tuple[str, Any]]:
-    """By slot; of a tool call a list, where it was made more than once."""
+    """Yield the record by slot; a list for a tool call made more than once."""
     calls: dict[str, dict[int, dict[str, Any]]] = {}
     others: dict[str, Any] = {}
     asked = {(x.slot, x.attempt): x.model for x in told.events if isinstance(x, e.ModelRequested)}
@@ -208,7 +204,7 @@ def _record(told: Told) -> Iterator[tuple[str, Any]]:
 
 
 def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
-    """What an event tells of an attempt at a tool call."""
+    """Add what an event says about an attempt at a tool call."""
     payload = payload_of(event)
     match event:
         case e.ToolInvoked():
@@ -238,7 +234,7 @@ def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
 
 
 def _effects(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
-    """What was carried out, in the order of the intents: what the other side took or answered."""
+    """Return the effects, in the order of the intents: what the other side accepted or answered."""
     done = {
         (x.slot, x.attempt)
         for x in events
@@ -267,7 +263,7 @@ def _lines(events: Sequence[e.Event]) -> Iterator[str]:
             case e.ApprovalVoted(verdict="approve" | "abstain"):
                 yield f"story.{event.verdict}({slot}, {_said(event)})"
             case e.ApprovalDecided(verdict="approved") if event.approval_id in voted:
-                pass  # the last vote was its line
+                pass  # the last vote has its own line
             case e.ApprovalDecided():
                 verb = "approve" if event.verdict == "approved" else "reject"
                 more = ", fail=True" if payload.get("then") == "fail" else ""
@@ -338,8 +334,7 @@ def _end(told: Told) -> str:
 
 
 def proven(told: Told) -> str:
-    """A test that passes by today's code; where branches came in another order than they do in memory, one that asks
-    for no order. Raises BadRecording where none does, with what the story says."""
+    """Return a test that passes with the current code, without order if branches need that. Raises BadRecording."""
     text = as_test(told)
     problem = _problem_of(text)
     if problem is not None and "effect " in problem:
