@@ -1,2 +1,1 @@
-"""Whole Pydantic AI agents in a `think`: the engine's nodes and checks come in by `declared` and `running`; nobody else
-knows that library's agents."""
+"""Runs whole Pydantic AI agents in a `think`; entry points are `declared` and `running`."""

@@ -1,5 +1,4 @@
-"""What stands beside a Pydantic AI agent so that a run can let it work: which of its tools may be repeated how, who
-must approve which, and who answers for those that nobody here carries out. The agent itself stays as it is."""
+"""Declares how a Pydantic AI agent works in a run: replay classes and gates of its tools, and external tools."""
 
 from __future__ import annotations
 
@@ -27,12 +26,9 @@ USUAL_REQUESTS = 50
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Who gives the result of a tool that is carried out elsewhere: whoever sends the run a signal, or with `ask` a
-    person of that role or queue, who fills in a form made from `schema`. `within` (7 days) is how long they have; then
-    the model is told that nobody answered.
-
-    Raises DefinitionError.
-    """
+    """Source of the result of a tool that is executed elsewhere: a signal, or with `ask` a person's answer. `ask` is
+    a role or queue, whose people fill in a form made from `schema`. After the time `within` (7 days) the model is
+    told that nobody answered. Raises DefinitionError."""
 
     ask: str = ""
     schema: type[BaseModel] | None = None
@@ -53,7 +49,7 @@ class AgentAssistant(Assistant):
     outside: Mapping[str, Outside] = field(default_factory=dict)
 
     def asking(self, request: Request) -> Self:
-        """Return the same assistant for one request of the agent's run."""
+        """Return a copy for one request of the agent's run."""
         made = super().asking(request)
         limit = request.settings.get("max_tokens")
         if isinstance(limit, int):
@@ -61,12 +57,12 @@ class AgentAssistant(Assistant):
         return made
 
     def settings(self) -> dict[str, Any]:
-        """What the provider is told beside the messages, as it stands on record: what can."""
+        """Return the settings sent to the provider, as recorded: those that are plain data."""
         given = {} if self.request is None else self.request.settings
         return {"timeout": self.timeout} | {name: value for name, value in given.items() if _is_plain(value)}
 
     def own_model(self, name: str) -> Any:
-        """Return the agent's own model object of that name on record, with its client and settings."""
+        """Return the agent's own model object recorded as `name`, with its client and settings."""
         whom = self.agent.model
         if whom is None or isinstance(whom, str):
             return None
@@ -76,7 +72,7 @@ class AgentAssistant(Assistant):
         return None
 
     def described(self) -> dict[str, Any]:
-        """What makes it what it is beside tools and prompts, for the fingerprint: functions as they are."""
+        """Return its parts besides tools and prompts for the fingerprint: functions as they are."""
         agent = self.agent
         return {
             "dynamic": [_function(each) for each in _dynamic(agent)],
@@ -102,18 +98,16 @@ def durable(
     timeout: float = 300.0,
     most_tokens: int | None = None,
 ) -> AgentAssistant:
-    """Declare how a Pydantic AI `agent` works in a run, for `Agent(assistants=[…])` and `ctx.think`. The agent is not
-    changed.
-
-    `tools` gives the replay class of each of its function tools, by the name that the model knows it by (of its
-    toolsets too); one may say it itself by `metadata={"replay_class": "pure"}`. `gates` says who must approve which
-    tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is carried
-    out elsewhere (an `ExternalToolset`'s). `later` names those that raise `CallDeferred` and are answered by callback.
-    `name` is what the record calls it (the agent's own unless given), `models` whom it asks, as `provider:model` (the
-    agent's own unless given). `max_requests` (50) bounds the requests of one `think`; `timeout` is in seconds (300),
-    for one request; `most_tokens` is what a budget sets aside for an answer (4096).
-
-    Raises DefinitionError, for a tool without a replay class by its name.
+    """Declare how a Pydantic AI `agent` works in a run, for `Agent(assistants=[…])` and `ctx.think`.
+    The agent is not changed. `tools` gives the replay class of each of its function tools, by the name that the model
+    sees (also in toolsets); a tool may set `metadata={"replay_class": "pure"}` instead. `gates` says who must approve
+    which tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is
+    executed elsewhere (an `ExternalToolset`'s). `later` names those that raise `CallDeferred` and are answered by
+    callback.
+    `name` identifies it on record and `models` are asked as `provider:model`; both default to the agent's own.
+    `max_requests` (50) limits the requests of one `think`; `timeout` is in seconds (300), for one request;
+    `most_tokens` is what a budget reserves for an answer (4096).
+    Raises DefinitionError, such as for a tool without a replay class.
     """
     name = name or agent.name or ""
     if not name:
@@ -144,7 +138,7 @@ def durable(
 
 
 def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
-    """What was declared for a Pydantic AI agent. Raises DefinitionError where nothing was."""
+    """Return the declaration for a Pydantic AI agent. Raises DefinitionError if there is none."""
     for assistant in assistants:
         if isinstance(assistant, AgentAssistant) and assistant.agent is agent:
             return assistant
@@ -157,7 +151,7 @@ def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A tool that can be seen without running the agent."""
+    """A tool that is visible without running the agent."""
 
     function: Callable[..., Any] | None
     definition: Any
@@ -173,8 +167,7 @@ class _Known:
 
 
 def _known_tools(agent: Any) -> dict[str, _Known]:
-    """The tools of the agent's own toolsets by name. Those of a toolset that is made while it runs, or that stands
-    behind a wrapper, a `think` looks at."""
+    """Return the tools of the agent's own toolsets; `think` checks dynamic and wrapped ones."""
     from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
     known: dict[str, _Known] = {}
@@ -221,7 +214,7 @@ def _undeclared(name: str, tool: str) -> str:
 
 
 def must_be_declared(assistant: AgentAssistant, tool: str, kind: str) -> None:
-    """Raises DefinitionError for a tool that the agent has while it runs, and that nobody has said anything of."""
+    """Raise DefinitionError for a tool found at run time that isn't declared."""
     declared = assistant.tool(tool)
     if kind == "external" and tool not in assistant.outside:
         raise DefinitionError(f"{assistant.name}: tool {tool!r} is carried out elsewhere: say who answers in outside=")
@@ -260,7 +253,7 @@ def _tool(
 
 
 def _models(agent: Any, name: str) -> tuple[list[str], Callable[..., Any] | None]:
-    """Whom it asks by its own declaration, as the record names them; and whether one of these needs no provider."""
+    """Return the recorded names of its models, and a placeholder function if one needs no provider."""
     whom = agent.model
     if whom is None:
         return [], None
@@ -283,7 +276,7 @@ def _alternatives(model: Model) -> list[Model]:
 
 
 def _name_of(model: Any) -> str | None:
-    """What the record calls a model object; None for those that Pydantic AI has for tests."""
+    """Return a model object's recorded name; None for Pydantic AI's test models."""
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.test import TestModel
 
@@ -295,14 +288,14 @@ def _name_of(model: Any) -> str | None:
 
 
 def _prompts(agent: Any) -> str:
-    """The prompts that it always has."""
+    """Return its static prompts."""
     said = [str(each) for each in getattr(agent, "_system_prompts", ())]
     said += [i.instruction for i in getattr(agent, "_instructions", ()) if isinstance(i.instruction, str)]
     return "\n\n".join(said)
 
 
 def _dynamic(agent: Any) -> list[Any]:
-    """The functions that give prompts while it runs."""
+    """Return the functions that make its dynamic prompts."""
     said = list(getattr(agent, "_system_prompt_functions", ()))
     said += [i.instruction for i in getattr(agent, "_instructions", ()) if not isinstance(i.instruction, str)]
     return said

@@ -1,6 +1,5 @@
-"""What Pydantic AI is given in the place of a model and around its tools: each request and each call of theirs is
-handed to the run's own task, which has it on record. The classes are made when the first agent runs: that library takes
-a second to load, and the engine does without it."""
+"""Replaces a Pydantic AI agent's model and wraps its tools, so that the node's task records each call. Classes are
+built on first use: importing that library takes a second."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ Check = Callable[[str, str], None]
 
 @cache
 def model_class() -> Callable[[Ask], Model]:
-    """The model that such a run has, whichever is asked in the end: so that a replay goes the same way when another
-    one answered."""
+    """Return the model class of recorded runs; it is the same whichever model answers, so replays don't differ."""
     from pydantic_ai.models import CompletedStreamedResponse, Model
 
     class RecordedModel(Model):
@@ -48,7 +46,7 @@ def model_class() -> Callable[[Ask], Model]:
         async def request_stream(
             self, messages: list[Any], model_settings: Any, model_request_parameters: Any, run_context: Any = None
         ) -> AsyncGenerator[CompletedStreamedResponse]:
-            """For an agent with a handler of events: it gets those of the whole answer, on a replay too."""
+            """Stream a complete response for an agent with an event handler, on a replay too."""
             response = await self.request(messages, model_settings, model_request_parameters)
             yield CompletedStreamedResponse(
                 response, model_request_parameters=model_request_parameters, replay_events=True
@@ -59,8 +57,7 @@ def model_class() -> Callable[[Ask], Model]:
 
 @cache
 def toolset_class() -> Callable[..., Any]:
-    """All tools of an agent. Which of them people must approve, and which are carried out elsewhere, the run sees to:
-    so Pydantic AI takes each for one that it may call."""
+    """Return the toolset class. The run handles approvals and external tools, so all count as callable."""
     from pydantic_ai.toolsets import WrapperToolset
 
     @dataclass
@@ -82,7 +79,7 @@ def toolset_class() -> Callable[..., Any]:
 
 @cache
 def capability_class() -> Callable[..., AbstractCapability[Any]]:
-    """What stands outermost around an agent for one run of it."""
+    """Return the outermost capability for one run of an agent."""
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.tools import DeferredToolResults, ToolDenied
 
@@ -97,11 +94,11 @@ def capability_class() -> Callable[..., AbstractCapability[Any]]:
             return toolset_class()(toolset, self.make, self.check)
 
         def get_wrapper_model(self, model: Model) -> Model | None:
-            """Whatever chose another one, the request goes through the record."""
+            """Route requests through the record, even if another model was chosen."""
             return None if model is self.model else self.model
 
         async def handle_deferred_tool_calls(self, ctx: Any, *, requests: Any) -> Any:
-            """A no of a person, as Pydantic AI tells its models of one."""
+            """Report a person's denial as Pydantic AI does."""
             said = {
                 call.tool_call_id: ToolDenied(self.denials[call.tool_call_id])
                 for call in requests.approvals

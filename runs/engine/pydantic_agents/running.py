@@ -1,10 +1,6 @@
-"""A whole Pydantic AI agent at work in a node: its own loop runs beside the node's task, and every model request and
-every tool call of it is made by the node's, on record, at a place that the model's answers fix.
-
-That loop has no state of its own that outlives a worker: it is run again from the recorded answers, to where it was. So
-what it does between two of them (prompts, history processors, validators) must be the same each time. Each request is
-held against the digests of the one on record, and what differs is named.
-"""
+"""Runs a whole Pydantic AI agent in a node. Its loop runs in its own task, but the node's task makes and records all
+calls, at places fixed by the model's answers. The loop is replayed from recorded answers, so it must be
+deterministic; each request's digests are checked and differences named."""
 
 from __future__ import annotations
 
@@ -50,8 +46,8 @@ from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, shown
 from runs.engine.tools import Tool
 from runs.engine.visit import Visit
 
-# How often the loop is let run on before a visit whose calls all wait is taken for one that can do nothing more. What
-# is begun too late for that is begun when the run goes on: nothing but the number of waits depends on it.
+# Iterations of the loop to wait before all calls count as waiting. Anything started later is started when the run
+# continues: only the number of waits depends on it.
 ROUNDS = 50
 DIGESTS = "digests"
 _NAMES = {
@@ -64,7 +60,7 @@ _NAMES = {
 
 @dataclass(eq=False)
 class Wish:
-    """What the agent's loop wants of the run: a model's answer, or a tool's."""
+    """A request of the agent's loop: for a model's answer, or a tool's."""
 
     work: Callable[[], Awaitable[Any]]
     under: str = ""  # a tool call's path; empty for a model request, which the node makes itself
@@ -72,7 +68,7 @@ class Wish:
 
 
 async def think_with_agent(visit: Visit, slot: str, assistant: AgentAssistant, prompt: Prompt, deps: Any) -> Any:
-    """Let the agent work until it gives its output. Raises ModelFailure."""
+    """Let the agent work until it returns its output. Raises ModelFailure."""
     thinking = Thinking(visit, visit.open_path(slot, "think"), assistant)
     loop = asyncio.create_task(thinking.run(prompt, deps), name=f"agent {assistant.name}")
     try:
@@ -82,23 +78,22 @@ async def think_with_agent(visit: Visit, slot: str, assistant: AgentAssistant, p
 
 
 class Thinking:
-    """One `think`. Its turns are numbered below `path`, as an Assistant's are: `0` is the request, then each call of
-    the answer by its position."""
+    """One `think`. Turns are numbered below `path`: `0` is the request, then each call of the answer."""
 
     def __init__(self, visit: Visit, path: str, assistant: AgentAssistant) -> None:
         self._visit, self._path, self._assistant = visit, path, assistant
         self._turn = 0
-        self._places: dict[str, str] = {}  # of each tool call of the turn under way
+        self._places: dict[str, str] = {}  # by tool call of the current turn
         self._wishes: asyncio.Queue[Wish] = asyncio.Queue()
         self._tasks: dict[asyncio.Task[None], tuple[Wish, Branch]] = {}
         self._denials: dict[str, str] = {}
         self._notes = Notes(visit)
-        self._told: list[tuple[int, list[str]]] = []  # what operators told, and with which request
+        self._told: list[tuple[int, list[str]]] = []  # operators' notes, and the request that includes them
 
     # --- the agent's own loop, in a task of its own -------------------------------------------------------------------
 
     async def run(self, prompt: Prompt, deps: Any) -> Any:
-        """Let Pydantic AI run the agent, start to end; where it gave up and a person retried the run, from there on."""
+        """Run the agent; if it gave up and a person retried the run, continue from there."""
         from pydantic_ai import capture_run_messages
         from pydantic_ai.exceptions import UnexpectedModelBehavior, UsageLimitExceeded
 
@@ -160,7 +155,7 @@ class Thinking:
             raise ToolFailed(f"nobody answered in time: {late}") from late
         except Rejected as no:
             self._denials[call_id] = f"The tool call was denied by {no.queue}: {no.reason}"
-            raise ApprovalRequired from no  # asks the capability, which has the words
+            raise ApprovalRequired from no  # asks the capability, which has the text
 
     def _check(self, name: str, kind: str) -> None:
         must_be_declared(self._assistant, name, kind)
@@ -172,7 +167,7 @@ class Thinking:
     # --- the node's task ----------------------------------------------------------------------------------------------
 
     async def attend(self, loop: asyncio.Task[Any]) -> Any:
-        """Do what the agent's loop wants until it ends, or until all that it wants must wait."""
+        """Serve the agent's loop until it ends or everything it wants must wait."""
         waiting: list[Branch] = []
         wanted: asyncio.Task[Wish] = asyncio.create_task(self._wishes.get())
         try:
@@ -217,7 +212,7 @@ class Thinking:
             wish.answer.set_result(answer)
 
     def _ended(self, task: asyncio.Task[None]) -> list[Branch]:
-        """Tell the loop what came of a tool call; whether it waits."""
+        """Report a finished tool call to the loop; return its branch if it waits."""
         wish, branch = self._tasks.pop(task)
         if task.cancelled():
             raise asyncio.CancelledError
@@ -233,7 +228,7 @@ class Thinking:
         return []
 
     async def _all_recorded(self) -> NoReturn:
-        """The visit stops: what is in flight comes back and is recorded, and nothing more is begun."""
+        """Record what is in progress, then stop the visit."""
         if self._tasks:
             with self._visit.step():
                 await asyncio.wait(self._tasks)
@@ -248,7 +243,7 @@ class Thinking:
     # --- a model request ----------------------------------------------------------------------------------------------
 
     async def _answered(self, messages: list[Any], settings: Any, parameters: Any) -> Any:
-        """The model's answer to a request of the agent's, with a place for each call that it asks for."""
+        """Return the model's answer, and assign a place to each call in it."""
         visit, assistant, turn = self._visit, self._assistant, self._turn
         self._turn += 1
         slot, first = visit.places.at(f"{self._path}/{turn}/0"), _first(messages) if turn == 0 else {}
@@ -268,8 +263,7 @@ class Thinking:
         return self._placed(await question.answer(), turn)
 
     async def _give_up(self, code: str, problem: str) -> None:
-        """Record the failure in the place of the next request, so that a retry of the run opens that place again: then
-        the agent's loop goes on there. Raises ModelFailure."""
+        """Record the failure at the next request, so that a retry continues there. Raises ModelFailure."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         if self._visit.tape.slot(slot).current:
             return
@@ -279,7 +273,7 @@ class Thinking:
         await question.give_up(code, problem)
 
     def _must_be_the_same(self, slot: str, request_hash: str, digests: dict[str, str]) -> None:
-        """Say which part of a request is another one than on record. Nothing is sent."""
+        """Stop if a request differs from the record, naming the parts. Nothing is sent."""
         intent = self._visit.tape.slot(slot).now.intent
         if not isinstance(intent, e.ModelRequested) or intent.request_hash == request_hash:
             return
@@ -295,7 +289,7 @@ class Thinking:
         self._visit.stop(Broken("non_determinism", payload))
 
     def _must_be_all(self) -> None:
-        """An agent that ends before the turns on record are all told has gone another way."""
+        """Stop if the agent ended before all recorded turns were replayed."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         intent = self._visit.tape.slot(slot).now.intent
         if isinstance(intent, e.ModelRequested):
@@ -308,7 +302,7 @@ class Thinking:
             self._visit.stop(Broken("non_determinism", payload))
 
     def _placed(self, response: Any, turn: int) -> Any:
-        """Give each call of an answer its place."""
+        """Assign a place to each call of an answer."""
         self._places = {
             part.tool_call_id: f"{self._path}/{turn}/{n}" for n, part in enumerate(response.tool_calls, start=1)
         }
@@ -317,7 +311,7 @@ class Thinking:
     # --- a tool call --------------------------------------------------------------------------------------------------
 
     async def _called(self, place: str, live: Live) -> Any:
-        """What a tool gives, from the record where it is there."""
+        """Return a tool's result, recorded or new."""
         visit, slot = self._visit, self._visit.places.at(place)
         arguments = _recordable(self._assistant.name, live)
         tool = self._assistant.tool(live.name)
@@ -331,7 +325,7 @@ class Thinking:
         return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
 
     async def _from_outside(self, slot: str, place: str, name: str, arguments: Any) -> Any:
-        """The result of a tool that is carried out elsewhere: a person's answer, or a signal."""
+        """Return the result of an external tool: a person's answer, or a signal."""
         visit, outside = self._visit, self._assistant.outside[name]
         if outside.schema is not None:
             title = f"{name}: {', '.join(f'{k}={v}' for k, v in arguments.items())}"[:200]
@@ -351,8 +345,7 @@ class Thinking:
 
 
 def _recordable(name: str, live: Live) -> Any:
-    """The arguments of a call as they go on record. What the model gave and JSON can't carry, it is told of; of a type
-    that has no form in JSON, the tool's author."""
+    """Return the arguments to record; the model is told of bad values, the author of types JSON can't hold."""
     from pydantic_ai.exceptions import ModelRetry
 
     try:
@@ -366,13 +359,13 @@ def _recordable(name: str, live: Live) -> Any:
 
 
 def _told(context: Any, tool: Tool, arguments: Any) -> Any:
-    """The tool's context: whether a person has said yes, which it may ask."""
+    """Return the tool's context, including whether a person approved the call."""
     is_asked = tool.gate is not None and tool.gate.is_needed(tool.input.model_validate(arguments))
     return replace(context, tool_call_approved=is_asked or context.tool_call_approved)
 
 
 def _parts(messages: list[Any], settings: Any, parameters: Any) -> dict[str, Any]:
-    """What a request is made of, as data that two processes have alike: without times and made-up ids."""
+    """Return a request's parts without times and generated ids, so that processes can compare them."""
     said, instructions = [], None
     for message in messages:
         instructions = getattr(message, "instructions", None) or instructions
@@ -401,13 +394,13 @@ def _data(value: Any) -> Any:
     data = to_jsonable_python(value, fallback=repr)
     try:
         canonical(data)
-    except ValueError:  # such as a number of 64 bits
+    except ValueError:  # such as a 64-bit number
         return repr(data)
     return data
 
 
 def _first(messages: list[Any]) -> dict[str, Any]:
-    """The prompts, for whoever reads the transcript."""
+    """Return the prompts, for readers of the transcript."""
     parts = [part for message in messages for part in message.parts]
     instructions = [getattr(message, "instructions", None) for message in messages]
     system = [part.content for part in parts if part.part_kind == "system-prompt"]
@@ -419,5 +412,5 @@ def _first(messages: list[Any]) -> dict[str, Any]:
 
 
 def _together(prompts: list[Any]) -> Any:
-    """Prompts with files among them as one, for the record."""
+    """Merge prompts that contain files into one, for the record."""
     return as_data([each for prompt in prompts for each in ([prompt] if isinstance(prompt, str) else prompt)])

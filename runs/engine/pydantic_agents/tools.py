@@ -1,5 +1,4 @@
-"""A Pydantic AI agent's function tool as a tool of the engine: its arguments and its answer as plain data, and what its
-own words for "again", "no" and "later" are on record."""
+"""Adapts a Pydantic AI agent's function tool to the engine: plain arguments and answers, recorded exceptions."""
 
 from __future__ import annotations
 
@@ -21,16 +20,15 @@ from runs.engine.thinking.answers import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-# What its own exceptions are called on record: the model is told of them again on a replay.
+# Recorded codes of its own exceptions, which a replay reports to the model again.
 AGAIN, NO = "model_retry", "tool_failed"
-# What it may only do where that was declared: the run fails with what to do.
+# Undeclared behaviour: the run fails with the fix.
 LATER, UNGATED = "later_undeclared", "gate_undeclared"
 HOW = "durable"
-FOREVER = 1e9  # a time limit of its own would make an unknown outcome look like a refusal: the engine's counts
+FOREVER = 1e9  # its own time limit would make an unknown outcome look like a refusal; the engine's limit applies
 USUAL_TIMEOUT = 300.0
 ANY: dict[str, Any] = {"type": "object"}
-# What a model is told of a call that a person says happened, and knows no receipt of: of nothing at all it would make
-# another.
+# Told to the model about a call that a person says happened, without a receipt. Told nothing, it would call again.
 UNKNOWN = "This call happened, as a person found out. What it returned is not known. Don't make it again."
 
 
@@ -41,7 +39,7 @@ class Arguments(RootModel[dict[str, Any]]):
     """What a tool is called with."""
 
     def __getitem__(self, name: str) -> Any:
-        """So that a gate's rule reads `args["amount"]`."""
+        """Return an argument, so that a gate's rule can use `args["amount"]`."""
         return self.root[name]
 
 
@@ -49,7 +47,7 @@ class Returned(BaseModel):
     """What a tool returned. A callback's body, and a person's receipt, may be the bare value."""
 
     returned: Any = None
-    whole: Any = None  # a Pydantic AI `ToolReturn`, where there are files or what the model is shown besides
+    whole: Any = None  # a Pydantic AI `ToolReturn`, if there are files or extra content for the model
 
     @model_validator(mode="before")
     @classmethod
@@ -61,7 +59,7 @@ class Returned(BaseModel):
 
 @dataclass(frozen=True)
 class Live:
-    """The call that Pydantic AI is about to make: the tool as it knows it, the run's context, and what makes it."""
+    """The call that Pydantic AI is about to make."""
 
     name: str
     arguments: dict[str, Any]
@@ -84,8 +82,8 @@ def about_to_call(live: Live) -> Iterator[None]:
 
 
 def this_call() -> ToolCall:
-    """In a Pydantic AI tool that runs in a `think`: the call as the record names it, with the idempotency `key` to send
-    along, and the `callback_url` for an answer that comes later. Raises MisusedContext anywhere else."""
+    """Return the current call in a Pydantic AI tool that runs in a `think`. Raises MisusedContext elsewhere. It has
+    the idempotency `key` to send, and the `callback_url` for a later answer."""
     call = _call.get()
     if call is None:
         raise MisusedContext("this_call() is for the tools of a Pydantic AI agent, while ctx.think runs them")
@@ -104,7 +102,7 @@ def tool_of(
     answers_later: bool,
     sequential: bool,
 ) -> Tool:
-    """The engine's tool for the one that Pydantic AI calls `name`. Raises DefinitionError."""
+    """Return the engine's tool for Pydantic AI's tool `name`. Raises DefinitionError."""
     if not NAME.fullmatch(name):
         raise DefinitionError(f"tool name {name!r} is not of the form {NAME.pattern}")
     if not isinstance(replay_class, ReplayClass):
@@ -136,16 +134,14 @@ def tool_of(
 
 
 def _function_of(author: Any, answers_later: bool) -> Callable[..., Any]:
-    """What the engine calls. The tool's own function is kept beside it for the agent's fingerprint: how this library
-    calls it is no part of the agent."""
+    """Return the function the engine calls; `author` is the tool's own, for the fingerprint."""
     function = partial(_dispatch, answers_later)
     function.author = author  # type: ignore[attr-defined]
     return function
 
 
 async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any:
-    """Let Pydantic AI run the tool, now that the call's intent is on record. Raises BusinessFailure for what the tool
-    refuses, TransportError for an outage."""
+    """Run the tool now that its intent is recorded. Raises BusinessFailure, or TransportError for an outage."""
     from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 
     live = _live.get()
@@ -169,22 +165,21 @@ async def _dispatch(answers_later: bool, args: Arguments, call: ToolCall) -> Any
     except Exception as error:
         if not is_outage(error):
             raise
-        # Never a proof that nothing left: the tool may have sent something else before.
+        # Never proof that nothing was sent: the tool may have sent something else before.
         raise TransportError(f"{live.name}: {error}") from error
     finally:
         _call.reset(token)
 
 
 def _untimed(tool: Any) -> Any:
-    """The tool without a time limit of its own, however many toolsets it stands behind."""
+    """Remove the tool's own time limit, also inside wrapping toolsets."""
     tool = replace(tool, tool_def=replace(tool.tool_def, timeout=FOREVER))
     inner = getattr(tool, "source_tool", None)
     return tool if inner is None else replace(tool, source_tool=_untimed(inner))
 
 
 def recorded(value: Any) -> Returned:
-    """Return what a tool returned as it is put on record: as JSON, for only the model reads it. The call has been made,
-    so what can't be recorded is told to the model instead of it."""
+    """Return a result as JSON for the record; if it can't be recorded, a notice to the model instead."""
     from pydantic_ai.messages import ToolReturn
     from pydantic_core import to_jsonable_python
 
@@ -202,7 +197,7 @@ def recorded(value: Any) -> Returned:
 
 
 def given(answer: Returned) -> Any:
-    """Return the same for Pydantic AI, files as files: live and on a replay from what is on record."""
+    """Return a recorded result for Pydantic AI, with files as files."""
     from pydantic import TypeAdapter
     from pydantic_ai.messages import ToolReturn
 
@@ -210,7 +205,7 @@ def given(answer: Returned) -> Any:
 
 
 def _arguments(name: str, schema: dict[str, Any]) -> type[Arguments]:
-    """A model of the tool's arguments, with the schema that the model is shown."""
+    """Return a model of the tool's arguments, with the schema shown to the model."""
 
     def described(cls: Any, core: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
         return dict(schema)

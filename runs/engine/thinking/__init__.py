@@ -1,2 +1,1 @@
-"""How a run thinks: the loop of model and tools, one request and whom it goes to, and how a conversation is kept short
-enough."""
+"""The loop of model and tools: requests, routing to models, and compaction of conversations."""

@@ -1,9 +1,5 @@
-"""The form in which a model's response goes on record, for assistants and for whole Pydantic AI agents.
-
-A record can't hold every text, and a provider refuses a conversation with calls that have no proper name or id. Such a
-response must not end the run: what only has to be well-formed is made so, and arguments that nobody can read are kept
-in a form that each loop refuses by name, so that the model corrects them.
-"""
+"""Recordable form of model responses. Malformed names, ids and texts are repaired, and unreadable arguments become
+text that each loop refuses by name, so that the model corrects them."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from runs.engine.assistants import Assistant
 from runs.engine.canonical import canonical
 from runs.engine.tools import FINAL
 
-# Errors of libraries that open connections, which prove that none was opened: by package, each with its subclasses.
+# Client errors proving that no connection was opened: by package, each with its subclasses.
 _NOT_CONNECTED: Mapping[str, frozenset[str]] = {
     "builtins": frozenset({"ConnectionRefusedError"}),
     "socket": frozenset({"gaierror", "herror"}),
@@ -32,7 +28,7 @@ _NOT_CONNECTED: Mapping[str, frozenset[str]] = {
     "requests": frozenset({"ConnectTimeout"}),
     "botocore": frozenset({"EndpointConnectionError", "ConnectTimeoutError"}),
 }
-# Errors of the same libraries that tell of an outage, before or after something was sent.
+# Errors of the same libraries that indicate an outage, before or after something was sent.
 _OUTAGE: Mapping[str, frozenset[str]] = {
     "builtins": frozenset({"ConnectionError"}),
     **dict.fromkeys(("httpx", "httpx2"), frozenset({"TransportError"})),
@@ -77,10 +73,8 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def recordable(response: Any, tools: Collection[str], taken: Collection[str]) -> Any:
-    """Return a model's response, as plain data, such that it can be recorded and sent back to any provider.
-
-    `tools` are the names that the model may call, `taken` the ids of the conversation's earlier calls.
-    """
+    """Return a model's response as plain data that can be recorded and sent back to any provider. `tools` are the
+    names that the model may call, `taken` the ids of the conversation's earlier calls."""
     if not isinstance(response, dict) or not isinstance(response.get("parts"), list):
         return response
     ids = set(taken)
@@ -109,7 +103,7 @@ def _part(part: Any, tools: Collection[str], ids: set[str]) -> Any:
 
 
 def _name(name: Any, tools: Collection[str]) -> str:
-    """A name that every provider takes in a conversation. One that is made never hits a tool: the call is refused."""
+    """Return a name that every provider accepts. An invented one never matches a tool: the call is refused."""
     if isinstance(name, str) and (name in tools or _NAME.fullmatch(name)):
         return name
     made = _ODD.sub("_", str(name or ""))[:MAX_NAME].strip("_") or UNNAMED
@@ -128,10 +122,8 @@ def _free_id(id_: Any, ids: Collection[str]) -> str:
 
 
 def _arguments(args: Any) -> str | dict[str, Any] | None:
-    """Arguments as Pydantic AI keeps them: as data where they have a canonical form, else as a text.
-
-    Where they hold what JSON or UTF-8 can't, they become a text that is no JSON, which no loop takes for arguments.
-    """
+    """Return arguments as Pydantic AI keeps them: as data if they have a canonical form, else as text. What JSON or
+    UTF-8 can't hold becomes text that isn't JSON, which no loop takes for arguments."""
     if args is None or args == "":
         return None
     if isinstance(args, dict):
@@ -139,7 +131,7 @@ def _arguments(args: Any) -> str | dict[str, Any] | None:
             canonical(args)
             return args
     text = args if isinstance(args, str) else json.dumps(args, ensure_ascii=False)
-    try:  # two halves of a surrogate pair that came one after the other are a character
+    try:  # two adjacent halves of a surrogate pair are one character
         whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le")
     except UnicodeDecodeError:
         return text.encode("utf-8", "backslashreplace").decode()
@@ -157,7 +149,7 @@ def _is_json(text: str, **how: bool) -> bool:
 
 
 def _well_formed(value: Any) -> Any:
-    """The same with each half of a surrogate pair replaced by U+FFFD, as a decoder does."""
+    """Replace lone surrogates by U+FFFD, as a decoder does."""
     match value:
         case str():
             return (

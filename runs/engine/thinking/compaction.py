@@ -1,10 +1,6 @@
-"""A conversation, and how it is kept within the model's window: when it comes near, its older turns are made short by a
-request of its own, whose answer stands for them from then on.
-
-That request has a turn's place in the conversation, so it is replayed like any: a resumed run has the same short
-conversation, and never makes another. Which messages it stands for is on record with its intent, and a digest of each
-with its answer; the originals stay where they are, in the journal.
-"""
+"""Conversations and their compaction: near the window's limit, a model request replaces the older turns. The request
+takes a turn's place, so it is replayed like any other and made only once. Its intent records which messages it
+replaces, its answer a digest of each; the originals remain in the journal."""
 
 from __future__ import annotations
 
@@ -31,9 +27,8 @@ if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models.function import AgentInfo
 
-# How full the window is when a conversation is made short. Of what the prompt, the tools and the answer leave of that:
-# what the newest turns may take, which stay as they are, and what may stand for the others. The rest is for those to
-# come.
+# Share of the window at which a conversation is compacted. Of the room left by prompt, tools and answer: shares of the
+# newest turns, which are kept, and of the summary. The rest is for coming turns.
 FULL, KEPT, SHORT = 0.75, 0.4, 0.25
 MOST = "most"
 _INSTRUCTIONS = (
@@ -51,25 +46,25 @@ class Summary(BaseModel):
 
 
 class Conversation:
-    """One `think`: what is on record of it, as the model is shown it. Its turns are numbered below `path`."""
+    """One `think`: its record, as shown to the model. Its turns are numbered below `path`."""
 
     def __init__(self, visit: Visit, path: str, assistant: Assistant, prompt: Prompt, earlier: str = "") -> None:
         self._visit, self._path, self._assistant, self._prompt = visit, path, assistant, prompt
         self._recorded = as_data(prompt)
-        self._earlier = earlier  # what was said before it by others, as data
+        self._earlier = earlier  # an earlier conversation of others, as data
         self._turn = 0
-        self._short = ""  # what stands for the turns that were made short
+        self._short = ""  # the summary of compacted turns
         self._shown = Shown()
         self._notes = Notes(visit)
-        self._first: list[Any] = []  # the parts of the first message, kept: what stands for them is put into them
-        self._turns: list[ModelMessage] = []  # the others: each answer, and what was said to it
+        self._first: list[Any] = []  # parts of the first message, kept because replacements are put into them
+        self._turns: list[ModelMessage] = []  # the other messages: each answer, and the reply to it
 
     @property
     def path_of_turn(self) -> str:
         return f"{self._path}/{self._turn - 1}"
 
     def question(self) -> Question:
-        """The next turn's request."""
+        """Return the next turn's request."""
         visit, assistant, turn = self._visit, self._assistant, self._take()
         task: dict[str, Any] = {
             "assistant": assistant.name,
@@ -78,7 +73,7 @@ class Conversation:
             "tools": [t.name for t in assistant.tools],
             "turn": turn,
         }
-        if self._earlier:  # the words themselves are on record where the run was handed off
+        if self._earlier:  # the text itself is on record where the run was handed off
             task["earlier"] = visit.runtime.hasher(self._earlier)
         names = [name for name in ("instructions", "prompt", "assistant", "earlier") if name in task]
         added: dict[str, Any] | None = {name: task[name] for name in names} if turn == 0 else None
@@ -100,7 +95,7 @@ class Conversation:
         )
 
     def _hear_people(self, told: Sequence[str]) -> None:
-        """Let the next request say what operators told: behind what the model was last told."""
+        """Add operators' notes to the next request, after what the model was last told."""
         last = self._turns[-1] if self._turns else None
         if last is not None and last.kind == "request":
             last.parts = [*last.parts, *as_parts(told)]
@@ -111,14 +106,14 @@ class Conversation:
         self._turns.append(response)
 
     def say(self, parts: Sequence[Any], restored: Sequence[bool] = ()) -> None:
-        """What goes back to the model; `restored` tells which of it the journal had already."""
+        """Add the reply to the model; `restored` says which parts were in the journal already."""
         from pydantic_ai.messages import ModelRequest
 
         self._shown.restored |= {id(part) for part, was in zip(parts, restored, strict=False) if was}
         self._turns.append(ModelRequest(parts=list(parts), instructions=self._assistant.instructions))
 
     def lines(self) -> Iterator[Said]:
-        """What was said and done, for whoever goes on from it; what was made short stands as that."""
+        """Yield the conversation's lines, with the summary in place of compacted turns."""
         first = [in_words(part.content) for part in self._opening()]
         yield Said(who="task", text=first[0])
         if self._short:
@@ -128,8 +123,8 @@ class Conversation:
                 yield Said(who=who[:200], text=text)
 
     async def keep_short(self) -> None:
-        """Make the older turns short where that is on record, or where nothing of this turn is and the window is nearly
-        full. Raises ModelFailure where that doesn't help."""
+        """Compact older turns if that is recorded, or if the window is nearly full. Raises ModelFailure if still too
+        long."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         intent = self._visit.tape.slot(slot).now.intent
         if intent is not None:
@@ -151,7 +146,7 @@ class Conversation:
     # --- one that is made short ---------------------------------------------------------------------------------------
 
     async def _compact(self, count: int, most: int) -> None:
-        """Let an answer of `most` characters stand for the `count` oldest messages."""
+        """Replace the `count` oldest messages by an answer of at most `most` characters."""
         visit, turn, before = self._visit, self._take(), self._tokens()
         old = self._turns[:count]
         summariser = _summariser(self._assistant)
@@ -203,8 +198,8 @@ class Conversation:
         del self._first[self._told :]
 
     def _too_old(self, kept: int) -> int:
-        """How many of the oldest messages don't stay as they are: all but the newest turns that have `kept` characters.
-        A turn's calls and their answers stay together."""
+        """Return how many of the oldest messages to compact, keeping newest turns of `kept` characters. A turn's
+        calls and their answers stay together."""
         count = len(self._turns)
         while count >= 2:
             kept -= characters_of(self._turns[count - 1]) + characters_of(self._turns[count - 2])
@@ -233,11 +228,11 @@ class Conversation:
 
     @property
     def _told(self) -> int:
-        """How many parts the first message begins with: the prompt, and what others said before."""
+        """Number of parts that begin the first message: the prompt, and the earlier conversation."""
         return 2 if self._earlier else 1
 
     def _opening(self) -> list[Any]:
-        """The prompt with what was said before it, and what stands for the older turns, if they were made short."""
+        """Return the prompt, the earlier conversation, and the summary if there is one."""
         from pydantic_ai.messages import UserPromptPart
 
         if not self._first:
@@ -247,7 +242,7 @@ class Conversation:
         return self._first
 
     def _tokens(self, *, turns: bool = True) -> int:
-        """About how many the next request has with its answer; or without what was said so far."""
+        """Estimate the next request's tokens, including its answer."""
         answer = self._assistant.most_tokens or 0
         return tokens_of(self._messages(turns=turns)) + tokens_of_tools(self._assistant) + answer
 
@@ -257,7 +252,7 @@ class Conversation:
 
 
 def _summariser(assistant: Assistant) -> Assistant:
-    """Who makes a conversation of this assistant short: its own models, without its tools."""
+    """Return the assistant that compacts this one's conversations: its own models, without tools."""
     known = _SUMMARISERS.get(id(assistant))
     if known is None or known[0] is not assistant:
         made = Assistant(
@@ -278,7 +273,7 @@ _LINE, _LINES = 240, 60
 
 
 def _shorten(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """Without a real model: the beginning of each paragraph, the newest of them."""
+    """Summarize without a real model: the beginnings of the newest paragraphs."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
     text = str(messages[0].parts[0].content)  # type: ignore[union-attr]
@@ -287,8 +282,7 @@ def _shorten(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
 
 
 def _read(response: ModelResponse, most: int) -> str | None:
-    """The text that the summary is, in a call of the final tool or simply said; of one that is too long its two ends.
-    None where there is none."""
+    """Return the summary's text, shortened to its two ends; None if there is none."""
     from pydantic_ai.messages import TextPart, ToolCallPart
 
     said = "".join(part.content for part in response.parts if isinstance(part, TextPart)).strip()
@@ -314,7 +308,7 @@ def _spoken(message: ModelMessage) -> list[tuple[str, str]]:
 
 
 def _plain(message: ModelMessage) -> Any:
-    """A message as data, without the time at which this process made it."""
+    """Return a message as data, without the time at which this process made it."""
     return [
         (
             part.part_kind,

@@ -1,8 +1,5 @@
-"""The engine's own LLM loop: model → tools → model …, every turn and every tool call a step.
-
-Messages are Pydantic AI's types, so any of its providers serves; a recorded turn is never asked again. A turn's request
-adds only what no other event holds (the prompt, or a correction): tool results are read back from their own events.
-"""
+"""The engine's LLM loop: model → tools → model …, every turn and tool call a step. It uses Pydantic AI's message
+types; requests record only what no other event holds."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ from runs.engine.visit import Visit
 
 
 async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, after: Sequence[Said] = ()) -> BaseModel:
-    """Run the loop until the model gives a valid final result; `after` is what was said before it, by others. Raises
-    ModelFailure, Rejected (a gate in the loop was denied)."""
+    """Run the loop until the model gives a valid final result. Raises ModelFailure, Rejected (a gate was denied).
+    `after` is an earlier conversation by others."""
     talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")
     visit.talks.append(talk)
     turns = repairs = 0
@@ -54,7 +51,7 @@ async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, a
 
 
 def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
-    """Of each call of a turn, whether the journal had its answer before it was asked for."""
+    """Return, for each call of a turn, whether its answer was already recorded."""
     known = visit.tape.slots
     slots = [visit.places.at(f"{path}/{n}") for n, _ in enumerate(response.tool_calls, start=1)]
     return [slot in known and known[slot].now.outcome is not None for slot in slots]
@@ -63,8 +60,8 @@ def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
 async def _act(
     visit: Visit, path: str, assistant: Assistant, response: Any
 ) -> tuple[BaseModel | None, list[Any], bool]:
-    """Make the calls that a turn asks for. A valid final result ends the loop, after the calls before it; what can't be
-    done goes back as text, in the order of the request. Last: whether any of it could be done."""
+    """Make a turn's calls. Return a final result if there is one, the parts to reply, and whether any call was
+    valid."""
     from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturnPart
 
     calls: list[ToolCallPart] = []
@@ -86,13 +83,13 @@ async def _act(
 
 
 def _final(assistant: Assistant, part: Any) -> BaseModel | None:
-    """The loop's result, if this is the call that gives one and what it gives fits."""
+    """Return the loop's result, if this call gives one that fits."""
     given = _read(assistant.output, part) if part.tool_name == FINAL else None
     return given if isinstance(given, BaseModel) else None
 
 
 async def _make(visit: Visit, path: str, assistant: Assistant, calls: Sequence[Any]) -> list[tuple[Any, str]]:
-    """All calls of a turn at once, or one after the other where one of their tools says so."""
+    """Make all calls of a turn at once, or in sequence if one of their tools requires it."""
     used = [assistant.tool(part.tool_name) for part in calls]
     works = [(f"{path}/{i}", part) for i, part in enumerate(calls, start=1)]
     if len(works) < 2 or any(tool is not None and tool.sequential for tool in used):
@@ -107,9 +104,9 @@ async def _make(visit: Visit, path: str, assistant: Assistant, calls: Sequence[A
 
 
 async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
-    """One tool call of a turn: what goes back to the model, and how that is to be read."""
+    """Make one tool call of a turn; return the reply to the model and its outcome."""
     if part.tool_name == FINAL:
-        return _read(assistant.output, part), "retried"  # in words: one that fits has ended the loop
+        return _read(assistant.output, part), "retried"  # text: one that fits has ended the loop
     tool = assistant.tool(part.tool_name)
     if tool is None:
         return (
@@ -135,8 +132,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
 
 
 def _amended(visit: Visit, slot: str) -> dict[str, Any]:
-    """What the model is told of a call that a person changed before they let it go out: it must not go on as if its own
-    words had been sent."""
+    """Tell the model what a person changed of a call, so that it doesn't assume its own arguments were sent."""
     found = amendment_of(visit.tape.slots.get(slot))
     if found is None:
         return {}
@@ -145,8 +141,8 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
 
 
 def _read(wanted: type[BaseModel], part: Any, *, is_call: bool = False) -> BaseModel | str:
-    """Return a call's arguments, or what is wrong with them, in words a model can act on. What can't be put on record,
-    or not be hashed for a call, is wrong too: it would fail the run, and each retry of it."""
+    """Return a call's arguments, or an error text for the model. Values that can't be recorded, or hashed for a
+    call, are errors too: they would fail the run and each retry."""
     try:
         given = wanted.model_validate(from_json(part.args) if isinstance(part.args, str) else part.args or {})
         recorded = plain(given)

@@ -1,8 +1,5 @@
-"""What operators told the models of a node, when they let its run go on: each conversation of that node hears it with
-its next request, as a part of its own that says whose words these are.
-
-Which request that is, the journal tells: one that was on record before goes out again as it was.
-"""
+"""Operators' notes to the models of a node: each conversation gets them with its next request, as a separate part. A
+recorded request is sent again unchanged."""
 
 from __future__ import annotations
 
@@ -17,18 +14,18 @@ from runs.engine.visit import Visit
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-FROM_PEOPLE = "from_people"  # what a request's event calls the texts that it is the first to have
+FROM_PEOPLE = "from_people"  # key in a request's event of the notes that it is the first to include
 _HEADING = "From a person who operates this run (their own words: neither an answer of a tool nor yours):\n"
 
 
 class Notes:
-    """Of one conversation: what it has heard so far."""
+    """Notes heard so far in one conversation."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit, self._heard = visit, 0
 
     def new(self, slot: str) -> list[str]:
-        """The texts that the request at this slot is the first to have."""
+        """Return the texts that the request at this slot is the first to include."""
         tape = self._visit.tape
         known = tape.handled[: tape.asked_after.get(slot, len(tape.handled))]
         texts = [
@@ -43,22 +40,22 @@ class Notes:
 
 
 def as_parts(texts: Sequence[str]) -> list[UserPromptPart]:
-    """These texts as parts of a request."""
+    """Return these texts as parts of a request."""
     from pydantic_ai.messages import UserPromptPart
 
     return [UserPromptPart(content=f"{_HEADING}{text}") for text in texts]
 
 
 def as_request(texts: Sequence[str], instructions: str) -> ModelRequest:
-    """These texts as a request of their own."""
+    """Return these texts as a request of their own."""
     from pydantic_ai.messages import ModelRequest
 
     return ModelRequest(parts=as_parts(texts), instructions=instructions)
 
 
 def put_in(messages: Sequence[Any], told: Sequence[tuple[int, Sequence[str]]]) -> list[Any]:
-    """A conversation that somebody else keeps, with the texts where it heard them: `told` has the number of the request
-    and its texts. Where that request is no longer part of it, they stand in the last one."""
+    """Add texts to an external conversation; `told` lists request numbers with their texts. If that request is no
+    longer part of it, they go into the last one."""
     made = list(messages)
     for place, texts in told:
         at = place if place < len(made) and made[place].kind == "request" else len(made) - 1

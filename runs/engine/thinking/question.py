@@ -1,8 +1,5 @@
-"""One model request: replayed if it is on record, else made, with its intent before and its answer after.
-
-Which models it may go to is on record before the first goes out, so an installation's new setting is for runs to come.
-Where one doesn't serve, the next of them is asked; what came of each is on record with what was set aside for it.
-"""
+"""One model request: replayed if recorded, otherwise made, with its intent before and its answer after. The run's
+models are recorded before the first request, so later settings don't affect it; unavailable ones are skipped."""
 
 from __future__ import annotations
 
@@ -38,20 +35,20 @@ from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
 from runs.engine.visit import Visit
 
 T = TypeVar("T")
-# What is set aside for an answer whose length nobody limits, in tokens.
+# Tokens reserved for an answer without a length limit.
 USUAL_ANSWER = 4096
 PRICE_REST_SECONDS = 0.5
-# How many seconds a permit is waited for where another model may be asked.
+# Seconds to wait for a permit if another model may be asked.
 PATIENCE_WITH_OTHERS = 1.0
 
 
 class _NextModel(Exception):
-    """This one doesn't serve, and there is another."""
+    """This model is unavailable, and there is another."""
 
 
 class Question:
-    """The `turn`-th request of the conversation at the path `conversation`, which stands at `slot`. `added` is what it
-    adds that no other event holds; `beside` gives the events that go on record with the answer."""
+    """The `turn`-th request, at `slot`, of the conversation at the path `conversation`. `added` is what no other
+    event holds; `beside` returns events to record with the answer."""
 
     def __init__(
         self,
@@ -73,18 +70,18 @@ class Question:
         self.past: Attempt = record.now
         self.attempt = record.current
         self.screening = RequestScreening(visit, slot, assistant.name, messages, record, shown or Shown())
-        self.sent: e.ModelRouted | None = None  # the request under way, and what is set aside for it
+        self.sent: e.ModelRouted | None = None  # the request in progress, with its reservation
         self.route: Route | None = None
         self.hold = Hold(visit, slot)
-        self.cleared_at = 0.0  # when it was last seen that no halt is in its way
-        self.models: list[str] = []  # those that may still be asked, the first of them now
+        self.cleared_at = 0.0  # when it was last known not to be halted
+        self.models: list[str] = []  # those that may still be asked, the current one first
 
     @property
     def is_on_record(self) -> bool:
         return self.past.intent is not None or self.past.result is not None
 
     async def answer(self) -> Any:
-        """The model's response. Raises ModelFailure."""
+        """Return the model's response. Raises ModelFailure."""
         visit, past = self.visit, self.past
         if forks.of(visit) is not None:
             return await self._stood_for()
@@ -114,7 +111,7 @@ class Question:
             return await self._record(given)
 
     async def _stood_for(self) -> Any:
-        """What a run that asks no model is given in its place."""
+        """Return a what-if's answer instead of asking a model."""
         event = await forks.answered(
             self.visit,
             self.slot,
@@ -131,7 +128,7 @@ class Question:
         return responses().validate_python(payload_of(event)["response"])
 
     def _recalled(self, event: e.ModelResponded) -> Any:
-        """The answer on record. One that doesn't fit any more reaches no prompt and no tool: an operator looks."""
+        """Return the recorded answer; stop for an operator if it no longer fits."""
         try:
             return responses().validate_python(payload_of(event)["response"])
         except (ValidationError, KeyError) as error:
@@ -139,12 +136,12 @@ class Question:
             self.visit.stop(Broken("recorded_answer", {"slot": self.slot, "problem": problem}))
 
     async def give_up(self, code: str, problem: str) -> NoReturn:
-        """Record a failure in the place of an answer; nothing goes out. A retry of the run asks the model again."""
+        """Record a failure instead of an answer; nothing is sent. A retry of the run asks the model again."""
         await self._fail(code, problem)
         raise ModelFailure(code, problem)
 
     async def _withhold(self) -> NoReturn:
-        """The prompt was refused: that is on record in the place of an answer, and nothing goes out."""
+        """Record the refusal of the prompt instead of an answer; nothing is sent."""
         no = self.screening.refusal
         assert no is not None
         await self._fail(CONTENT_REFUSED, str(no))
@@ -179,8 +176,8 @@ class Question:
     # --- whom to ask --------------------------------------------------------------------------------------------------
 
     async def _choose(self) -> None:
-        """What the journal says last; where it says nothing yet, what the installation says now, which is then put on
-        record. A model that lately didn't serve this worker is asked after the others."""
+        """Set the models: the last recorded choice, or the installation's, which is then recorded. A model that was
+        recently unavailable to this worker comes last."""
         visit, name = self.visit, self.assistant.name
         async with visit.choosing:
             while True:
@@ -190,13 +187,12 @@ class Question:
                     break
                 models = list(visit.runtime.models(self.assistant))
                 chosen = e.ModelsChosen(slot=CHOICE, n=len(choices), assistant=name, models=models, by=BY_SETTING)
-                await visit.commit(Batch([chosen]))  # not done where a person's came first: then that is what counts
+                await visit.commit(Batch([chosen]))  # not done if a person's choice came first: then that counts
         resting = visit.runtime.resting
         self.models = sorted(ours[-1].models, key=lambda model: resting.get(model, 0.0) > time.monotonic())
 
     async def _routed(self) -> Route:
-        """Where it goes, and what that costs. A price that was put in a moment ago may not have come here yet: under a
-        cap in dollars it is waited for, before anybody is asked for it."""
+        """Return the route and its price; under a dollar cap, wait for a price that was just added."""
         visit, until = self.visit, time.monotonic() + self.visit.runtime.price_patience
         while True:
             route = visit.runtime.route(self.models[0])
@@ -206,7 +202,7 @@ class Question:
             await visit.rest(PRICE_REST_SECONDS)
 
     async def _pass_on(self, trouble: Exception) -> NoReturn:
-        """It lasts: the next model, if there is one, else a timer."""
+        """Use the next model after a lasting error, or park on a timer."""
         await self._nobody_served()
         self._rest_model()
         if len(self.models) > 1:
@@ -223,8 +219,7 @@ class Question:
         )
 
     async def _enter(self) -> None:
-        """Have a permit for the next try: before the intent, and before each repeat. Where that takes long the next
-        model is asked, if there is one; else the run waits by a timer."""
+        """Get a permit for the next try. If that takes long, use the next model or park on a timer."""
         patience = self.visit.runtime.limit_patience if len(self.models) == 1 else PATIENCE_WITH_OTHERS
         refused = await self.hold.take(
             keys_of_model(self.models[0]),
@@ -259,7 +254,7 @@ class Question:
     # --- what is on record before it goes out -------------------------------------------------------------------------
 
     async def _intend(self) -> e.ModelRouted:
-        """Put on record that the request goes out, to which model, and what is set aside for the answer."""
+        """Record that the request is sent, to which model, and the reservation for the answer."""
         visit, past, assistant = self.visit, self.past, self.assistant
         route = await self._routed()
         tokens_in = tokens_of(self.messages) + tokens_of_tools(assistant)
@@ -299,15 +294,14 @@ class Question:
         return event
 
     async def _lose(self, sent: e.ModelRouted) -> None:
-        """A request whose answer nobody will hear may have been paid for: it stands on record with what was set
-        aside."""
+        """Debit the reservation of a request whose answer was lost, as it may have been billed."""
         await self.visit.commit(Batch([lost(sent)]))
         self.sent = self.past.route = None
 
     # --- the request --------------------------------------------------------------------------------------------------
 
     async def _try(self, number: int) -> ModelTurn:
-        """One request; an outage of the provider is tried again, and never fails the run."""
+        """Send one request; a provider's outage is retried and never fails the run."""
         visit = self.visit
         await self._enter()
         if self.sent is None:
@@ -338,8 +332,8 @@ class Question:
             visit.stop(Crashed("model_error", f"{self.assistant.name}: {brief(bug)}", traceback_of(bug)))
 
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
-        """Ask in the assistant's time: a provider that neither answers nor hangs up is an outage. Only the first try is
-        streamed for those who watch, so that a stream that fails changes nothing about the run."""
+        """Send it within the assistant's timeout; a hanging provider counts as an outage. Only the first try is
+        streamed to subscribers, so that a failing stream doesn't affect the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
         forks.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
@@ -388,7 +382,7 @@ class Question:
 
 
 async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt) -> str:
-    """One request without tools; the text of the answer. Raises ModelFailure."""
+    """Make one request without tools; return the text of the answer. Raises ModelFailure."""
     from pydantic_ai.messages import ModelRequest, TextPart, UserPromptPart
 
     task: dict[str, Any] = {
@@ -407,14 +401,14 @@ async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt
 
 
 def _for_text(assistant: Assistant) -> Request:
-    """A request for a text: with no tools, and so none that the model has to call."""
+    """Return a request for text, without tools."""
     from pydantic_ai.models import ModelRequestParameters
 
     return Request(ModelRequestParameters(), {}, 0)
 
 
 async def _unless_cancelled(visit: Visit, asking: Coroutine[Any, Any, T]) -> T:
-    """Await something that has no effect; a cancel of the run doesn't wait for its answer."""
+    """Await something without effect; a cancel of the run doesn't wait for it."""
     answer = asyncio.ensure_future(asking)
     cancelled = asyncio.ensure_future(visit.control.cancelled.wait())
     try:

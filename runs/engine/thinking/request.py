@@ -1,5 +1,4 @@
-"""One model request through Pydantic AI: a real provider where one is configured, else the assistant's own scripted
-function."""
+"""One model request through Pydantic AI: to a configured provider, or the assistant's own scripted function."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model, ModelRequestParameters
 
 Hear = Callable[[str], None]
-# Pydantic AI gives a stream that ended without a finish reason this one, as some providers never send any.
+# Pydantic AI's finish reason for a stream that ended without one, as some providers never send any.
 _ASSUMED = "stop"
 
 
 def is_scripted(model: Model) -> bool:
-    """Whether a model is a function of the author's or a test's, and no provider's."""
+    """Return whether a model is an author's or a test's function, not a provider's."""
     from pydantic_ai.models.function import FunctionModel
     from pydantic_ai.models.test import TestModel
 
@@ -36,7 +35,7 @@ def is_scripted(model: Model) -> bool:
 
 
 def only_streams(model: Model) -> bool:
-    """Whether it is a scripted model that gives its answers in pieces and no other way."""
+    """Return whether a scripted model can only stream."""
     from pydantic_ai.models.function import FunctionModel
 
     return isinstance(model, FunctionModel) and model.function is None
@@ -49,11 +48,9 @@ def can_stream(model: Model) -> bool:
 
 
 async def streamed(model: Model, messages: list[Any], hear: Hear | None, **how: Any) -> ModelResponse:
-    """Ask `model`, and tell `hear` the answer's text as it comes.
-
-    Raises what the model's client raises, NotImplementedError for a model that doesn't stream, and TransportError where
-    the stream ended before the answer did: half an answer is none.
-    """
+    """Ask `model`, and pass `hear` the answer's text as it comes. Raises what the model's client raises,
+    NotImplementedError for a model that doesn't stream, and TransportError if the stream ended before the answer
+    did: half an answer is none."""
     from pydantic_ai.direct import model_request_stream
 
     async with model_request_stream(model, messages, **how) as stream:
@@ -73,7 +70,7 @@ def _is_whole(response: ModelResponse) -> bool:
 
 
 def _said(event: Any) -> str:
-    """The text of an event, or a tool's name and its arguments. What a model thinks to itself is not shown."""
+    """Return the text of an event, or a tool's name and arguments. The model's thinking is not shown."""
     match event.event_kind:
         case "part_start" if event.part.part_kind == "text":
             return str(event.part.content)
@@ -91,7 +88,7 @@ def _arguments(args: Any) -> str:
 
 
 _PASSING = frozenset({408, 409, 425, 429})
-# It is this provider, or this model of its, that won't: no key, no credit, no right, no such model, a region's law.
+# Only this provider or model refuses: no key, no credit, no permission, no such model, blocked in the region.
 _ELSEWHERE = frozenset({401, 402, 403, 404, 410, 451})
 # A provider's client keeps connections, which belong to one event loop.
 _MODELS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Model]] = WeakKeyDictionary()
@@ -101,12 +98,9 @@ async def request_model(
     assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
 ) -> ModelTurn:
     """Ask `model` once; one that begins with `scripted:` is the assistant's own function.
-
-    `hear` is told the answer's text as it comes, where the provider streams. A provider that refuses to stream is asked
-    without: whether somebody watches decides nothing.
-
-    Raises NotServed (worth asking again, and costs nothing), TransportError (worth asking again, and may have been paid
-    for) or ModelRefused (it isn't).
+    `hear` gets the answer's text as it comes, if the provider streams; one that refuses to stream is asked without, so
+    that subscribers change nothing. Raises NotServed (retry; costs nothing), TransportError (retry; may have been
+    billed) or ModelRefused (don't retry).
     """
     own = assistant.own_model(model)
     chosen = _lenient(own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)))
@@ -142,8 +136,7 @@ async def _response(model: Model, messages: list[Any], hear: Hear | None, how: d
 
 
 def _trouble(error: Exception, model: Model) -> Exception:
-    """What an error means for the request. What a provider sent with status 200 that is no answer is an outage, in
-    whichever way its client stumbles over it. An error of a scripted function is the author's own."""
+    """Classify an error: anything with status 200 that is no answer is an outage; scripted errors are the author's."""
     from pydantic_ai.exceptions import ModelAPIError, ModelHTTPError, UnexpectedModelBehavior, UserError
 
     match error:
@@ -173,8 +166,8 @@ def _refusal(error: Any) -> Exception:
 
 
 def _lenient(model: Model) -> Model:
-    """The model, which takes calls without a name, an id or arguments from OpenAI's interface, as its own stream does:
-    the loop tells the model of them. Others than OpenAI send such calls."""
+    """Accept calls without name, id or arguments from OpenAI-compatible providers; the loop reports them to the
+    model."""
     if not hasattr(model, "_validate_completion"):
         return model
     made = copy.copy(model)
@@ -206,9 +199,7 @@ def _real_model(name: str) -> Model:
 
 
 def real_model(name: str) -> Model:
-    """A provider's model, whose client asks once: how often, and after which pause, is the engine's own policy, which
-    the journal tells of. Raises UserError or ImportError for a name that no installed provider knows, and where its key
-    is missing."""
+    """Return a provider's model without client retries, which are the engine's. Raises UserError or ImportError."""
     from pydantic_ai.models import infer_model
 
     model = infer_model(name)
@@ -219,7 +210,7 @@ def real_model(name: str) -> Model:
 
 
 def _retry_after(error: BaseException) -> float | None:
-    """What the provider's `Retry-After` says: its own client's error, the cause of ours, has the response."""
+    """Return `Retry-After` from the response of the provider's own client error, the cause of ours."""
     headers = getattr(getattr(error.__cause__, "response", None), "headers", None)
     return None if headers is None else seconds_asked(headers)
 
@@ -241,7 +232,7 @@ def _settings(assistant: Assistant) -> dict[str, Any]:
 
 
 def _parameters(assistant: Assistant) -> ModelRequestParameters:
-    """The assistant's tools, and its answer's type as the tool that ends the loop."""
+    """Return the assistant's tools, and its answer's type as the tool that ends the loop."""
     if assistant.request is not None:
         return cast("ModelRequestParameters", assistant.request.parameters)
     from pydantic_ai.models import ModelRequestParameters

@@ -1,5 +1,4 @@
-"""About how large a conversation is, before the provider has counted; and what is shown of an answer that is too large
-for one."""
+"""Size estimates of conversations, and truncation of large tool answers."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from typing import Any
 from runs.engine.assistants import Assistant
 from runs.engine.content import files
 
-# Fewer than there mostly are, so that what is set aside is rather too much.
+# Low, so that reservations are rather too large.
 CHARACTERS_A_TOKEN = 3
-# Of a tool's answer that has more characters, a model is shown the beginning and the end.
+# Longer tool answers are shown to a model as beginning and end.
 LONGEST_OBSERVATION = 60_000
 _TOOLS: dict[int, tuple[Assistant, int]] = {}
 
 
 def tokens_of(messages: Sequence[Any]) -> int:
-    """About how many tokens a conversation has."""
+    """Estimate the tokens of a conversation."""
     return sum(characters_of(message) for message in messages) // CHARACTERS_A_TOKEN + 1
 
 
@@ -31,7 +30,7 @@ def characters_of(message: Any) -> int:
 
 
 def tokens_of_tools(assistant: Assistant) -> int:
-    """About how many tokens its tools and its answer's type take in each request: their schemas go with it."""
+    """Estimate the tokens of the schemas of an assistant's tools and answer, part of each request."""
     if assistant.request is not None:
         return assistant.request.tokens
     known = _TOOLS.get(id(assistant))
@@ -44,9 +43,8 @@ def tokens_of_tools(assistant: Assistant) -> int:
 
 
 def shown(answer: Any, window: int | None) -> Any:
-    """A tool's answer as a model gets it: as it is, or where it is too large its beginning, its end, its size in
-    characters and the SHA-256 of the whole, which is on the journal. `window` is the model's, in tokens: no answer
-    takes more than a quarter of it."""
+    """Return a tool's answer for a model; a large one as beginning, end, size in characters and SHA-256. `window` is
+    the model's, in tokens: no answer takes more than a quarter of it. The journal has the whole."""
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
     most = LONGEST_OBSERVATION if window is None else min(LONGEST_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
     if len(text) <= most:
