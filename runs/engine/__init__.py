@@ -1,2 +1,1 @@
-"""The engine: pure, and known to everybody above. Reading order: `journal.py` (the port), `steps/call.py` (one
-call), `visit.py` (one visit), `driver.py` (one claim)."""
+"""The pure engine. Start with `journal.py` (port), `steps/call.py`, `visit.py` and `driver.py`."""

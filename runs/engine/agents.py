@@ -1,4 +1,4 @@
-"""Agents: named, versioned graphs of nodes over a typed state, and the registry that knows them all."""
+"""Agents (named, versioned graphs of nodes over a typed state) and the registry of all agents."""
 
 from __future__ import annotations
 
@@ -30,15 +30,14 @@ SIGNAL_NAME = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What the last node returns. `output` is the run's output: an `Agent.output`, or plain data where the agent
-    declares none."""
+    """Returned by the last node: `output` is the run's output, an `Agent.output` or plain data if none is declared."""
 
     output: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An input to try an agent with, offered on its page: `label` names the choice, `input` is the document."""
+    """A sample input offered on the agent's page: `label` names the choice, `input` is the document."""
 
     label: str
     input: dict[str, Any]
@@ -57,25 +56,25 @@ class Node:
 
 @dataclass
 class Agent:
-    """A graph of nodes over a typed state. Declare nodes with `@agent.node`; `validate` checks the whole before a run
-    can start.
+    """A graph of nodes over a typed state. Declare nodes with `@agent.node`; `validate` checks the whole graph.
 
-    `name` (lower-case-with-hyphens, 64 letters at most) and `version` (`"1.0.0"`) name it for ever: a changed agent is
-    a new version, and runs stay on theirs. `input`, `state` and `output` are Pydantic models: what a run is started
-    with, what its nodes hand on to each other (checkpointed after each node, so plain data), and what it ends with
-    (None: any plain data). `initial` makes the first state from the input; without it the input's fields are the
-    state's. `title` and `description` are for people; the title is the name unless given. `samples` are inputs to try
-    it with. `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` is
-    what a run of it may use where its start names nothing else (None: as much as it likes). `attributes` are what its
-    runs can be found and sorted by, a type for each name: `{"customer": Keyword(), "due": Date()}`.
-    what a run of it may use where its start names nothing else (None: as much as it likes). `signals` are the names
-    that its nodes wait for: one of another name is refused (None: any is kept, for names made while it runs). `screens`
-    are hooks that look at content before it reaches a model, a tool or a node, beside those of the installation; they
-    are no part of the version, so that they can become stricter for runs under way. `undos` are those that its calls
-    name with `undo=`, beside the tools' own; `on_failure` says what becomes of effects that can be undone when a run
-    fails: "undo" or "leave". `migrations` say how runs of earlier versions go on as runs of this one, where somebody
-    moves them. `upgraders` bring older states up, step by step: `{1: f, 2: g}` says that this version's state has the
-    number 3, and that `f` makes a state of number 2 of one of number 1, both plain data; without any its number is 1.
+    `name` (lower-case-with-hyphens, at most 64 letters) and `version` (`"1.0.0"`) identify it for good: a changed agent
+    is a new version, and runs stay on theirs. `input`, `state` and `output` are Pydantic models: what a run is started
+    with, what its nodes pass to each other (checkpointed after each node, so plain data), and what it ends with (None:
+    any plain data). `initial` makes the first state from the input; without it the input's fields are the state's.
+    `title` and `description` are for people; the title defaults to the name. `samples` are inputs to try it with.
+    `tools` and `assistants` are all that its nodes may use: a call of any other tool is refused. `budget` limits a run
+    whose start sets no budget (None: no limit). `attributes` are what its runs can be found and sorted by, a type for
+    each name: `{"customer": Keyword(), "due": Date()}`.
+
+    `signals` are the names its nodes wait for: any other name is refused (None: all are accepted, for names made at run
+    time). `screens` are hooks that check content before it reaches a model, a tool or a node, in addition to the
+    installation's; they are not part of the version, so they can become stricter for runs in progress. `undos` are
+    those that its calls name with `undo=`, in addition to the tools' own; `on_failure` says what happens to effects
+    that can be undone when a run fails: "undo" or "leave". `migrations` say how runs of earlier versions continue on
+    this one when they are moved. `upgraders` upgrade older states step by step: `{1: f, 2: g}` means that this
+    version's state has number 3 and that `f` turns a state of number 1 into one of number 2, both plain data; without
+    upgraders the number is 1.
 
     Raises DefinitionError for a wrong name, version, model or attribute, and for a second agent of the same name and
     version.
@@ -135,7 +134,7 @@ class Agent:
 
     @property
     def graph_id(self) -> str:
-        """Name and version: what a run is bound to."""
+        """Name and version: runs are bound to this."""
         return f"{self.name}@{self.version}"
 
     def node(
@@ -143,9 +142,9 @@ class Agent:
     ) -> Callable[[Callable[..., Any]], Node]:
         """Declare a node: an `async def` of (state, context) that returns the next node's name, or `End(output)`.
 
-        `to` names the nodes it may go to (none: it ends the run), `start` marks the first one, `title` is what the
-        graph shows (the function's name unless given). Raises DefinitionError for a second node of a name, a second
-        start, and a function that isn't async or takes other parameters.
+        `to` names the nodes it may go to (none: it ends the run), `start` marks the first one, `title` is its label in
+        the graph (default: the function's name). Raises DefinitionError for a second node of a name, a second start,
+        and a function that isn't async or takes other parameters.
         """
 
         def declare(function: Callable[..., Any]) -> Node:
@@ -183,12 +182,12 @@ class Agent:
         check: Callable[[Any, Any], None] | None = None,
         title: str = "",
     ) -> Callable[[Callable[[Any, Any], Any]], Message]:
-        """Declare a request that a run takes while it waits or works: a plain `def` of (state, request) that may change
-        the state and returns the answer, or raises Refused.
+        """Declare a request that a run takes at any time: a `def` of (state, request) that may change the state.
 
-        `name` is the function's unless given, `title` what people read. `takes` and `answers` are Pydantic models (no
-        `answers`: it was taken, and that is all). `check`, a function of (state, request), sees the recorded state
-        before the request is accepted; what it raises refuses it. Raises DefinitionError.
+        It returns the answer, or raises Refused. `name` defaults to the function's, `title` is for people. `takes` and
+        `answers` are Pydantic models (no `answers`: it is only acknowledged). `check`, a function of (state, request),
+        sees the recorded state before the request is accepted; an exception from it refuses the request. Raises
+        DefinitionError.
         """
 
         def declare(function: Callable[[Any, Any], Any]) -> Message:
@@ -206,9 +205,9 @@ class Agent:
     def view(
         self, name: str = "", *, answers: type[BaseModel], title: str = ""
     ) -> Callable[[Callable[[Any], Any]], View]:
-        """Declare a reading of the recorded state: a plain `def` of (state) that returns an `answers`, a Pydantic
-        model. `name` is the function's unless given, `title` what people read. It is no part of the fingerprint: no run
-        goes by it. Raises DefinitionError."""
+        """Declare a view of the recorded state: a plain `def` of (state) that returns an `answers`, a Pydantic
+        model. `name` defaults to the function's, `title` is for people. Views are not part of the fingerprint, since
+        no run depends on them. Raises DefinitionError."""
 
         def declare(function: Callable[[Any], Any]) -> View:
             made = view_of(self.graph_id, function, name=name, answers=answers, title=title)
@@ -220,11 +219,11 @@ class Agent:
         return declare
 
     def begin(self, input: Any) -> BaseModel:
-        """The first state for a validated `input`."""
+        """Return the first state for a validated `input`."""
         return self.initial(input) if self.initial else self.state.model_validate(input.model_dump())
 
     def tool(self, name: str) -> Tool | None:
-        """The agent's tool of that `name`, declared on the agent or on one of its assistants; None for any other."""
+        """Return the tool called `name`, declared on the agent or on one of its assistants; None if there is none."""
         for every in (self.tools, *(assistant.tools for assistant in self.assistants)):
             for t in every:
                 if t.name == name:
@@ -232,12 +231,12 @@ class Agent:
         return None
 
     def all_tools(self) -> list[Tool]:
-        """Every tool the agent can reach, each once."""
+        """Return every tool the agent can reach, each once."""
         every = [*self.tools, *(t for a in self.assistants for t in a.tools)]
         return list({t.name: t for t in every}.values())
 
     def all_undos(self) -> dict[str, Undo]:
-        """All that it knows how to undo, by the name that journals hold."""
+        """Return all undos by the name that journals hold."""
         return undos_of(self.all_tools(), self.undos)
 
     def validate(self) -> None:
@@ -272,40 +271,40 @@ class Agent:
                 raise DefinitionError(f"{self.graph_id}: sample {sample.label!r}: {problem}")
 
     def migration_of(self, version: str) -> Migration:
-        """What it says of runs of an earlier `version`; what it says by saying nothing, where it doesn't."""
+        """Return the migration for an earlier `version`; a default one if none is declared."""
         return next((each for each in self.migrations if each.of == version), Migration(version))
 
     @property
     def schema_version(self) -> int:
-        """The number of the state that it writes."""
+        """Return the number of the state that this version writes."""
         return upgrades_of(self.graph_id, self.upgraders).now
 
     def upgraded(self, number: int, state: Any) -> Any:
-        """A `state` of an older `number`, as this version has it: plain data. Raises UnknownFormat for a number that it
-        can't read, such as one of later, and whatever a step raises."""
+        """Upgrade a `state` of an older `number` to this version, as plain data. Raises UnknownFormat for a number
+        that it can't read, such as a later one, and whatever a step raises."""
         return upgrades_of(self.graph_id, self.upgraders).upgraded(number, state)
 
     def parts(self) -> dict[str, Any]:
-        """What makes this version what it is: nodes, tools and gates with their code, models, assistants."""
+        """Return all that defines this version: nodes, tools and gates with their code, models, assistants."""
         self.fingerprint()
         return parts(self) if self._parts is None else self._parts
 
     def fingerprint(self) -> str:
-        """Digest of `parts`; both are made once, of the source that was loaded, which a deployment may change."""
+        """Return the digest of `parts`, both computed once: a deployment may change the source files."""
         if not self._fingerprint:
             self._parts = parts(self)
             self._fingerprint = digest(self._parts)
         return self._fingerprint
 
     def older_fingerprints(self) -> tuple[str, ...]:
-        """What this very code was by the schemes of before, the latest first. The first one did not see upgraders: code
-        with such and code without would be one to it."""
+        """Return the fingerprints of this code by earlier schemes, latest first. The first scheme did not see
+        upgraders, so it is left out for code that has some."""
         if not self._older:
             self._older = (second_scheme(self), *(() if self.upgraders else (first_scheme(self),)))
         return self._older
 
     def is_own(self, fingerprint: str) -> bool:
-        """Whether a `fingerprint` is this code's, by whichever scheme it was made."""
+        """Return whether a `fingerprint` is this code's, by any scheme."""
         if fingerprint == self.fingerprint():
             return True
         return not is_current(fingerprint) and fingerprint in self.older_fingerprints()
@@ -321,15 +320,14 @@ class Registry:
         self._kept: Mapping[str, str] = {}
 
     def add(self, agent: Agent) -> None:
-        """Enter an agent. Raises DefinitionError for a second one of a name and version: runs of the first would be
-        driven by it."""
+        """Add an agent. Raises DefinitionError for a second one: it would drive the first one's runs."""
         versions = self._agents.setdefault(agent.name, {})
         if versions.get(agent.version, agent) is not agent:
             raise DefinitionError(f"there are two agents {agent.graph_id}: give one of them another name or version")
         versions[agent.version] = agent
 
     def remove(self, graph_id: str) -> None:
-        """Forget a version (tests define agents of their own)."""
+        """Remove a version (tests define their own agents)."""
         name, _, version = graph_id.partition("@")
         self._quarantined.discard(graph_id)
         self._agents.get(name, {}).pop(version, None)
@@ -337,23 +335,23 @@ class Registry:
             self._agents.pop(name, None)
 
     def agents(self) -> list[Agent]:
-        """All agents, by name, newest version first."""
+        """Return all agents by name, newest version first."""
         return [a for name in sorted(self._agents) for a in self._newest_first(name)]
 
     def versions(self, name: str) -> list[Agent]:
-        """An agent's versions, the newest first."""
+        """Return an agent's versions, newest first."""
         return self._newest_first(name) if name in self._agents else []
 
     def quarantine(self, graph_id: str) -> None:
-        """The code here is not the version's: it is known, so that its runs can be shown, and not driven."""
+        """Mark a version whose code here differs: its runs can be shown but not driven."""
         self._quarantined.add(graph_id)
 
     def graph_ids(self) -> list[str]:
-        """The versions that this process can drive."""
+        """Return the versions that this process can drive."""
         return [a.graph_id for a in self.agents() if a.graph_id not in self._quarantined]
 
     def find(self, reference: str) -> Agent:
-        """`name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion."""
+        """Return the agent for `name` (its newest version) or `name@version`. Raises UnknownAgent, UnknownVersion."""
         name, at, version = reference.partition("@")
         if name not in self._agents:
             raise UnknownAgent(reference, sorted(self._agents))
@@ -364,13 +362,12 @@ class Registry:
         return self._agents[name][version]
 
     def steer(self, *, closed: Iterable[str], kept: Mapping[str, str]) -> None:
-        """Which versions (`name@version`) steps by a bare name don't get, and which one they get of an agent whose
-        starts are just going over to another."""
+        """Set the versions closed to starts by a bare name, and the versions kept during rollouts."""
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:
-        """As `find`, for a run that another one starts, or hands off to. By name it gets the newest version that is
-        open, and where all are closed the newest: whoever is under way goes on. Raises as `find` does."""
+        """Return the agent for a child run or a handoff; a bare name gets the newest open version. If all versions
+        are closed it gets the newest, so that runs in progress can continue. Raises as `find` does."""
         if "@" in reference or reference not in self._agents:
             return self.find(reference)
         versions = self._newest_first(reference)

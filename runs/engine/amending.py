@@ -1,9 +1,6 @@
-"""A person's changes to the arguments of a call that waits for a yes: what may be changed, what becomes of the plan by
-it, and what the agent is told. Pure.
-
-What goes out is what the newest question names: a yes binds those bytes and no others. `requested_hash` stays that of
-what the node asked for, so a replay knows the call again.
-"""
+"""Changes people make to the arguments of a call that waits for approval. Pure. What is sent is what the newest
+question names: an approval binds those bytes only. `requested_hash` stays that of the node's request, so that a
+replay recognizes the call."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ NO_CODE = "it was changed where this agent's code is not installed"
 
 @dataclass(frozen=True, slots=True)
 class Amendment:
-    """That a person changed a call before they let it go out. `by` is who, `why` their reason; `changes` has for each
-    field that differs what the node (or the model) had asked for, and what went out: `{"amount": (5000, 4000)}`."""
+    """A change that a person made to a call before it was sent. `by` is the person, `why` their reason. `changes`
+    maps each changed field to what the node (or the model) asked for and what was sent: `{"amount": (5000, 4000)}`."""
 
     by: str
     why: str
@@ -43,9 +40,9 @@ class Amendment:
 
 
 def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | None) -> dict[str, Any]:
-    """The plan with these arguments, and with what the tool's gate says of them. Where the tool isn't at hand, nobody
-    can tell their amount, and nothing is said of what decides. Raises ValueError (a ValidationError) for arguments that
-    are no input of the tool."""
+    """Return the plan with these arguments and what the tool's gate says of them. Without the tool the amount is
+    unknown and the rule is unchanged. Raises ValueError (a ValidationError) for arguments that the tool's input
+    rejects."""
     plan = _from_the_first_stage(plan) | {"arguments": arguments, "headline": ""}
     if tool is None:
         return plan | ({"amount": {"problem": NO_CODE}} if "amount" in plan else {})
@@ -57,8 +54,8 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 
 
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
-    """A plan as it is put to all of them anew: nobody has said yes to what it became. What a yes has to show is kept,
-    but for the words to be typed, which are those of the old arguments."""
+    """Return a plan reset to its first stage: nobody has approved the new arguments. Required proof is kept, except
+    for the text to be typed, which belongs to the old arguments."""
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
     shown = plan.get("proof")
     if isinstance(shown, dict) and (shown := {name: value for name, value in shown.items() if name != "typed"}):
@@ -76,7 +73,7 @@ def changes(before: Any, after: Any) -> dict[str, dict[str, Any]]:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """By value, as they are on record: 1 and true are two things, 1 and 1.0 one number."""
+    """Compare by recorded value: 1 and true differ, 1 and 1.0 are equal."""
     return json.dumps(_by_value(one), sort_keys=True) != json.dumps(_by_value(other), sort_keys=True)
 
 
@@ -93,17 +90,17 @@ def _by_value(value: Any) -> Any:
 
 
 def moved_along(tool: Tool, before: Any, made: BaseModel, fields: Collection[str]) -> list[str]:
-    """What the tool's own code makes another value of than it makes of what was asked (`before`), although nobody may
-    change it: `fields` are those that people may. `made` is its input of the changed arguments."""
+    """Return fields that the tool's own code changed from `before` although people may not change them. `fields` are
+    those that people may change; `made` is the tool's input from the changed arguments."""
     try:
         was = plain(tool.input.model_validate(before))
-    except ValueError:  # of another version of the code
+    except ValueError:  # from another version of the code
         was = before
     return sorted(name for name in changes(was, plain(made)) if name not in fields)
 
 
 def arguments_of(record: Slot) -> Any:
-    """What people put in the place of a call's arguments, while the newest question is about that; else None."""
+    """Return the arguments that people set, while the newest question is about them; else None."""
     if not record.amended:
         return None
     given = payload_of(record.amended[-1][0]).get("arguments")
@@ -111,14 +108,13 @@ def arguments_of(record: Slot) -> Any:
 
 
 def editable_of(record: Slot) -> set[str]:
-    """What people could change of a call: the fields that the questions named of which they changed something."""
+    """Return the fields that people could change, from the questions whose arguments they changed."""
     asked = (record.asked.get(event.approval_id) for event, _ in record.amended)
     return {name for question in asked for name in editable_in(payload_of(question))["properties"]}
 
 
 def asked_for(record: Slot) -> Any:
-    """What the node asked for, where the journal holds it: of a call that people changed, as it was put to them
-    first."""
+    """Return what the node asked for; of an amended call, the arguments of its first question."""
     first = next(iter(record.asked.values()), None)
     return payload_of(first).get("arguments") if record.amended and first is not None else record.arguments
 
@@ -128,7 +124,7 @@ def looks_before(record: Slot) -> int:
 
 
 def amendment_of(record: Slot | None) -> Amendment | None:
-    """What a call that went out owes to people: all that they changed since the node asked."""
+    """Return the amendment of a call that was sent: all that people changed since the node asked."""
     if record is None or not record.was_invoked or arguments_of(record) is None:
         return None
     merged: dict[str, tuple[Any, Any]] = {}
@@ -151,8 +147,7 @@ def in_words(event: e.PlanAmended) -> str:
 
 
 def became(record: Slot, gate: Gate | None, args: Any) -> str:
-    """Why a yes to amended arguments isn't enough: the gate, asked by the code that sends them, says something else of
-    them than their question did. Empty where it is."""
+    """Return how the gate's current rule or amount differs from the amended question; empty if not."""
     question = record.gate
     if gate is None or question is None or not gate.is_needed(args):
         return ""
@@ -166,9 +161,9 @@ def became(record: Slot, gate: Gate | None, args: Any) -> str:
     return ""
 
 
-# The label and the source of the evidence that tells of earlier answers and attempts.
+# The label and the source of the evidence about earlier answers and attempts.
 HISTORY = ("This call was asked for before", "this run's journal")
-# Of a yes of which nothing more is known than that nothing went out under it.
+# For an approval of which we only know that nothing was sent under it.
 _NOT_UNDER_IT = "the call was not made under it"
 _EXPIRED = "it expired before the call was made"
 _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
@@ -176,14 +171,14 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Why a yes that was given has let nothing through, as its call is asked about once more. `expired` is the slot
-    whose yes lay too long; else `because` says why somebody is asked besides."""
+    """Why an approval was not used, when its call is asked about again. `expired` is the slot whose approval
+    expired; otherwise `because` says why someone else is asked too."""
 
     because: str = ""
     expired: str = ""
 
     def of(self, name: str) -> str:
-        """The same of the last yes of the slot `name`."""
+        """Return the reason for the last approval of the slot `name`."""
         if self.expired:
             return _EXPIRED if name == self.expired else _NOT_UNDER_IT
         return f"the call was not made yet, for {self.because}" if self.because else _NOT_UNDER_IT
@@ -193,16 +188,16 @@ NOT_TOLD = Unused()
 
 
 def asked_besides(who: str, queue: str, *, is_more: bool) -> str:
-    """That `who`, a policy or a rule, wants the yes of a queue too, or `is_more` to be shown with the one there is."""
+    """Say that `who` also requires a queue's approval, or (`is_more`) more proof with the current one."""
     return f"{who} wants more shown with the yes of {queue}" if is_more else f"{who} asks {queue} as well"
 
 
 def with_history(
     plan: dict[str, Any], record: Slot, given: tuple[str, Slot] | None, problem: str = "", unused: Unused = NOT_TOLD
 ) -> dict[str, Any]:
-    """A plan that says first, if this call was asked about or made before, what was answered and what came of it:
-    whoever decides binds that too. `given` is the slot whose grant was passed to the call, with its name, `problem` why
-    the last yes let nothing through, and `unused` the same in general."""
+    """Return a plan whose evidence starts with the earlier answers and attempts, so that the decision binds them
+    too. `given` is the slot (with its name) whose grant was passed to the call, `problem` says why the last approval
+    let nothing through, and `unused` gives the reason in general."""
     known = [*(() if given is None else _answers(given[1], record, unused.of(given[0])))]
     known += _answers(record, record, unused.of(str(plan["slot"])))
     history = [*known, *_attempts(record)]
@@ -216,8 +211,7 @@ def with_history(
 
 
 def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
-    """What people said, and whether the call ever went out under it, or else why not: the last one `unused`, those
-    before as the question after them has it."""
+    """List the decisions, and whether the call was sent under each; `unused` is the reason for the last one."""
     lines, asked = [], list(gate.asked.values())
     after = {one.approval_id: later for one, later in pairwise(asked)}
     for decision in gate.decisions:
@@ -239,14 +233,14 @@ def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
 
 
 def _grant_of(decision: e.ApprovalDecided) -> object:
-    """The number of the standing grant that gave a yes; nothing where somebody said it then."""
+    """Return the number of the standing grant that gave an approval; None if a person decided."""
     standing = payload_of(decision).get("standing")
     return standing.get("grant") if isinstance(standing, Mapping) else None
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
-    """Why a yes was not used, by the question that came after it: whom a policy asked besides, or what it told of the
-    answers before. Questions of before this was told apart say of each yes that it expired."""
+    """Return why an approval was not used, according to the question that followed it. Questions recorded before
+    these reasons were distinguished say of each approval that it expired."""
     plan = payload_of(later)
     policy = plan.get("policy")
     if isinstance(policy, Mapping):
@@ -258,7 +252,7 @@ def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin:
 
 
 def _attempts(record: Slot) -> list[str]:
-    """What became of the call so far."""
+    """Describe the outcome of each attempt so far."""
     lines = []
     for n, attempt in sorted(record.attempts.items()):
         if attempt.intent is None and attempt.result is None:
@@ -276,17 +270,17 @@ def _attempts(record: Slot) -> list[str]:
     return lines
 
 
-# In a plan, and with its wait: the slot of the yes that was brought along, which this one is asked for besides.
+# In a plan and its wait: the slot of the approval passed to the call, in addition to which this one is requested.
 BROUGHT = "brought"
 
 
 def id_of(run_id: str, slot: str, n: int) -> UUID:
-    """The id of a slot's `n`-th question."""
+    """Return the id of a slot's `n`-th question."""
     return uuid5(NAMESPACE_URL, f"{run_id}|{slot}|approval|{n}")
 
 
 def detail_of(plan: dict[str, Any], approval_id: UUID, said: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What its wait tells people and the API of a question whose terms are `said`."""
+    """Return what the wait of a question shows to people and the API; `said` are its terms."""
     told = {name: plan[name] for name in ("queue", "title", "headline", "tool")} | {"approval_id": str(approval_id)}
     told |= {name: plan[name] for name in (BROUGHT,) if name in plan}
     word = "reject" if said is None else said["on_timeout"]
@@ -326,9 +320,9 @@ def put_anew(
     standing: Any = None,
     said: dict[str, Any] | None = None,
 ) -> PutAnew:
-    """What follows when somebody puts these arguments in the place of a question's. It keeps its time: `deadline`, or
-    that of the question, and its terms are what is `said` of them. `standing` says as what they may decide it, where
-    that is more than their own role. Raises ValueError for what is no input of the tool."""
+    """Build the next question after `by` replaces a question's arguments. It keeps the time limit: `deadline`, or
+    the question's own, with the terms `said`. `standing` says as what they may decide, if that is more than their
+    own role. Raises ValueError for arguments that the tool's input rejects."""
     plan, slot, n = amended_plan(payload_of(question), arguments, tool), question.slot or "", question.n + 1
     approval_id, plan_hash = id_of(run_id, slot, n), hasher(plan)
     until = datetime.fromisoformat(question.deadline) if deadline is None else deadline
@@ -364,7 +358,7 @@ def put_anew(
 
 
 def timed(question: e.ApprovalRequested, said: dict[str, Any]) -> e.ApprovalTimed:
-    """What holds of a question's time, to be recorded with it."""
+    """Return the event that records a question's time limit."""
     calendar = said["calendar"] or {"name": "", "version": 0}
     return e.ApprovalTimed(
         slot=question.slot,

@@ -1,5 +1,4 @@
-"""Who thinks, and what one request to a model gives: plain data that the loop, the provider and an agent's definition
-share."""
+"""Assistants and model turns: plain data shared by the loop, the providers and agent definitions."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
 
 
 def check_models(where: str, models: Sequence[str]) -> list[str]:
-    """The models, each of which may be one by its name. Raises DefinitionError."""
+    """Check that each entry may be a model's name, and return them as a list. Raises DefinitionError."""
     if isinstance(models, str) or len(models) > MOST_MODELS or len(set(models)) < len(models):
         raise DefinitionError(f"{where}: give a list of {MOST_MODELS} different ones at most")
     for model in models:
@@ -48,8 +47,7 @@ def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: boo
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a request says besides the messages where that isn't the assistant's tools and typed answer: its tools and
-    kinds of answer, settings as given, and about how many tokens that takes."""
+    """The parts of a request that differ from the assistant's tools and typed answer, with its size in `tokens`."""
 
     parameters: Any
     settings: Mapping[str, Any]
@@ -58,23 +56,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Assistant:
-    """Who thinks: a model with instructions, tools and a typed answer.
+    """A model with instructions, tools and a typed answer.
 
-    `name` is what the record calls it, `instructions` its system prompt, `output` the Pydantic model of its final
+    `name` identifies it on record, `instructions` is its system prompt, `output` the Pydantic model of its final
     answer, whose docstring tells the model what is wanted. `tools` are those it may call, each with its own replay
     class and gate. `offline(messages, info)` is a Pydantic AI `FunctionModel` function that answers when no real model
-    is configured; without it such a request fails. `max_turns` (12) bounds the requests of one `think`; beyond it the
-    node gets ModelFailure. `timeout` is in seconds (300), for one request to the model; one that takes longer is asked
-    again as after any outage. `most_tokens` is the most that one answer may have, which the provider is told
-    (None: what the provider thinks fit, and a budget sets aside 4096 for it).
+    is configured; without it such a request fails. `max_turns` (12) limits the requests of one `think`; beyond it the
+    node gets ModelFailure. `timeout` is in seconds (300) for one request to the model; a slower one is retried as after
+    any outage. `most_tokens` is the maximum length of one answer, passed to the provider (None: the provider's default,
+    and a budget reserves 4096 for it).
 
-    `models` are those that it asks, as `provider:model`, the next where one doesn't serve (none: those of the
-    installation); a run keeps those that it began with, until a person moves it. `window` is how many tokens they read
-    at most: a conversation that comes near is made short by a recorded step (None: never). `max_repairs` (3) is how
-    many answers in a row may be of no use, each of which the model is told, before the node gets ModelFailure.
-    `temperature` is sent along if it is given.
+    `models` are tried in order as `provider:model`, the next when one is unavailable (none: the installation's models);
+    a run keeps those that it began with until a person changes them. `window` is the number of tokens they can read: a
+    conversation that gets close is compacted in a recorded step (None: never). `max_repairs` (3) is how many unusable
+    answers in a row are returned to the model for repair before the node gets ModelFailure. `temperature` is sent if it
+    is given.
 
-    Raises DefinitionError for what is no text, model, tool, or positive number.
+    Raises DefinitionError for a value of the wrong type or out of range.
     """
 
     name: str
@@ -89,7 +87,7 @@ class Assistant:
     window: int | None = None
     max_repairs: int = 3
     temperature: float | None = None
-    # Of a request for a text, and of a whole Pydantic AI agent: see runs/engine/pydantic_agents.
+    # Set for a request for text, and for a whole Pydantic AI agent: see runs/engine/pydantic_agents.
     request: Request | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -114,32 +112,32 @@ class Assistant:
                 raise DefinitionError(f"{whose}, models: {model!r} is what `offline` is called on the record")
 
     def settings(self) -> dict[str, Any]:
-        """What the provider is told beside the messages, as it stands on record."""
+        """Return the settings sent to the provider with the messages, as recorded."""
         known = {"timeout": self.timeout, "max_tokens": self.most_tokens, "temperature": self.temperature}
         return {name: value for name, value in known.items() if value is not None}
 
     def described(self) -> dict[str, Any]:
-        """What else it is made of, for the fingerprint: plain data, and functions as they are."""
+        """Return further parts for the fingerprint: plain data, and functions as they are."""
         return {}
 
     def asking(self, request: Request) -> Self:
-        """Return the same assistant for one `request` that it doesn't make by itself."""
+        """Return a copy for one `request` that the assistant doesn't make by itself."""
         made = copy.copy(self)
         object.__setattr__(made, "request", request)
         return made
 
     def own_model(self, name: str) -> Any:
-        """Return its own model object of that `name` on record; None for one that the installation makes."""
+        """Return the assistant's own model object recorded as `name`; None for one that the installation makes."""
         return None
 
     def tool(self, name: str) -> Tool | None:
-        """The assistant's tool of that `name`; None for any other."""
+        """Return the assistant's tool called `name`; None if there is none."""
         return next((t for t in self.tools if t.name == name), None)
 
 
 @dataclass(frozen=True)
 class ModelTurn:
-    """One answer of a model: the response message as plain data, and what it used."""
+    """One answer of a model: the response message as plain data, and its usage."""
 
     model: str
     response: Any
@@ -148,8 +146,8 @@ class ModelTurn:
 
 
 class ModelRefused(Exception):
-    """The provider refused the request for good. With the code UNAVAILABLE it is the model that isn't to be had (no
-    access, no credit, gone): another one may do it."""
+    """The provider refused the request permanently. With the code UNAVAILABLE the model itself can't be used (no
+    access, no credit, gone), and another model may serve."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -158,8 +156,7 @@ class ModelRefused(Exception):
 
 @cache
 def responses() -> TypeAdapter[Any]:
-    """Reads and writes a model's response. Kept: to make one costs more than anything else that this engine does in a
-    turn."""
+    """Return the adapter for model responses. Cached: building it is the most expensive part of a turn."""
     from pydantic_ai.messages import ModelResponse
 
     return TypeAdapter(ModelResponse)

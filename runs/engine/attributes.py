@@ -1,5 +1,4 @@
-"""The types of search attributes. Each takes what people and agents give, and makes of it the text that is put on
-record, compared and shown: one text for one value, whichever way it was written."""
+"""Types of search attributes: each turns a given value into the one text that is recorded, compared and shown."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ from ledger.events import AttributesSet
 from runs.engine.budget import A_MILLION, usd_of
 from runs.engine.canonical import plain
 
-LONGEST = 200  # characters of a text
+LONGEST = 200  # characters
 MOST_IN_LIST = 32
-# Controls and line ends, marks that turn or hide text, halves of characters; some scripts are written with the joiners.
+# Control characters, line ends, marks that turn or hide text, surrogates; some scripts need the joiners.
 _UNSEEN, _JOINERS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"}), "\u200c\u200d"
-_WHOLE_DIGITS, _PLACES = 15, 9  # of a number
+_WHOLE_DIGITS, _PLACES = 15, 9  # digits of a number
 _MOST_USD = 10**12
 _NUMBER = re.compile(r"[+-]?[0-9]{1,40}(\.[0-9]{1,40})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -27,31 +26,30 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """Base of the types. `title` is what pages call it, its name unless given."""
+    """Base of the types. `title` is the label on pages (default: its name)."""
 
     title: str = ""
     kind: ClassVar[str] = ""
-    is_number: ClassVar[bool] = False  # how it is ordered: as a number, else as text by its bytes
+    is_number: ClassVar[bool] = False  # numbers are ordered by value, other texts by their bytes
     is_list: ClassVar[bool] = False
-    called: ClassVar[str] = ""  # in a sentence
+    called: ClassVar[str] = ""  # name of the type in a sentence
     like: ClassVar[str] = ""  # an example, for errors and forms
 
     def texts(self, value: Any) -> list[str]:
-        """A `value` as it is put on record: one text for each thing to be found by. Raises ValueError saying what is
-        wrong."""
+        """Return the texts to record for a `value`, one per search term. Raises ValueError."""
         return [self.text(value)]
 
     def text(self, value: Any) -> str:
-        """One `value` as it is put on record. Raises ValueError."""
+        """Return the text to record for one `value`. Raises ValueError."""
         raise NotImplementedError
 
     def shown(self, texts: list[str]) -> Any:
-        """What is on record, its `texts`, as the API gives it."""
+        """Return recorded `texts` as the API shows them."""
         return texts[0]
 
 
 class Keyword(Attribute):
-    """One short text that is found whole, as it is written. `title` is what pages call it."""
+    """One short text that is matched as a whole, as written. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, like = "keyword", "a text", "ACME-7"
@@ -61,7 +59,7 @@ class Keyword(Attribute):
 
 
 class Keywords(Attribute):
-    """Several short texts, at most 32; a run is found by each. `title` is what pages call it."""
+    """Several short texts, at most 32; a run is found by each. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, is_list, like = "keywords", "a list of texts", True, "urgent"
@@ -81,7 +79,7 @@ class Keywords(Attribute):
 
 
 class Number(Attribute):
-    """A number: whole, or with up to nine decimal places. `title` is what pages call it."""
+    """A number: whole, or with up to nine decimal places. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, is_number, like = "number", "a number", True, "12.5"
@@ -100,8 +98,8 @@ class Number(Attribute):
 
 
 class Money(Attribute):
-    """An amount in US dollars, to the millionth, given as a whole number, a Decimal or a text such as "12.50": never a
-    float, which can't say what it means. `title` is what pages call it."""
+    """An amount in US dollars, to the millionth; `title` is the label on pages. Give a whole number, a Decimal or a
+    text such as "12.50". Floats are refused because they are not exact."""
 
     __slots__ = ()
     kind, called, is_number, like = "money", "an amount in US dollars", True, "12.50"
@@ -119,7 +117,7 @@ class Money(Attribute):
 
 
 class Date(Attribute):
-    """A day of the calendar: a date, or a text such as "2026-03-31". `title` is what pages call it."""
+    """A calendar day: a date, or a text such as "2026-03-31". `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, like = "date", "a day", "2026-03-31"
@@ -140,7 +138,7 @@ class Date(Attribute):
 
 
 class Flag(Attribute):
-    """True or false. `title` is what pages call it."""
+    """True or false. `title` is the label on pages."""
 
     __slots__ = ()
     kind, called, like = "flag", "true or false", "true"
@@ -158,7 +156,7 @@ KINDS: dict[str, Attribute] = {kind.kind: kind() for kind in (Keyword, Keywords,
 
 
 def of_words(attribute: Attribute, words: str) -> Any:
-    """What somebody typed, as `text` takes it: in a form or in a search everything is words."""
+    """Convert text typed into a form or a search to a value that `text` accepts."""
     return _FROM_WORDS.get(attribute.kind, str)(words)
 
 
@@ -199,19 +197,19 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _is_small_float(text: str) -> bool:
-    """Whether it is a float as Python writes it: 1e-07."""
+    """Return whether the text is a float as Python writes it: 1e-07."""
     return bool(re.fullmatch(r"-?[0-9]\.?[0-9]{0,17}e[+-][0-9]{1,3}", text))
 
 
 def _exponent(number: Decimal) -> int:
-    """The power of ten of the last digit that counts."""
+    """Return the power of ten of the last significant digit."""
     exponent = _plain(number).as_tuple().exponent
     assert isinstance(exponent, int)
     return exponent
 
 
 def _plain(number: Decimal) -> Decimal:
-    """Without zeros at the end; zero is zero."""
+    """Remove trailing zeros; zero is zero."""
     return number.normalize() if number else Decimal(0)
 
 
@@ -228,15 +226,15 @@ def _type(value: Any) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-MOST = 16  # attributes of one agent
-# What a search has words of its own for: see runs/queries/attributes/grammar.py.
+MOST = 16  # attributes per agent
+# Keywords of the search grammar: see runs/queries/attributes/grammar.py.
 RESERVED = frozenset({"and", "or", "not", "in", "has", "is", "set", "true", "false", "created_at"})
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 Declared = Mapping[str, Attribute]
 
 
 class BadAttributes(ValueError):
-    """What was to be set can't be. `problems` names each, as (name, what is wrong, what would be right)."""
+    """Attributes that can't be set. `problems` lists each as (name, what is wrong, what would be right)."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(f"{name} {problem}" for name, problem, _ in problems))
@@ -244,7 +242,7 @@ class BadAttributes(ValueError):
 
 
 def misdeclared(attributes: Any) -> str | None:
-    """What is wrong with an agent's declaration; None if it is one."""
+    """Return what is wrong with an agent's declaration; None if it is valid."""
     if not isinstance(attributes, Mapping):
         return "attributes are a mapping from a name to a type, such as Keyword()"
     if len(attributes) > MOST:
@@ -262,7 +260,7 @@ def misdeclared(attributes: Any) -> str | None:
 def setting(
     declared: Declared, given: Mapping[str, Any], *, by: str, slot: str | None = None, requested_hash: str = ""
 ) -> AttributesSet:
-    """The event that sets what is `given`; None unsets. Raises BadAttributes naming all that is wrong."""
+    """Return the event that sets the `given` values (None unsets). Raises BadAttributes listing all problems."""
     problems, values = list[tuple[str, str, str]](), list[tuple[str, str, str]]()
     for name in sorted(given, key=str):
         attribute = declared.get(name)
@@ -291,7 +289,7 @@ def setting(
 
 
 def asked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given as plain data, for the record and its digest: amounts and days as texts."""
+    """Return the given values as plain data for the record and its digest: amounts and days as texts."""
     return {str(name): _told(value) for name, value in given.items()}
 
 

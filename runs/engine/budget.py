@@ -1,5 +1,4 @@
-"""What is counted, how much of it a run may use, and when that is too much. Money is in whole millionths of a US
-dollar."""
+"""Usage, caps and prices of runs. Money is in whole millionths of a US dollar."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ledger.codes import plain_zero
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a step, or a whole run, uses. `usd_micro` is in millionths of a US dollar."""
+    """Usage of a step or a whole run. `usd_micro` is in millionths of a US dollar."""
 
     steps: int = 0
     tokens_in: int = 0
@@ -26,7 +25,7 @@ class Usage:
     model_calls: int = 0
     usd_micro: int = 0
 
-    # Field by field: every step adds and takes away.
+    # Written out per field for speed: every step adds and subtracts.
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.steps + other.steps,
@@ -62,7 +61,7 @@ RESOURCES = tuple(f.name for f in fields(Usage))
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """The most that a run may use of each; None: as much as it likes."""
+    """The most that a run may use of each resource; None: no limit."""
 
     steps: int | None = None
     tokens_in: int | None = None
@@ -73,7 +72,7 @@ class Caps:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The caps that a mapping names. Raises TypeError for what nobody counts."""
+        """Return the caps that a mapping names. Raises TypeError for an unknown resource."""
         return cls(**values)
 
     def stated(self) -> dict[str, int]:
@@ -85,8 +84,8 @@ UNLIMITED = Caps()
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a run may still use of each, beyond what is used and set aside; never less than nothing. None: as much as it
-    likes. `usd_micro` is in millionths of a US dollar."""
+    """How much a run may still use beyond what is used and reserved, never below zero. None: no limit. `usd_micro`
+    is in millionths of a US dollar."""
 
     steps: int | None = None
     tokens_in: int | None = None
@@ -102,7 +101,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A cap that something to be begun would break: `used` and `reserved` are there already, `wanted` would come."""
+    """A cap that new work would break: `used` and `reserved` exist already, `wanted` is added."""
 
     resource: str
     most: int
@@ -116,8 +115,8 @@ class Breach:
 
 
 def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
-    """The caps that what is wanted would break. Who has used more than a cap by now (it was lowered, or an answer was
-    longer than was set aside for it) may begin nothing that counts against it."""
+    """Yield the caps that `wanted` would break. A run that is over a cap (it was lowered, or an answer exceeded its
+    reservation) may begin nothing that counts against it."""
     for name in RESOURCES:
         most, more = getattr(caps, name), getattr(wanted, name)
         if most is None or not more:
@@ -136,7 +135,7 @@ A_MILLION = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A row of the price table. `id` is its version; prices are millionths of a dollar for a million tokens."""
+    """A row of the price table. `id` is its version; prices are in millionths of a dollar per million tokens."""
 
     id: int
     model: str
@@ -144,13 +143,13 @@ class Price:
     usd_micro_out: int
 
     def cost(self, tokens_in: int, tokens_out: int) -> int:
-        """Millionths of a dollar, rounded up: what is set aside is never too little by rounding."""
+        """Return the cost in millionths of a dollar, rounded up so that a reservation is never too small."""
         return -(-(tokens_in * self.usd_micro_in + tokens_out * self.usd_micro_out) // A_MILLION)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request goes: the `model` that is asked, and what it costs; None: nobody has said."""
+    """Target of a request: the `model` and its price (None: no price is known)."""
 
     model: str
     price: Price | None = None
@@ -160,7 +159,7 @@ class Route:
         return None if self.price is None else self.price.id
 
     def cost(self, tokens_in: int, tokens_out: int) -> int | None:
-        """Millionths of a dollar; None where the model has no price."""
+        """Return the cost in millionths of a dollar; None if the model has no price."""
         return None if self.price is None else self.price.cost(tokens_in, tokens_out)
 
 
@@ -190,7 +189,7 @@ class Budget(BaseModel):
     wall_seconds: Annotated[int, Field(ge=1, le=A_CENTURY, strict=True)] | None = None
 
     def caps(self) -> Caps:
-        """What is counted step by step; the time is another matter."""
+        """Return the caps counted step by step; time is checked elsewhere."""
         return Caps(
             steps=self.steps,
             tokens_in=self.tokens_in,
@@ -202,21 +201,21 @@ class Budget(BaseModel):
 
     @property
     def time(self) -> timedelta | None:
-        """How long it may take."""
+        """Return the maximum duration."""
         return None if self.wall_seconds is None else timedelta(seconds=self.wall_seconds)
 
     def stated(self) -> dict[str, Decimal | int]:
-        """What is given, by its name."""
+        """Return the given limits by name."""
         return {name: value for name, value in self if value is not None}
 
     def tightest(self, other: Budget) -> Budget:
-        """Of each resource the smaller of two caps, this budget's and the `other`'s."""
+        """Return the smaller cap of this budget and the `other` for each resource."""
         both = {name: (value, getattr(other, name)) for name, value in self}
         least = {name: min((v for v in pair if v is not None), default=None) for name, pair in both.items()}
         return Budget.model_construct(**least)  # both were checked
 
     def filled_from(self, defaults: Budget) -> Budget:
-        """Where nothing is given, what the `defaults` say."""
+        """Return this budget, completed from `defaults`."""
         known = {name: getattr(defaults, name) if value is None else value for name, value in self}
         return Budget.model_construct(**known)
 
@@ -225,7 +224,7 @@ NO_BUDGET = Budget()
 
 
 def usd_of(micro: int) -> str:
-    """Millionths of a dollar as dollars, with as many places as it takes and at least cents."""
+    """Format millionths of a dollar as dollars, with at least two decimal places."""
     whole, rest = divmod(abs(micro), A_MILLION)
     places = f"{rest:06d}".rstrip("0").ljust(2, "0")
     return f"{'-' if micro < 0 else ''}{whole}.{places}"
@@ -235,16 +234,18 @@ Call = tuple[str, int]  # slot and attempt
 
 
 class Meter:
-    """One run's, for as long as a worker has it."""
+    """Usage and reservations of one run while a worker holds it."""
 
     def __init__(self, caps: Caps = UNLIMITED, used: Usage = NOTHING_USED, *, counts_reads: bool = False) -> None:
         self.caps, self.used = caps, used
-        self.counts_reads = counts_reads  # a pool does, so each goes on record before it is made
+        self.counts_reads = counts_reads  # a pool counts reads, so each is recorded before it is made
         self._reserved: dict[Call, Usage] = {}
-        self.reserved = NOTHING_USED  # for all whose outcome is not on record; a thousand calls ask for it
+        self.reserved = (
+            NOTHING_USED  # for all calls without a recorded outcome; cached because a thousand calls read it
+        )
 
     def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
-        """The cap that this would break; what is set aside for the call `besides` is its own to use."""
+        """Return the cap that this would break; the reservation of the call `besides` does not count."""
         if self.caps == UNLIMITED:
             return None
         others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
@@ -254,7 +255,7 @@ class Meter:
         return list(breaches(self.caps, self.used, self.reserved, wanted))
 
     def left(self) -> Caps:
-        """What may be begun of each; None where there is no cap."""
+        """Return what may still be begun of each resource; None: no limit."""
         aside = self.reserved
         pairs = ((getattr(self.caps, n), getattr(self.used, n) + getattr(aside, n)) for n in Caps.__slots__)
         return Caps(*(None if most is None else max(0, most - gone) for most, gone in pairs))
@@ -263,21 +264,21 @@ class Meter:
         return self._reserved.get(call, NOTHING_USED)
 
     def has_room_for(self, intent: e.Event) -> bool:
-        """Whether something is set aside for the call that this begins, so that there is less for others."""
+        """Return whether there is a reservation for the call that this intent begins."""
         return self.set_aside((intent.slot or "", intent.attempt)) != NOTHING_USED
 
     def reserve(self, call: Call, wanted: Usage) -> None:
-        """Set aside what a call is expected to use, until it is settled; anew, where it is tried once more."""
+        """Reserve a call's expected usage until it is settled; a retry replaces its reservation."""
         past = self._reserved.get(call)
         self.reserved += wanted if past is None else wanted - past
         self._reserved[call] = wanted
 
     def release(self, call: Call) -> None:
-        """It isn't begun after all: nothing is set aside for it any more."""
+        """Drop the reservation of a call that isn't begun after all."""
         self.reserved -= self._reserved.pop(call, NOTHING_USED)
 
     def book(self, events: Sequence[e.Event], usage: Usage) -> None:
-        """Take in what was put on record: the debits, and what the step itself counts."""
+        """Count recorded events: the debits, and the step's own usage."""
         if usage is not NOTHING_USED:
             self.used += usage
         for event in events:
@@ -288,17 +289,17 @@ class Meter:
                 self.reserved = self.reserved if settled is None else self.reserved - settled
 
     def begin_visit(self) -> None:
-        """A consistent cut: no call is under way."""
+        """Drop all reservations: at a visit's start no call is in progress."""
         self._reserved.clear()
         self.reserved = NOTHING_USED
 
 
-# What a call is over by, or its request: the next one sets aside anew.
+# Facts that settle a call or its request; the next attempt makes a new reservation.
 _SETTLES = frozenset({"result", "accepted", "debit"})
 
 
 def debit_of(event: e.BudgetDebited) -> Usage:
-    """What a debit takes from the budget. A request whose model has no price costs nobody knows what."""
+    """Return the usage of a debit. The cost of a model without a price counts as zero."""
     return Usage(
         model_calls=event.model_calls,
         tokens_in=event.tokens_in,

@@ -1,9 +1,6 @@
-"""Canonical bytes and keyed digests of what people and models supply.
-
-User-supplied JSON is put into RFC 8785's form before hashing, so that key order and number spelling can't make two
-hashes of one value. Digests of arguments are keyed: a plain hash of a low-entropy argument could be guessed after its
-content was erased.
-"""
+"""Canonical bytes and keyed digests of what people and models supply. JSON from users is put into RFC 8785's form
+before hashing, so that key order and number spelling don't change the hash. Digests of arguments are keyed: a plain
+hash of a low-entropy argument could be guessed after its content was erased."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
-MOST_BYTES = 16 * 1024 * 1024  # of one value in a journal
+MOST_BYTES = 16 * 1024 * 1024  # per value in a journal
 _SAFE_INTEGER = 2**53 - 1
 _ANYTHING = TypeAdapter(Any)
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
@@ -29,7 +26,7 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 
 
 class TooLarge(ValueError):
-    """A value that no journal takes. `digest` is of its JSON, for whoever has to say where it is kept."""
+    """A value too large for a journal. `digest` is of its JSON, for errors that say where it is kept."""
 
     def __init__(self, size: int, digest: str) -> None:
         super().__init__(f"it can't be put on record: {size} bytes are too many: keep them elsewhere and give where")
@@ -45,9 +42,8 @@ def canonical(value: Any) -> bytes:
 
 
 def parsed(data: bytes) -> Any:
-    """The value of canonical bytes, whose canonical bytes are the same again. RFC 8785 writes a float that is whole
-    without its point, up to 10^21, and no integer beyond 2^53 - 1 at all: what is longer than that was a float. Raises
-    ValueError."""
+    """Parse canonical bytes so that encoding them again gives the same bytes. Raises ValueError. RFC 8785 writes a
+    whole float without its point, up to 10^21, and no integer beyond 2^53 - 1: longer ones were floats."""
     try:
         return json.loads(data, parse_int=_whole)
     except RecursionError as error:
@@ -55,8 +51,7 @@ def parsed(data: bytes) -> Any:
 
 
 def as_hashed(stored: Any) -> Any:
-    """What jsonb gives back, as it was when it was hashed: of a float that is whole, however large, it makes an
-    integer. Raises ValueError for what is nested too deep."""
+    """Undo jsonb's turning of whole floats into integers, to hash a value again. Raises ValueError."""
     return parsed(json.dumps(stored).encode())
 
 
@@ -66,12 +61,8 @@ def _whole(text: str) -> int | float:
 
 
 def _is_simple(value: Any) -> bool:
-    """Whether sorted compact JSON is RFC 8785's form of it: no floats, no integer out of range, keys that sort the same
-    in both.
-
-    True for nearly all arguments, and five times as fast. Exact types only: what a subclass makes of itself is its own
-    business.
-    """
+    """Return whether sorted compact JSON equals RFC 8785's form: no floats or large integers, ASCII keys. True for
+    nearly all arguments, and five times as fast. Exact types only: a subclass may encode itself differently."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True
@@ -83,16 +74,14 @@ def _is_simple(value: Any) -> bool:
 
 
 def digest_of(result: Any) -> str:
-    """Of sorted compact JSON: RFC 8785's form would refuse a 64-bit id, after the effect."""
+    """Return the digest of sorted compact JSON: RFC 8785 would refuse a 64-bit id, after the effect."""
     return "sha256:" + hashlib.sha256(_DIGESTED.encode(result).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
-    """Return the value as the journal will give it back; a model by its aliases.
-
-    Raises ValueError for what can't be put on record as JSON, for a set (its order is another one in each process, so
-    a repeat would send other bytes than those on record), and for anything that would come back as another value.
-    """
+    """Return the value as the journal will give it back; a model by its aliases. Raises ValueError for what JSON
+    can't hold, for a set (its order differs between processes, so a repeat would send other bytes than those
+    recorded), and for anything that would come back as another value."""
     if isinstance(value, BaseModel):
         return as_recorded(value, type(value))[0]
     recorded = _dumped(value)
@@ -102,10 +91,8 @@ def plain(value: Any) -> Any:
 
 
 def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
-    """Return a value as plain data, and as those who read it from the record get it: as a `model`.
-
-    Raises ValueError as `plain` does, naming the first field that would come back as another value.
-    """
+    """Return a value as plain data, and as a `model` read back from the record. Raises ValueError as `plain` does,
+    naming the first field that would come back as another value."""
     recorded = _dumped(value)
     try:
         loaded = model.model_validate(recorded)
@@ -134,7 +121,7 @@ def _dumped(value: Any) -> Any:
 
 
 def as_json(value: Any) -> Any:
-    """Return anything as the JSON that it is shown as, for those who only ever read that. Raises ValueError."""
+    """Return any value as JSON for display only. Raises ValueError."""
     try:
         _refuse_sets(_ANYTHING.dump_python(value, by_alias=True))
         return _ANYTHING.dump_python(value, mode="json", by_alias=True)
@@ -143,11 +130,9 @@ def as_json(value: Any) -> Any:
 
 
 def difference(value: Any, loaded: Any, where: str) -> str:
-    """Return what of a value is another one in `loaded`, which was read back from its record; empty if nothing is.
-
-    A list may come back for a tuple: JSON has one kind of array. Private attributes are no part of a record. What can't
-    be compared, because its class says nothing of equality, is taken for the same.
-    """
+    """Return the first difference between a value and `loaded`, read back from its record; empty if there is none. A
+    list may come back for a tuple: JSON has one kind of array. Private attributes are not recorded. Values whose
+    class defines no equality are taken as equal."""
     if isinstance(value, tuple) and isinstance(loaded, list):
         value = list(value)
     if isinstance(value, BaseModel) and isinstance(loaded, BaseModel):
@@ -199,29 +184,28 @@ def _refuse_sets(value: Any) -> None:
 
 @lru_cache(maxsize=1024)
 def _may_hold_anything(model: type[BaseModel]) -> bool:
-    """Whether a field says too little for `unordered` to have seen what will be in it."""
+    """Return whether a field's type is too open for `unordered` to know what it will hold."""
     schemas = (schema for _, schema in _schemas(model.__pydantic_core_schema__, ""))
     return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
 
 
 def unordered(model: type[Any]) -> str | None:
-    """The first field, however deep, whose type has no order of its own, as `Model.field`; None if there is none."""
+    """Return the first unordered field, however deep, as `Model.field`; None if there is none."""
     if getattr(model, "__pydantic_complete__", True) is False:
-        model.model_rebuild(raise_errors=False)  # its annotations name what was defined after it
+        model.model_rebuild(raise_errors=False)  # its annotations name classes defined after it
     schema = getattr(model, "__pydantic_core_schema__", {})
     return next((where for where, part in _schemas(schema, model.__name__) if part["type"] in _UNORDERED), None)
 
 
-# As pydantic-core names them. A `set` in a model is one of these whatever it was annotated as: Set, AbstractSet,
-# frozenset.
+# pydantic-core's names. A `set` in a model is one of these whatever its annotation: Set, AbstractSet, frozenset.
 _UNORDERED = frozenset({"set", "frozenset"})
 _OPEN = frozenset({"any", "set", "frozenset", "is-instance", "custom-error", "function-plain", "generator"})
-# Parts of a schema that hold values and functions of the author's, not types.
+# Parts of a schema that hold the author's values and functions, not types.
 _NO_TYPES = frozenset({"metadata", "config", "default", "expected", "members", "serialization"})
 
 
 def unstable(model: Any) -> str:
-    """Why what is on record of this would not read the same in every process; empty for a model that does."""
+    """Return why recorded values of this model may not read the same in every process, or an empty text."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
     if (where := unordered(model)) is not None:
@@ -233,7 +217,7 @@ def unstable(model: Any) -> str:
 
 
 def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
-    """Fields, however deep, whose values would not come back from the record, each with what to do about it."""
+    """Yield fields, however deep, whose values would not survive recording, each with what to do about it."""
     for _, part in _schemas(model.__pydantic_core_schema__, model.__name__):
         if part["type"] in ("model", "dataclass"):
             kind = part["cls"]
@@ -245,7 +229,7 @@ def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
 def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
     if field.exclude:
         if kind.__pydantic_decorators__.computed_fields.keys() & set(_names_read(kind, name, field)):
-            return ""  # a computed field records it under the name that it is read by, as Pydantic AI's files do
+            return ""  # a computed field records it under the name used for reading, as Pydantic AI's files do
         return "is excluded from what is recorded, so it would come back as its default: leave out `exclude=True`"
     stored = field.serialization_alias or name
     if stored not in (accepted := _names_read(kind, name, field)):
@@ -266,7 +250,7 @@ def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
 
 
 def _names_read(kind: type[Any], name: str, field: FieldInfo) -> list[str]:
-    """Under which names a field's value is read from a record."""
+    """Return the names under which a field is read from a record."""
     config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     alias = field.validation_alias
     if alias is None or config.get("validate_by_alias") is False:
@@ -285,7 +269,7 @@ def _holds_secret(annotation: Any) -> bool:
 
 
 def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema within pydantic's own schema of a model, with the model and the field that it is found in."""
+    """Yield every schema within a model's pydantic schema, with the model and field that hold it."""
     if isinstance(schema, (list, tuple)):
         for each in schema:
             yield from _schemas(each, where)
@@ -307,13 +291,12 @@ def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def on_one_line(text: str) -> str:
-    """Words of others as a log may hold them: what ends a line, or can't be seen, by its name."""
+    """Escape line ends and invisible characters for a log line."""
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def printable(value: Any) -> Any:
-    """Words of others, such as an error's, as every column can hold them: without NUL and half surrogate pairs. Any
-    depth."""
+    """Escape NUL and lone surrogates at any depth, so that every column can hold the value."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
@@ -326,7 +309,7 @@ def printable(value: Any) -> Any:
 
 
 def keyed_hasher(key: bytes) -> Hasher:
-    """A function from a JSON value to `hmac-sha256` of its canonical bytes, as 64 hex digits."""
+    """Return a function from a JSON value to the `hmac-sha256` of its canonical bytes, as 64 hex digits."""
 
     def digest(value: Any) -> str:
         return hmac.digest(key, canonical(value), "sha256").hex()
@@ -335,7 +318,7 @@ def keyed_hasher(key: bytes) -> Hasher:
 
 
 def idempotency_key(run_id: str, slot: str, attempt: int) -> str:
-    """The key of one attempt at a logical call: a function of run, slot and attempt alone, so that it is the same for
-    ever, and another one when people have decided to make the call anew."""
+    """Return the idempotency key of one attempt at a logical call. It depends on run, slot and attempt alone: it
+    never changes, and differs once people decide to make the call again."""
     digest = hashlib.sha256(f"{run_id}|{slot}|{attempt}".encode()).hexdigest()
     return f"da-{digest[:40]}"

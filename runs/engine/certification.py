@@ -1,5 +1,4 @@
-"""Whether the other side of a keyed tool was seen to honour keys: what a call goes by before its intent, and before a
-repeat."""
+"""Certificates of keyed tools: whether the upstream was seen to honour idempotency keys."""
 
 from __future__ import annotations
 
@@ -13,14 +12,14 @@ Policy = Literal["allow", "warn", "refuse"]
 Word = Literal[
     "certified", "not_probed", "expired", "changed", "unclear", "ignores_keys", "refuses_repeats", "hook_denies"
 ]
-# Seen to take a repeat for a second order, or to refuse it: such a call isn't repeated unasked, keyed or not.
+# Seen to treat a repeat as a second order, or to refuse it: such calls aren't repeated without asking, keyed or not.
 _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the newest probe of a tool says of it today. `found`: what it saw, also where that has expired or the tool
-    was changed since; `until`: for how long that counts."""
+    """Current verdict of a tool's newest probe. `found` is what it saw, even if that has expired or the tool changed
+    since; `until` is when it expires."""
 
     word: Word
     found: Word = "not_probed"
@@ -32,14 +31,14 @@ class Standing:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether the last thing that was seen is that a repeat is none. That outlasts the certificate's time, and a
-        change of the tool: only another probe takes it back."""
+        """Return whether the last probe saw that repeats aren't recognized. This outlasts the certificate and
+        changes of the tool: only another probe revokes it."""
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Whether the last thing that was seen is that the hook doesn't find what was done: that it says *it did not
-        happen* tells nothing. That outlasts time and change too."""
+        """Return whether the last probe saw that the hook misses effects, so its "did not happen" proves nothing.
+        This outlasts time and changes too."""
         return self.found == "hook_denies"
 
 
@@ -47,10 +46,10 @@ NOT_PROBED = Standing("not_probed")
 
 
 class Certificates:
-    """Nobody has probed anything, and nobody asks for it. A worker's are in runs/certification/known.py."""
+    """Default: nothing was probed and no certificate is required. A worker's are in runs/certification/known.py."""
 
     policy: Policy = "allow"
 
     async def standing(self, agent: str, tool: Tool, *, is_fresh: bool = False) -> Standing:
-        """What is known of a tool of this agent (its name, without version); `is_fresh`: as of this moment."""
+        """Return the standing of an agent's tool (agent name without version); `is_fresh` bypasses caches."""
         return NOT_PROBED

@@ -1,4 +1,4 @@
-"""What a node may do. Everything here is journaled: a replay answers each call from what is on record."""
+"""The context given to nodes. All calls are journaled: a replay answers them from the record."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _seconds(number: float) -> timedelta:
 
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a method that only does something when it is awaited, so that one that never is can be named."""
+    """Track a method until it is awaited, so that forgotten calls can be named."""
 
     @functools.wraps(method)
     def noted(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -91,7 +91,7 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
 
 
 def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a journaled call, so that the visit knows when the node cuts it short, or forgets to await it."""
+    """Mark a journaled call, so that the visit knows when the node cancels it or forgets to await it."""
 
     @functools.wraps(method)
     async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -104,24 +104,24 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
 
 
 class Context:
-    """What a node may call. Every awaited method is a journaled step, which a replay answers from the journal. Make
-    them from the node's own task, one after the other, or through `gather`; a call from any other task raises
-    MisusedContext."""
+    """The calls that a node may make. Each awaited method is a journaled step; a replay answers it from the journal.
+    Call them from the node's own task, one after the other, or through `gather`; a call from any other task raises
+    MisusedContext.
+    """
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
         self._not_begun: dict[object, Coroutine[Any, Any, Any]] = {}
-        self._amended: list[tuple[Any, Amendment]] = []  # by what a call gave: how people had changed it
+        self._amended: list[tuple[Any, Amendment]] = []  # by a call's result: how people changed the call
 
     def _take_over(self) -> None:
-        """The node goes on after a call. On its own line it takes over what messages changed while it waited there."""
+        """Apply changes made by messages during a call, if the node continues on its main branch."""
         changes, places = self._visit.changes, self._visit.places
         if changes and not places.branch.under:
             changes.take_over(places.branch.calls)
 
     def forgotten(self) -> list[str]:
-        """The calls that were made and never awaited, by name: nothing was sent for them, whatever the node believes.
-        They are closed."""
+        """Close the calls that were made and never awaited, and return their names: nothing was sent for them."""
         calls = [call for call in self._not_begun.values() if inspect.getcoroutinestate(call) == inspect.CORO_CREATED]
         for call in calls:
             call.close()
@@ -135,7 +135,7 @@ class Context:
 
     @property
     def trace_id(self) -> str:
-        """The same over all resumes of the run."""
+        """The trace id, the same over all resumes of the run."""
         return self._visit.trace_id
 
     @_step
@@ -152,14 +152,12 @@ class Context:
         documents: Sequence[Document] = (),
     ) -> Any:
         """Call a `tool` with `args`: its input model, or a mapping that fits it. Returns its output model.
-
-        `evidence`, `why` and `documents` (left out: what its gate makes of `args`) are for whoever must approve the
-        call; `grant` is an approval obtained before with
-        `approve(tool=…)`. `max_age` is how old a pure tool's answer may be: no older one is taken from the cache, and a
-        recorded one that nothing was made of yet is read again. `undo`, one of the agent's `undos`, is how its effect
-        is undone where that isn't the tool's own way; None: it stands. Raises ToolFailure (a definite refusal),
-        Rejected (its gate was denied), ContentRefused (a hook withheld the arguments), pydantic's ValidationError
-        (wrong arguments; nothing is sent).
+        `evidence`, `why` and `documents` (default: what its gate makes of `args`) are shown to those who approve the
+        call; `grant` is an approval obtained before with `approve(tool=…)`. `max_age` limits the age of a pure tool's
+        answer: older cache entries are ignored, and an older recorded answer that nothing was made of yet is read
+        again. `undo`, one of the agent's `undos`, replaces the tool's own way to undo the effect; None: it can't be
+        undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), ContentRefused (a hook withheld
+        the arguments), pydantic's ValidationError (wrong arguments; nothing is sent).
         """
         slot = self._visit.next_slot()
         check_max_age(tool, max_age)
@@ -184,8 +182,9 @@ class Context:
         return outcome
 
     def amendment(self, outcome: Any) -> Amendment | None:
-        """What a person changed of a call before they let it go out; None where nobody did. `outcome` is what the call
-        gave, the very object, or the ToolFailure that it raised."""
+        """Return what a person changed of a call before it was sent; None if nothing was changed.
+        `outcome` is the very object that the call returned, or the ToolFailure that it raised.
+        """
         return next((amendment for given, amendment in self._amended if given is outcome), None)
 
     def _note_amendment(self, slot: str, outcome: Any) -> None:
@@ -202,13 +201,12 @@ class Context:
         deps: Any = None,
         after: Sequence[Said] = (),
     ) -> Any:
-        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`. A prompt is a
-        text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is a
-        conversation that it goes on from, such as `await ctx.handed_over()`: it is shown it as data. Raises
-        ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a hook withheld the prompt).
-
-        A Pydantic AI agent works as it is, where one of the agent's `assistants` is `durable(it, …)`; `deps` are its
-        dependencies, which aren't on record. Returns its output.
+        """Let the `assistant` work on the `prompt`, with its tools, until it gives an `assistant.output`.
+        A prompt is a text, or a list of texts and Pydantic AI's files (BinaryContent, ImageUrl and so on). `after` is
+        an earlier conversation, such as `await ctx.handed_over()`, shown to it as data. A Pydantic AI agent works as it
+        is if one of the agent's `assistants` is `durable(it, …)`; `deps` are its dependencies, which aren't recorded;
+        its output is returned. Raises ModelFailure, Rejected (a gate of one of its tools was denied), ContentRefused (a
+        hook withheld the prompt).
         """
         visit, slot = self._visit, self._visit.next_slot()
         known = assistant if isinstance(assistant, Assistant) else declared_for(visit.agent.assistants, assistant)
@@ -222,8 +220,9 @@ class Context:
 
     @_step
     async def model(self, assistant: Assistant, prompt: Prompt) -> str:
-        """Make one request to the `assistant` without tools, with this `prompt`, as `think` takes it; return the text
-        of the answer. Raises ModelFailure, ContentRefused (a hook withheld the prompt)."""
+        """Make one request to the `assistant` without tools and return the text of the answer.
+        `prompt` is as in `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt).
+        """
         return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
@@ -247,17 +246,16 @@ class Context:
         escalate_to: str = "",
         documents: Sequence[Document] = (),
     ) -> Grant:
-        """Ask the people of `queue` and wait for their yes. Raises Rejected; Expired, which is one, when `within` (7
-        days, or working hours of the queue's calendar) passes and nothing else is said of that (see `Gate`).
-
-        With `tool`, `body` is that tool's input and the grant lets exactly that call through; without, the yes is
-        information. `title` heads the question, `effect` says what will happen, `rule` why they are asked, `headline`
-        what decides; `evidence` and `why` are shown with it. `amount` is how much it is about, for people who have a
-        limit; left out, it is what the tool's own gate says of this body. `quorum` is how many different people of
-        `queue` have to say yes, `then` are stages that are asked after that; left out, they are those of the tool's own
-        gate where that asks the same queue, and else one yes is enough. `on_timeout` and `escalate_to` say what comes
-        when nobody answers, as in `Gate`. `documents` are what is to be signed or paid, shown to them whole: the same
-        bytes at each repeat; left out, they are what the tool's own gate makes of this body.
+        """Ask the people of `queue` for approval and wait. Raises Rejected, or its subclass Expired after `within`.
+        `within` (7 days, or working hours of the queue's calendar) is the deadline; `on_timeout` and `escalate_to` say
+        what happens then, as in `Gate`. With `tool`, `body` is that tool's input and the grant permits exactly that
+        call; without, the approval is information. `title` heads the question, `effect` says what will happen, `rule`
+        why they are asked, `headline` what decides; `evidence` and `why` are shown with it. `amount` is the amount at
+        stake, for approvers with a limit; by default it is what the tool's own gate says of this body. `quorum` is how
+        many different people of `queue` must approve, `then` are the stages after that; by default they are those of
+        the tool's own gate if it asks the same queue, otherwise one approval is enough. `documents` are what is to be
+        signed or paid, shown in full: the same bytes at each repeat; by default what the tool's own gate makes of this
+        body.
         """
         visit = self._visit
         if problem := wrong_word(time := Time(within, on_timeout, escalate_to)):
@@ -270,7 +268,7 @@ class Context:
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
         required = required_of(queue, tool.gate if tool is not None else None, quorum, then)
         record = visit.recall(slot, name, requested_hash)
-        if forks.of(visit) is not None:  # it is taken as approved: nothing can come of it
+        if forks.of(visit) is not None:  # the approval is assumed: a fork has no effects
             return Grant(slot, forks.BY, "", requested_hash, forks.BY, queue, required.pairs)
         given = self._documents_of(tool, body, documents)
         if record.gate is None:
@@ -296,13 +294,13 @@ class Context:
         return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, time=time)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
-        """What a plan says of its amount: nothing where nobody declares one."""
+        """Return the plan's amount; empty if none is declared."""
         if amount is not None:
             return {"amount": told(lambda _: amount, body)}
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
 
     def _documents_of(self, tool: Tool | None, body: Any, given: Sequence[Document]) -> tuple[Document, ...]:
-        """What people are shown. Raises ValueError."""
+        """Return the documents to show. Raises ValueError."""
         if given or tool is None or tool.gate is None or body is None:
             return shown.checked(given)
         return shown.made(tool.gate.documents, body, tool.name)
@@ -317,13 +315,11 @@ class Context:
         tags: Sequence[str] = (),
         attributes: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Start a run of another `agent` (itself, a name, or name@version) with this `input`, and wait for its end
-        without holding a worker. Returns its output, as the agent's own model where the agent itself is given.
-
-        What it may use is this `budget`, set aside here (by default all that this run has left); `tags` and
-        `attributes` are the child's. It has a page, a journal and a version of its own. Raises ChildFailure where it
-        fails or is cancelled, MisusedContext for an unknown agent, an input or attributes that don't fit, and for a run
-        too deep below others.
+        """Start a run of another `agent` with this `input`, and wait for its end without holding a worker.
+        `agent` is an agent, a name, or name@version. Returns its output, as the agent's own model if the agent itself
+        is given. `budget` is reserved from this run's (default: all that is left); `tags` and `attributes` are the
+        child's. It has its own page, journal and version. Raises ChildFailure if it fails or is cancelled,
+        MisusedContext for an unknown agent, for input or attributes that don't fit, and for too deep nesting.
         """
         return await child(
             self._visit, self._visit.next_slot(), agent, input, budget=budget, tags=tags, attributes=attributes or {}
@@ -331,19 +327,17 @@ class Context:
 
     @_noted
     async def gather(self, *branches: Coroutine[Any, Any, Any], return_exceptions: bool = False) -> list[Any]:
-        """Run `branches` at once: calls, or coroutines of your own that make calls on this context. Returns their
-        results in order.
-
+        """Run `branches` at once: calls, or coroutines of your own that make calls. Returns their results in order.
         Waits until every branch has finished; then raises the first exception in the branches' order, or, with
         `return_exceptions`, returns exceptions as results. While a branch waits (for a person, a callback, a timer),
-        the others go on as far as they can.
+        the others continue as far as they can.
         """
         return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
     async def sleep(self, seconds: float | None = None, *, until: datetime | None = None) -> None:
-        """Wait without holding a worker: for `seconds`, or `until` an aware datetime. Raises ValueError for a time that
-        no calendar holds."""
+        """Wait without holding a worker: for `seconds`, or `until` an aware datetime. Raises ValueError if out of
+        range."""
         visit = self._visit
         if (seconds is None) == (until is None):
             raise TypeError("sleep takes either seconds or until=")
@@ -371,20 +365,17 @@ class Context:
         within: timedelta = timedelta(days=7),
         or_else: Any = RAISE,
     ) -> Any:
-        """Wait for the next signal of a `name` that no call has taken yet; one that came before is kept for this.
-
-        Returns its payload, as a `schema` if one is given (raises BadSignal if it isn't one). When the time `within` (7
-        days) runs out: returns `or_else`, or raises TimedOut where there is none.
+        """Wait for the next signal called `name` that no call has taken yet; earlier signals are kept for this.
+        Returns its payload, as a `schema` if one is given (raises BadSignal if it doesn't fit). After the time `within`
+        (7 days): returns `or_else`, or raises TimedOut if there is none.
         """
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
 
     @_step
     async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
-        """Wait until a message is answered, of one of these `names` (none given: any that the agent takes). Look at the
-        state first: what came before this call has been handled.
-
-        Returns which one it was, a `Taken`; the state has what it changed. When the time `within` (7 days) runs out:
-        returns `or_else`, or raises TimedOut where there is none.
+        """Wait until a message with one of these `names` is answered (default: any that the agent takes).
+        Check the state first: earlier messages have been handled. Returns which one it was, a `Taken`; its changes are
+        in the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
         """
         return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
@@ -399,10 +390,9 @@ class Context:
         within: timedelta = timedelta(days=7),
         or_else: Any = RAISE,
     ) -> M:
-        """Ask a person to fill in a form made from `schema`: an operator, or somebody of the role or queue `of`.
-
-        `title` heads the question; `prefilled` is what the form starts with. When the time `within` (7 days) runs out:
-        returns `or_else`, or raises TimedOut where there is none.
+        """Ask a person to fill in a form made from `schema`: an operator, or someone with the role or queue `of`.
+        `title` heads the question; `prefilled` is what the form starts with. After the time `within` (7 days): returns
+        `or_else`, or raises TimedOut if there is none.
         """
         slot = self._visit.next_slot()
         answer = await ask(
@@ -412,62 +402,65 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set what the run is found by to these `values`: `set_attributes(customer="ACME", tags=["late"])`. What isn't
-        named stays, None unsets. The names and types are those that the agent declares; raises MisusedContext for any
-        other, and sets nothing then."""
+        """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`.
+        Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
+        declare.
+        """
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
     async def now(self) -> datetime:
-        """The database's time, the same on every replay."""
+        """Return the database's time, the same on every replay."""
         return datetime.fromisoformat(self._value("now", lambda: self._visit.journal.now().isoformat()))
 
     @_noted
     async def random(self) -> float:
-        """A random number from 0 up to 1, the same on every replay."""
+        """Return a random number from 0 up to 1, the same on every replay."""
         return float(self._value("random", lambda: _random.random()))
 
     @_noted
     async def uuid(self) -> UUID:
-        """A random UUID, the same on every replay."""
+        """Return a random UUID, the same on every replay."""
         return UUID(self._value("uuid", lambda: str(uuid4())))
 
     @_noted
     async def budget(self) -> Left:
-        """What the run may still use of each resource, as it was at this point: the same on every replay, also when the
-        budget was raised meanwhile. Its `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps`
-        are None where there is no cap."""
+        """Return what the run may still use of each resource; replays get the same even after the budget is raised.
+        `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps` are None if there is no cap.
+        """
         meter = self._visit.meter
         left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
         return Left(**{name: left.get(name) for name in RESOURCES})
 
     def transcript(self) -> list[Said]:
-        """What was said and done so far in the conversations of this node's visit (each `think`), in order: to be
-        handed over with `Handoff`. A long one is cut to its newest lines."""
+        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`.
+        A long transcript is cut to its newest lines.
+        """
         return shortened([line for talk in self._visit.talks for line in talk.lines()])
 
     @_noted
     async def handed_over(self) -> list[Said]:
-        """The transcript that the run was handed off with; empty where it was not, or without one. What is in it was
-        said by others: pass it to `think(…, after=…)`, which shows it as data."""
+        """Return the transcript that the run was handed off with; empty if there is none.
+        Others wrote it: pass it to `think(…, after=…)`, which shows it as data.
+        """
         come = await self._visit.look_up(self._visit.journal.origin())
         lines = payload_of(come).get("transcript") or []
         return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
-        """A line for people: `message`, and `fields` as name=value, of the `level` debug, info, warning or error. It is
-        kept with the run, of which the newest 500 are, and stands in the worker's log. Not journaled: a replay adds it
-        to the run no second time, a crash may lose the last of them."""
+        """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error.
+        The run keeps its newest 500 lines; the worker's log has them all. Not journaled: a replay adds no second line
+        to the run, and a crash may lose the last ones.
+        """
         said = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
-        """Say how far the run has come: `done` of so many `of` (None: nobody knows), with a `note`. Kept with the run
-        as `log` keeps lines, the newest one. Raises ValueError for what is no number, or more than the whole."""
+        """Report progress: `done` out of `of` (None: unknown), with a `note`. Raises ValueError for invalid numbers."""
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:
-        """A value from outside the node: read once, then it rides in the next transaction."""
+        """Return a value from outside the node: read once and recorded with the next transaction."""
         slot = self._visit.next_slot()
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:

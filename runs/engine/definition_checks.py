@@ -1,7 +1,5 @@
-"""Check what an agent declares against itself: its nodes' parameters and calls, its samples, and its first state.
-
-Each function returns the problem and its fix, or None. A check that can't be certain without running the agent's code
-returns None: the run finds such a mistake itself.
+"""Checks of an agent's declaration: its nodes' parameters and calls, its samples, and its first state.
+Each returns the problem and its fix, or None. What is uncertain without running the agent's code is left to the run.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from runs.engine.tools import Tool
 
 _CONTEXT = "Context"
 _CONTEXT_NAMES = ("ctx", "context")
-# What may keep a later statement of a function from running, or defines what runs later.
+# Statements that may keep a later one from running, or that define what runs later.
 _BRANCHES = (ast.If, ast.IfExp, ast.Match, ast.BoolOp, ast.Try, *FUNCTIONS, ast.Lambda)
 
 
@@ -163,7 +161,7 @@ def _handed(call: ast.Call, context: str, helper: Any) -> str | None:
 
 
 def _visible(function: FunctionType) -> Mapping[str, Any]:
-    """Return what names in a function's source mean, without those that it binds itself."""
+    """Return the values of names in a function's source, without those that it binds itself."""
     code = function.__code__
     cells = zip(code.co_freevars, function.__closure__ or (), strict=False)
     known = {**function.__globals__, **{name: content(cell) for name, cell in cells}}
@@ -180,7 +178,7 @@ def _bound(code: CodeType) -> Iterator[str]:
 
 
 def _resolved(expression: ast.expr, known: Mapping[str, Any]) -> Any:
-    """Return what a name, or a dotted one, refers to, without running any code; None where that can't be told."""
+    """Return what a (dotted) name refers to, without running any code; None if unknown."""
     if isinstance(expression, ast.Attribute):
         return inspect.getattr_static(_resolved(expression.value, known), expression.attr, None)
     return known.get(expression.id) if isinstance(expression, ast.Name) else None

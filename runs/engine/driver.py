@@ -1,7 +1,5 @@
-"""Drive a claimed run until it waits, stops or ends: visit after visit, acting on each outcome.
-
-Everything that changes here is one call of the journal, under the claimant's lease. Losing the lease raises StaleLease
-out of any of them, and the caller simply lets go: somebody else has the run.
+"""Drives a claimed run until it waits, stops or ends: visit after visit, acting on each outcome.
+Each change is one journal call under the claimant's lease. A lost lease raises StaleLease and the caller lets go.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ from runs.engine.undoing.plan import Plan, Reason
 from runs.engine.undoing.visit import Undone, undo_visit
 from runs.engine.visit import Visit
 
-_AGAIN = "again"  # what is on record has changed under a stop for an operator: read it and go on
-MAX_LOOKS = 20  # at a run that is about to go on as another, where something is in the way
+_AGAIN = "again"  # the record changed during a stop for an operator: read it and continue
+MAX_LOOKS = 20  # attempts to hand over a run while something blocks it
 
 
 class Driver:
@@ -54,19 +52,23 @@ class Driver:
         self._refused: Parked | None = None
         self.at = Snapshot("", 0, generation, agent.fingerprint(), None)
         self.created: e.RunCreated | None = None
-        self.wish: e.CancelRequested | None = None  # of whoever asked last that it be cancelled
-        self.entry: tuple[str, Any] | None = None  # node and state that it enters first, where its input doesn't say
+        self.wish: e.CancelRequested | None = None  # the latest request to cancel the run
+        self.entry: tuple[str, Any] | None = None  # node and state to enter first, if not from the input
         self.fork: Fork | None = None
-        self.undo_asked: e.UndoAsked | None = None  # whoever ended it from outside wants its effects undone first
+        self.undo_asked: e.UndoAsked | None = (
+            None  # the run was ended from outside, and its effects are to be undone first
+        )
         self.depth = 0
-        self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until somebody has looked at that
-        self._unread: JournalBroken | None = None  # nobody can go on from its state; to end it, none is needed
+        self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until an operator has checked
+        self._unread: JournalBroken | None = (
+            None  # why no node can continue from its state; ending the run needs no state
+        )
         self._running: Visit | None = None
         self._at_end = Ending(agent, journal, runtime, control, trace_id)
 
     async def drive(self) -> str:
-        """Work until the run is let go of. Returns how: parked, paused, released, halted, completed, failed,
-        cancelled, operator. Raises StaleLease when another claimant has the run.
+        """Work until the run is released. Raises StaleLease when another claimant has the run.
+        Returns how: parked, paused, released, halted, completed, failed, cancelled, operator.
         """
         while True:
             try:
@@ -114,8 +116,7 @@ class Driver:
         return history.reply
 
     async def _begin(self) -> str | None:
-        """Validate the input into the first state and enter the first node; of a run that was renewed or forked, or was
-        moved here from another version, the node and the state that it has from there."""
+        """Enter the first node with a state made from the input, or the entry of a renewal, fork or migration."""
         assert self.created is not None
         if self.entry is not None:
             return await self._enter(*self.entry)
@@ -129,10 +130,9 @@ class Driver:
         return await self._enter(self.agent.start, state)
 
     async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
-        """The consistent cut: the visit's entry and its checkpoint, in one commit.
-
-        A visit that the journal already tells of (its checkpoint was damaged, so the one before it was taken) is
-        entered without writing: its recorded calls stay on the tape to be answered from.
+        """Record the visit's entry and its checkpoint in one commit: a consistent cut.
+        If the journal has the visit already (its checkpoint was damaged, so an earlier one was used), nothing is
+        written: its recorded calls stay on the tape.
         """
         visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
         state = between(self.tape, over, state)
@@ -148,9 +148,10 @@ class Driver:
         return None if reply.stop is None else await self._stopped(reply.stop)
 
     async def _held(self) -> str | None:
-        """Whether an operator has to look before anything is done. A stop that is on record is one, though its worker
-        may have died before it let go; and so is news that came when the run had gone on without it, once somebody lets
-        the run go on."""
+        """Stop if an operator has to act first.
+        That is a recorded stop (its worker may have died before letting go), and late results that arrived after the
+        run had continued without them.
+        """
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
@@ -205,7 +206,7 @@ class Driver:
     # --- from an outcome to a commit ---
 
     async def _act(self, outcome: Outcome | Undone) -> str | None:
-        """Make an outcome durable. None: the run goes on here."""
+        """Make an outcome durable. None: the run continues here."""
         match outcome:
             case Advanced():
                 return await self._enter(outcome.node, outcome.state, tuple(self._buffered()))
@@ -234,8 +235,7 @@ class Driver:
     async def _answer_between(
         self, over: str, state: Any, buffered: tuple[e.Event, ...]
     ) -> tuple[Any, tuple[e.Event, ...]]:
-        """Handle the messages that wait when a node is done, and before the first. What the node read goes on record
-        before what was made of it."""
+        """Answer messages waiting between nodes; what the node read is recorded before what was made of it."""
         while self.control.stop is None and (came := await self.journal.inbox()) is not None:
             events, _ = handled(self.agent, partial(dict, state), came, visit=over, place=0)
             reply = await self.journal.answer(came.n, outcome_of(events), [*buffered, *events])
@@ -246,7 +246,7 @@ class Driver:
         return state, buffered
 
     async def _answer_parked(self, parked: Parked) -> bool:
-        """Handle the messages that wait while the node does. Whether it can go on, or has to look again."""
+        """Answer messages waiting while the node waits. Return whether to continue or load again."""
         running = self._running
         assert running is not None and running.changes is not None
         slots = {slot for _, _, slot in parked.waits}
@@ -283,16 +283,16 @@ class Driver:
         if reply.stop is not None:
             return await self._stopped(reply.stop)
         if await self.journal.inbox() is not None:
-            if self._is_undoing:  # whoever sent it is told at the end
+            if self._is_undoing:  # its sender is answered at the end
                 return await self._settle({i: kind for i, kind, _ in parked.waits}, event.waits) or _AGAIN
-            return await self._park(parked, has_mail=True)  # it came in this very moment
+            return await self._park(parked, has_mail=True)  # it arrived just now
         if self._refused == parked:
             waits = [slot for _, _, slot in parked.waits]
             return await self._operator(
                 Broken("park_refused", {"waits": waits, "problem": "a wait is resolved, but not in the journal"})
             )
         self._refused = parked
-        await self._load()  # it was resolved before we parked: read what came and go on
+        await self._load()  # it was resolved before we parked: read the result and continue
         return None
 
     async def _stopped(self, reason: str, key: str = "") -> str | None:
@@ -301,7 +301,7 @@ class Driver:
                 reply = await self.journal.set_aside([e.RunReleased(reason="halt")], key)
                 return "halted" if reply.is_done or reply.stop is None else await self._stopped(reply.stop)
             case "cancel" if self._is_undoing:
-                self.control.take_back("cancel")  # it was seen to: this is what came of it
+                self.control.take_back("cancel")  # handled: this is its result
                 await self._load()
                 return None
             case "cancel":
@@ -310,7 +310,7 @@ class Driver:
                 await self.journal.leave("release", [e.RunReleased(reason="drain")], state="running")
                 return "released"
             case "overtaken":
-                await self._load()  # the answer came while the call was thought unanswered: read it and go on
+                await self._load()  # the answer arrived while the call seemed unanswered: read it and continue
                 return None
             case _:
                 reply = await self.journal.leave("pause", [e.RunPaused(by="operator")], state="paused")
@@ -323,7 +323,7 @@ class Driver:
                 return None
 
     async def _exceeded(self, over: Exceeded) -> str | None:
-        """Ask for a higher cap, unless there is one by now, or what was set aside for others has come back."""
+        """Ask for a higher cap, unless it was raised or reservations were returned."""
         reply = await self._load()
         if reply.stop is not None:
             return await self._stopped(reply.stop)
@@ -335,9 +335,9 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _fail(self, crash: Crashed) -> str:
-        reply = await self._load()  # what the visit put on record is not all on its tape
+        reply = await self._load()  # not everything the visit recorded is on its tape
         if reply.stop == "cancel":
-            return await self._cancel()  # who cancelled says what becomes of its effects
+            return await self._cancel()  # whoever cancelled decides about its effects
         await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         if self.agent.on_failure == "undo" and (how := await self._undo_first("failed", crash.code, payload)):
@@ -346,18 +346,17 @@ class Driver:
         return await self._end("failed", [*self._buffered(), event], error=crash.code)
 
     async def _end_as_asked(self, asked: e.UndoAsked) -> str:
-        """Undo what it did, as whoever ended it from outside wants, and end: a run that had ended well as cancelled."""
+        """Undo the run's effects as requested from outside, then end it; a completed run ends as cancelled."""
         if asked.code != WITH_PARENT:
             return await self._fail(ending.crash_of(asked))
         how = await self._undo_first("cancelled", "", ending.stated(asked))
         return how or await self._end("cancelled", [ending.nothing_left(asked)])
 
     async def _undo_first(self, reason: Reason, code: str, ends_with: Any) -> str | None:
-        """Where a run that is to end has effects that can be undone, that comes first, and before it what nobody knows
-        yet. None: there is nothing to undo."""
+        """Settle unknown outcomes, then begin to undo effects, before the run ends. None: nothing to undo."""
         if waits := await ending.open_questions(self._at_end, self.tape):
             return await self._settle({w.id: w.kind for w in waits}, [w.slot for w in waits]) or _AGAIN
-        await self._load()  # a hook may have told what became of a call
+        await self._load()  # a hook may have reported a call's outcome
         end = Plan(reason=reason, code=code, in_flight=self.tape.outstanding())
         plan = ending.plan_for(self.agent, await self.journal.effects(), end, ends_with)
         if plan is None:
@@ -368,14 +367,14 @@ class Driver:
         return _AGAIN
 
     async def _settle(self, waits: dict[UUID, str], slots: list[str]) -> str | None:
-        """Let go until one of these has come, whatever people asked for meanwhile."""
+        """Release the run until one of these waits is resolved, whatever else people requested."""
         state = waiting_state(set(waits.values()))
         parked = e.RunParked(state=state, waits=slots)
         reply = await self.journal.leave("settle", [parked], state=state, waits=list(waits))
         return "parked" if reply.is_done else None
 
     async def _end_undone(self) -> str:
-        """Every effect is seen to: the run ends as it would have. What came in this very moment is looked at first."""
+        """End the run after every effect was handled, unless news just arrived."""
         known = self.journal.seq
         await self._load()
         if self.journal.seq > known:
@@ -384,13 +383,14 @@ class Driver:
         return await self._end(state, [*self._buffered(), event], error=code)
 
     async def _end(self, state: str, events: list[e.Event], *, error: str = "") -> str:
-        """The last move; a run that somebody cancelled meanwhile ends as cancelled."""
+        """End the run; if it was cancelled meanwhile, it ends as cancelled."""
         reply = await self.journal.leave("end", events, state=state, error=error)
         return state if reply.is_done else await self._cancel()
 
     async def _succeed(self, to: Renewed | HandedOver) -> str | None:
-        """Let the run go on as another one. Signals that come until that is committed go along; a message is answered
-        first, and pause and cancel come before it."""
+        """Continue the run as another one.
+        Signals until the commit move along; messages are answered first; pause and cancel take precedence.
+        """
         if isinstance(to, HandedOver) and is_too_often(await self.journal.estate()):
             problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))
@@ -404,7 +404,7 @@ class Driver:
                 over = f"{self.at.generation}.{self.at.visit}"
                 state, buffered = await self._answer_between(over, between(self.tape, over, to.state), buffered)
                 going = Renewed(to.node, state)
-            looks += self.journal.seq == seen  # messages that keep coming are answered as long as they do
+            looks += self.journal.seq == seen  # messages that keep coming are answered and don't count
             if (await self.journal.succeed(partial(self._made_of, going, buffered))).is_done:
                 return "completed"
         problem = (
@@ -416,7 +416,7 @@ class Driver:
     def _made_of(
         self, to: Renewed | HandedOver, buffered: tuple[e.Event, ...], estate: Estate
     ) -> tuple[list[e.Event], Heir]:
-        """Return the run that this one goes on as, and what this one's journal ends with."""
+        """Return this journal's last events and the run that continues this one."""
         assert self.created is not None
         heir = heir_of(
             self.journal.run_id,
@@ -429,7 +429,7 @@ class Driver:
         return [*buffered, *ends_with(heir)], heir
 
     async def _operator(self, broken: Broken) -> str:
-        """Stop rather than guess: a wait of kind `operator` with what is wrong, and a deadline."""
+        """Stop rather than guess: open a wait of kind `operator` with the problem and a deadline."""
         slot = f"operator/{self.journal.seq}"
         detail = {"title": "Needs an operator", "reason": broken.reason}
         wait = WaitSpec(self.journal.run_id, slot, 0, "operator", 0, self.journal.now() + ATTENTION, detail)
@@ -438,20 +438,19 @@ class Driver:
         return await self._stand_still(wait)
 
     async def _stand_still(self, wait: WaitSpec) -> str:
-        """Let go until somebody has looked; where somebody has in this very moment, the run goes on from what is on
-        record."""
+        """Release the run until someone has acted; continue from the record if that just happened."""
         if wait.kind == "budget":
             reply = await self.journal.leave("budget", [e.RunPaused(by="budget")], state="paused", waits=[wait.id])
             if not reply.is_done and reply.stop is not None:
                 return await self._stopped(reply.stop) or _AGAIN
             return "paused" if reply.is_done else _AGAIN
-        # `settle`, not `park`: whatever people asked for meanwhile, nothing executes before that.
+        # `settle`, not `park`: nothing executes before that, whatever people requested meanwhile.
         return "operator" if await self._settle({wait.id: wait.kind}, [wait.slot]) else _AGAIN
 
     # --- cancelling ---
 
     async def _cancel(self) -> str:
-        """End the run by a person's wish. Nothing more is dispatched; what may have happened is settled first."""
+        """End the run on request. Nothing more is dispatched; unknown outcomes are settled first."""
         while True:
             await self._load()
             await debit_lost(self.journal, self.tape)

@@ -30,8 +30,8 @@ class ToolError(Exception):
 
 
 class Passing(ToolError):
-    """Trouble that passes: the call is retried where its class allows. `retry_after` is how many seconds the other side
-    asked to be left alone for, if it did."""
+    """A transient fault: the call is retried if its replay class allows. `retry_after` is the requested delay in
+    seconds."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -39,33 +39,25 @@ class Passing(ToolError):
 
 
 class NotSent(Passing):
-    """Raised by a tool: proof that no byte of the call reached the other side. Retried by itself, whatever the replay
-    class.
-
-    `message` says what happened; `retry_after` is how many seconds the other side asked to be left alone for, if it
-    did.
+    """Raised by a tool: proof that no byte of the call reached the other side. Retried whatever the replay class.
+    `message` says what happened; `retry_after` is the delay in seconds that the other side asked for, if it did.
     """
 
 
 class TransportError(Passing):
-    """Raised by a tool: no answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's
-    outcome is unknown.
-
-    `message` says what happened; `retry_after` is how many seconds the other side asked to be left alone for, if it
-    did.
+    """Raised by a tool: no answer, or none that settles anything.
+    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` says what happened; `retry_after`
+    is the delay in seconds that the other side asked for, if it did.
     """
 
 
 class NotServed(Passing):
-    """The model's provider answered, or could not be reached at all: it did not serve the request, so that it costs
-    nothing. Asked again like after any outage."""
+    """The model's provider did not serve the request, so it costs nothing. Retried as after any outage."""
 
 
 class BusinessFailure(ToolError):
-    """Raised by a tool: the other side definitely refused. The node sees it as `ToolFailure`; a model sees it as text.
-
-    `message` is for people, `code` for machines (*refused* unless given), `details` any plain data that the node may
-    need.
+    """Raised by a tool: the other side definitely refused. The node sees `ToolFailure`; a model sees text.
+    `message` is for people, `code` for machines (default: *refused*), `details` any plain data that the node may need.
     """
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
@@ -75,11 +67,10 @@ class BusinessFailure(ToolError):
 
 
 class KeyRejected(ToolError):
-    """Raised by a tool: the other side knows the call's key otherwise than we do, or not any more (used with another
-    body, expired, unknown), so that an earlier try may have had its effect. No refusal of what was asked for: the
-    outcome is unknown, and a person settles it.
-
-    `message` is what the other side said, `details` any plain data that whoever settles it may need.
+    """Raised by a tool: the other side no longer knows the call's key, or knows it for another request.
+    It was used with another body, has expired or is unknown, so an earlier try may have had its effect. This is no
+    refusal: the outcome is unknown, and a person settles it. `message` is what the other side said, `details` any plain
+    data to help settle it.
     """
 
     def __init__(self, message: str, *, details: Any = None) -> None:
@@ -88,13 +79,12 @@ class KeyRejected(ToolError):
 
 
 class BadAnswer(Exception):
-    """A tool gave something that isn't what it declared, or that can't be put on record."""
+    """A tool returned something that it didn't declare, or that can't be recorded."""
 
 
 class Refused(Exception):
-    """Raised by an agent's message, or by its `check`: the request isn't taken, and nothing of it stays in the state.
-
-    `message` says why, to whoever sent it; `code` is for machines (*refused* unless given).
+    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing.
+    `message` tells the sender why; `code` is for machines (default: *refused*).
     """
 
     def __init__(self, message: str, *, code: str = "refused") -> None:
@@ -108,8 +98,7 @@ POLICY_DENIED = "policy_denied"  # the code of a call that a policy forbids
 
 
 class ToolFailure(Exception):
-    """Raised to a node: a call of `tool` ended in a definite failure. `code`, `message` and `details` are what the tool
-    said."""
+    """Raised to a node: a call of `tool` definitely failed. `code`, `message` and `details` are what the tool said."""
 
     def __init__(self, tool: str, code: str, message: str, details: Any = None) -> None:
         super().__init__(f"{tool}: {message}")
@@ -117,8 +106,8 @@ class ToolFailure(Exception):
 
 
 class PolicyDenied(ToolFailure):
-    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent. `policy` and `version` name it,
-    `rule` is what it says in words (the error's `message`); its `code` is *policy_denied*.
+    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
+    `policy` and `version` name it, `rule` is its text (the error's `message`); the `code` is *policy_denied*.
     """
 
     def __init__(self, tool: str, policy: str, version: int, rule: str) -> None:
@@ -127,8 +116,8 @@ class PolicyDenied(ToolFailure):
 
 
 class ModelFailure(Exception):
-    """Raised to a node: the model's provider refused for good, or the model kept breaking the rules of the loop. `code`
-    is for machines, `message` for people.
+    """Raised to a node: the provider refused for good, or the model kept breaking the rules of the loop.
+    `code` is for machines, `message` for people.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -137,8 +126,8 @@ class ModelFailure(Exception):
 
 
 class ContentRefused(Exception):
-    """Raised to a node: a hook kept content back that was to go on. `source` says where it came from, `to` where it was
-    to go, `hook` who said no (name@version), `reason` why.
+    """Raised to a node: a hook withheld content.
+    `source` says where it came from, `to` where it was going, `hook` which hook it was (name@version), `reason` why.
     """
 
     def __init__(self, source: str, to: str, hook: str, reason: str) -> None:
@@ -147,8 +136,9 @@ class ContentRefused(Exception):
 
 
 class Rejected(Exception):
-    """Raised to a node: a gate was denied, by a person or by its deadline. `queue` is who was asked, `reason` the
-    justification on record, `by` who decided, `verdict` how (*rejected*, *expired*).
+    """Raised to a node: a gate was denied, by a person or by its deadline.
+    `queue` is who was asked, `reason` the recorded justification, `by` who decided, `verdict` how (*rejected*,
+    *expired*).
     """
 
     def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
@@ -157,8 +147,8 @@ class Rejected(Exception):
 
 
 class Expired(Rejected):
-    """Raised to a node: nobody decided a gate before its deadline, which denies it. `queue`, `reason`, `by` and
-    `verdict` as in `Rejected`."""
+    """Raised to a node: nobody decided a gate before its deadline. `queue`, `reason`, `by`, `verdict` as in
+    `Rejected`."""
 
 
 class TimedOut(Exception):
@@ -170,8 +160,8 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` is not what the node waits for; `problem` says why. The
-    signal is used up; the node may wait for the next one.
+    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why.
+    The signal is used up; the node may wait for the next one.
     """
 
     def __init__(self, name: str, problem: str, payload: Any) -> None:
@@ -180,7 +170,7 @@ class BadSignal(Exception):
 
 
 class Failure(Exception):
-    """Raised by a node to end the run as failed: `message` is for people, `code` for machines (or else *failed*)."""
+    """Raised by a node to end the run as failed: `message` is for people, `code` for machines (default: *failed*)."""
 
     def __init__(self, message: str, *, code: str = "failed") -> None:
         super().__init__(message)
@@ -188,8 +178,9 @@ class Failure(Exception):
 
 
 class ChildFailure(Exception):
-    """Raised to a node: a run that it had started did not end well. `agent` and `child` say which, `state` how
-    (*failed*, *cancelled*; *completed* where its output doesn't fit), `code` and `message` why.
+    """Raised to a node: a run that it started did not end well.
+    `agent` and `child` say which, `state` how (*failed*, *cancelled*; *completed* if its output doesn't fit), `code`
+    and `message` why.
     """
 
     def __init__(self, agent: str, child: str, state: str, code: str, message: str) -> None:
@@ -198,8 +189,7 @@ class ChildFailure(Exception):
 
 
 class MisusedContext(RuntimeError):
-    """A journaled call came from another task than the visit's, after the visit had ended, or for a tool that the agent
-    doesn't declare. Nothing was sent."""
+    """A journaled call from another task, after the visit's end, or for an undeclared tool. Nothing was sent."""
 
 
 # --- seen by whoever starts a run or defines an agent -----------------------------------------------------------------
@@ -239,8 +229,9 @@ class ApprovalMissing(Exception):
 
 
 class ApprovalExpired(ApprovalMissing):
-    """The grant lay unused for too long, or a yes that counts with it was taken back: then `told` says of which
-    question (`approval`) and by which standing grant (`grant`). Nothing was written; people have to be asked anew."""
+    """The grant expired, or an approval it needs was revoked. Nothing was written; people must be asked again.
+    After a revocation `told` names the question (`approval`) and the standing grant (`grant`).
+    """
 
     def __init__(self, problem: str, told: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem)
@@ -248,8 +239,7 @@ class ApprovalExpired(ApprovalMissing):
 
 
 class NotAsked(Exception):
-    """People were to be asked at a queue that was closed or removed meanwhile. Nothing was written. `told` says which,
-    and what became of it."""
+    """The queue to ask was closed or removed. Nothing was written. `told` says which, and what happened to it."""
 
     def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -257,7 +247,7 @@ class NotAsked(Exception):
 
 
 class PoliciesChanged(ApprovalMissing):
-    """The intent was judged by policies that are not those in force. Nothing was written: it has to be judged anew."""
+    """The intent was judged by outdated policies. Nothing was written: it has to be judged again."""
 
 
 class BudgetShort(Exception):
@@ -265,8 +255,9 @@ class BudgetShort(Exception):
 
 
 class PoolShort(Exception):
-    """A pool that many runs share has no room for the intent, or others wait for it. Nothing was written. `told` is
-    what the wait says of the pool: its key, name and resource, what is wanted, and when it refills."""
+    """A shared pool has no room for the intent, or others wait for it. Nothing was written.
+    `told` describes the pool for the wait: its key, name and resource, the amount wanted, and when it refills.
+    """
 
     def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -274,8 +265,9 @@ class PoolShort(Exception):
 
 
 class RunHalted(Exception):
-    """The intent is in the scope of a halt. Nothing was written. `key`: what of it is halted, such as tool:charge;
-    empty where the whole run is."""
+    """The intent is in the scope of a halt. Nothing was written.
+    `key` names what is halted, such as tool:charge; empty if the whole run is.
+    """
 
     def __init__(self, problem: str, key: str) -> None:
         super().__init__(problem)
@@ -291,13 +283,12 @@ class PoolUnpriced(Exception):
 
 
 class JournalBroken(Exception):
-    """The stored journal can't be trusted or doesn't fit this code: nothing executes, an operator looks. `reason` is
-    what the run's stop is named after."""
+    """The stored journal can't be trusted or doesn't fit this code: nothing executes until an operator has acted."""
 
     def __init__(self, problem: str, reason: str = "broken_journal") -> None:
         super().__init__(problem)
         self.reason = reason
 
 
-# An intent that was refused like this wrote nothing.
+# An intent refused with one of these wrote nothing.
 INTENT_REFUSED = (ApprovalMissing, BudgetShort, NotAsked, PoolShort, PoolUnpriced, RunHalted)

@@ -1,8 +1,6 @@
-"""What a run did, as a fork of it is told: each effect after the fork's point, and of a *what if* each answer too.
-
-Made from the origin's journal when the fork is, and kept in the fork's own: nothing that happens to the origin later
-changes what its forks are asked.
-"""
+"""What a fork knows of its origin: each effect after the fork's point, and for a what-if each answer too. Copied
+from the origin's journal when the fork is made, and kept in the fork's own: later events of the origin don't change
+it."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool
 
 FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
-# What a person who goes through a list of effects says of one.
+# A person's verdict on an effect in the list.
 HAPPENED, UNKNOWN, DID_NOT = "happened", "unknown", "did_not"
 COUNTS: Final = (HAPPENED, UNKNOWN, DID_NOT)
 COMMITTED, OPEN, UNDONE = "committed", "open", "undone"
@@ -30,10 +28,11 @@ Told = tuple[int, str, e.Event]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One effect on record. `outcome`: committed, undone by the run itself, or open where nobody knows what became of
-    it; with `has_result` its `result` can stand for the same call. `counts_as` is what a person said of it, `by` who;
-    without `is_verified` a row alone tells of it, since its event can't be read. `is_changed`: people changed what was
-    sent."""
+    """One effect on record.
+    `outcome`: committed, undone by the run itself, or open if unknown; with `has_result` its `result` can be reused for
+    the same call. `counts_as` is a person's verdict, `by` that person; without `is_verified` only a row proves it,
+    since its event can't be read. `is_changed`: people changed what was sent.
+    """
 
     run: str
     slot: str
@@ -53,8 +52,9 @@ class Evidence:
     is_changed: bool = False
 
     def is_of(self, requested: str, executed: str) -> bool:
-        """Whether it is the effect of a call for which this is asked, and of which this is sent: of one that people
-        changed what it was asked for counts, for the node asks for that again."""
+        """Return whether this is the effect of a call with these hashes.
+        If people changed the call, the requested hash counts, because the node requests that again.
+        """
         if self.is_changed or not self.executed_hash:
             return self.requested_hash == requested
         return self.executed_hash == executed
@@ -64,13 +64,13 @@ class Evidence:
         return self.run, self.slot, self.attempt
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it goes on record."""
+        """Return plain data for the record."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One answer on record, for a run that sends nothing: what was asked, and what came of it, or its refusal."""
+    """A recorded answer for a run that sends nothing: the request, and its result or refusal."""
 
     slot: str
     what: str
@@ -80,7 +80,7 @@ class Record:
 
 
 class Fork:
-    """What a fork's own journal says of its origin."""
+    """A fork's own record of its origin."""
 
     def __init__(self, told: e.RunForked) -> None:
         said = payload_of(told)
@@ -88,9 +88,9 @@ class Fork:
         self.effects = [Evidence(**each) for each in said.get("effects", ())]
         self.records = [Record(**each) for each in said.get("records", ())]
         self.answers: dict[str, Any] = said.get("answers") or {}
-        self.taken: set[Place] = set()  # in this visit, before the journal says so
-        self.undone: set[Place] = set()  # since it was made
-        self.slept = 0  # times, of a what-if
+        self.taken: set[Place] = set()  # in this visit, not journaled yet
+        self.undone: set[Place] = set()  # since the fork was made
+        self.slept = 0  # number of sleeps, of a what-if
 
     @property
     def is_what_if(self) -> bool:
@@ -100,26 +100,25 @@ class Fork:
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
 
     def is_beyond(self, tools: Iterable[str]) -> bool:
-        """Whether the origin did something with a tool that isn't among these: another version may have it under
-        another name, so nobody can say which call does it again."""
+        """Return whether the origin used a tool that isn't among these, so that a repeat can't be recognized."""
         known = set(tools)
         return any(
             x.tool not in known and not x.tool.startswith(f"{CHILD}:") and x.counts_as != DID_NOT for x in self.effects
         )
 
     def of(self, tool: str) -> list[Evidence]:
-        """What the origin did with this tool, and what has become of it since."""
+        """Return the origin's effects with this tool, with what was undone since."""
         found = [x for x in self.effects if x.tool == tool and x.counts_as != DID_NOT]
         return [_undone(x) if x.place in self.undone else x for x in found]
 
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
-        """The effect of the very same call, with a result that can stand for it: the one at the same place first, else
-        the first that no call was given yet."""
+        """Return the effect of the same call with a reusable result: at the same place first, else the first free
+        one."""
         fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
     def answer(self, what: str, requested: str, slot: str, taken: set[Place]) -> Record | None:
-        """What is on record for what is asked, in order; the one at the same place first."""
+        """Return the recorded answer to a request: at the same place first, else in order."""
         fitting = [
             x
             for x in self.records
@@ -131,13 +130,13 @@ class Fork:
         return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
 
     def _is_at(self, there: str, here: str) -> bool:
-        """Whether two slots are the same place, in the visits as they are counted there and here."""
+        """Return whether two slots are the same place, given the visit numbers of origin and fork."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
 
 
 def about_to_send(fork: Fork | None, what: str) -> Broken | None:
-    """What an operator is told where a run that sends nothing comes to send something after all."""
+    """Return the stop for an operator if a run that sends nothing is about to send something."""
     if fork is None or not fork.is_what_if:
         return None
     return Broken("what_if_sends", {"tool": what, "problem": f"a what-if was about to send something: {what}"})
@@ -155,8 +154,9 @@ ToolOf = Callable[[str], Tool | None]
 
 
 def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
-    """Every effect that these events of a run tell of, in order. `tool_of` gives the tool of a name, where it is known
-    here: what a callback or a receipt means only that can tell."""
+    """Return every effect in a run's events, in order.
+    `tool_of` looks up a tool by name, if it is installed: only the tool can interpret a callback or a receipt.
+    """
     every = list(told)
     tape, at = Tape(event for *_, event in every), _times(every)
     back = Undoing()
@@ -183,9 +183,10 @@ def _undone(found: Evidence) -> Evidence:
 
 
 class Undoing:
-    """What a run has taken back of what it did, by slot and attempt: `undone`, and `all` that it has, may have or is
-    about to. With `is_begun` nobody can say yet what that will be. An effect that a person let stand is done; a child
-    in which something was let stand is neither."""
+    """What a run has undone of its effects, by slot and attempt.
+    `undone` is done, `all` includes what may be or is about to be undone. With `is_begun` nobody can tell yet what that
+    will be. An effect that a person kept is in neither; nor is a child in which something was kept.
+    """
 
     def __init__(self) -> None:
         self.undone: set[tuple[str, int]] = set()
@@ -193,7 +194,7 @@ class Undoing:
         self.is_begun = False
 
     def see(self, event: e.Event) -> None:
-        """In journal order."""
+        """Process an event, in journal order."""
         match event:
             case e.UndoAsked():
                 self.is_begun = True
@@ -236,21 +237,22 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 
 def _may_have_been(attempt: Attempt) -> bool:
-    """Whether it may have had its effect: nothing on record says that it had none, or a witness says otherwise."""
+    """Return whether the attempt may have had its effect: nothing on record excludes it, or later evidence
+    contradicts."""
     if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
         return False
     if attempt.outcome is not None and attempt.is_refused:
         return False
-    # A try is proved not to have left by the last thing that is on record of it: a later one may have, and a hook or a
-    # person may have found that it did.
+    # A try is proved unsent only by the last thing on record about it: a later try may have been sent, and a hook or a
+    # person may have found that it was.
     is_told_of = (attempt.result, attempt.accepted, attempt.reconciled, attempt.unknown) != (None, None, None, None)
     return not attempt.not_sents or attempt.is_in_doubt or is_told_of
 
 
 def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Evidence:
-    """With what the node was given, where the record holds it as such."""
+    """Add the result that the node got, if it is on record."""
     outcome, payload = attempt.outcome, payload_of(attempt.outcome)
     if isinstance(outcome, (e.ToolReturned, e.ToolReconciled)) and "result" in payload:
         external_id = outcome.external_id if isinstance(outcome, e.ToolReturned) else None
@@ -263,14 +265,14 @@ def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Eviden
             given = tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)
         else:
             given = tool.output_from_receipt(args, payload.get("receipt"))
-    except ValueError:  # it happened, and what it gave can stand for nothing
+    except ValueError:  # it happened, but its result can't be reused
         return found
     result = given.model_dump(mode="json")
     return replace(found, has_result=True, result=result, external_id=tool.external_id_of(result))
 
 
 def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
-    """A run that was started: whatever it did stands behind it."""
+    """Return the evidence for a child run, including all that it did."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
         run=run,
@@ -294,7 +296,7 @@ def child_tool(agent: str) -> str:
 
 
 def records_of(told: Iterable[Told], sent: Callable[[str, int], Any], tool_of: ToolOf) -> list[Record]:
-    """Every answer that these events tell of, in order. `sent` gives what a signal of a name and number brought."""
+    """Return every answer in these events, in order. `sent` gives the payload of a signal by name and number."""
     tape = Tape(event for *_, event in told)
     records = (_record(name, slot, sent, tool_of) for name, slot in tape.slots.items())
     return [record for record in records if record is not None]
@@ -332,7 +334,7 @@ def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: Too
 
 
 def _withheld(past: Attempt) -> dict[str, Any]:
-    """What a hook refused to let through: a run that is given this answer is told of it by the same error."""
+    """Return what a hook withheld, so that a run given this answer gets the same error."""
     last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
     if last is None:
         return {}

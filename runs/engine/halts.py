@@ -1,19 +1,19 @@
-"""The port by which the engine asks, just before a call leaves, whether it is halted. Its intent was made where no halt
-stood in the way; but what has no fresh intent (a read, a try once more, a call whose worker was stopped in between) is
-asked about."""
+"""Port through which the engine checks for a halt just before a call is sent. A fresh intent was already checked.
+This is for calls without one: reads, retries, and calls whose worker was stopped in between."""
 
 from __future__ import annotations
 
-# So long after its intent, or after what is known was read, a call leaves without asking anew.
+# A call is sent without asking again for this long after its intent, or after the state was read.
 FRESH_SECONDS = 1.5
 
 
 class Halts:
-    """Nothing is halted. A worker's are in runs/services/halts/known.py."""
+    """Default: nothing is halted. A worker's are in runs/services/halts/known.py."""
 
     def must_ask(self, key: str, cleared_at: float) -> bool:
-        """Whether the database has to be asked before something leaves under a key, such as tool:charge. `cleared_at`:
-        when it was last seen, by the monotonic clock, that it may. Costs nothing."""
+        """Return whether the database must be asked before a call under a key, such as tool:charge. Costs nothing.
+        `cleared_at` is when it was last known to be permitted, by the monotonic clock.
+        """
         return False
 
     async def is_halted(self, run_id: str, key: str) -> bool:

@@ -1,5 +1,6 @@
-"""What a patch makes of a state: a JSON merge patch (RFC 7396), held against the agent's own model. Where it doesn't
-fit it is refused by the field, and nothing is changed."""
+"""Applies a JSON merge patch (RFC 7396) to a run's state, checked against the agent's model.
+If it doesn't fit it is refused, naming the field, and nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +27,10 @@ from runs.engine.undo import UNDO_NODE
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A state after a patch: `told` is what the record says of it (`change`, `gone`, `before`), `lines` each value that
-    is another one: its path, what it was and what it is; None: there was, or is, nothing."""
+    """A state after a patch.
+    `told` is recorded (`change`, `gone`, `before`), `lines` lists each changed value: path, before and after; None for
+    absent.
+    """
 
     state: dict[str, Any]
     told: dict[str, Any]
@@ -39,7 +42,7 @@ class Patched:
 
 
 class Misfit(ValueError):
-    """A patch that does not fit: each problem with its field and how to mend it."""
+    """A patch that doesn't fit: each problem with its field and its fix."""
 
     def __init__(self, problems: list[tuple[str, str, str]]) -> None:
         super().__init__("; ".join(f"{field} {problem}" for field, problem, _ in problems))
@@ -47,7 +50,7 @@ class Misfit(ValueError):
 
 
 def merged(state: Any, patch: Any) -> Any:
-    """As RFC 7396 has it: an object is merged member by member, where null takes one away; all else replaces."""
+    """Merge as in RFC 7396: objects member by member, where null removes one; anything else replaces."""
     if not isinstance(patch, dict):
         return patch
     made = dict(state) if isinstance(state, dict) else {}
@@ -60,7 +63,7 @@ def merged(state: Any, patch: Any) -> Any:
 
 
 def patched(model: type[BaseModel], number: int, state: dict[str, Any], patch: dict[str, Any]) -> Patched:
-    """The state after the patch, which has the `number` of the model's states. Raises Misfit."""
+    """Apply a patch to a state of this `number`. Raises Misfit."""
     wanted = merged(state, patch)
     try:
         fitting = plain(model.model_validate(wanted))
@@ -92,7 +95,7 @@ def lines_of(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 class Unfit(Exception):
-    """Nothing can be handed to it as it stands: `code` names why."""
+    """The run can't be patched now; `code` says why."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -101,9 +104,11 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """`visit` (generation and number) and `place` are as ContextInjected has them; `node` the one that takes over what
-    is handed, empty for one that its first node is yet to be found; `state` is plain data; `open` are the calls that
-    have no outcome yet, each in words: what they were made with stays as it is."""
+    """Position at which a run can be patched.
+    `visit` (generation and number) and `place` are as in ContextInjected; `node` is the one that gets the patch, empty
+    before the first node is known; `state` is plain data; `open` lists calls without an outcome, whose arguments don't
+    change.
+    """
 
     visit: str
     place: int
@@ -126,7 +131,7 @@ async def stood(
     depth: int,
     hasher: Hasher,
 ) -> Standing:
-    """Where a run stands. Raises Unfit."""
+    """Return a run's position. Raises Unfit."""
     at, tape = stands.at, Tape(stands.tail)
     if at.node == UNDO_NODE:
         raise Unfit("undoing", "it undoes its effects")
@@ -177,6 +182,6 @@ def _fields(agent: Agent, state: Any) -> dict[str, Any]:
 
 
 def _open(tape: Tape, slots: Sequence[str]) -> list[str]:
-    """Calls that have no outcome yet."""
+    """List the calls without an outcome."""
     known = ((name, tape.slots[name]) for name in slots)
     return [f"{slot.what} at {name}" for name, slot in known if slot.what is not None and slot.now.outcome is None]

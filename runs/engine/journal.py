@@ -1,5 +1,4 @@
-"""The port between the engine and wherever a run's journal is kept. Two versions pass one conformance suite: in memory,
-PostgreSQL."""
+"""Port between the engine and a run's journal. Both implementations, memory and PostgreSQL, pass one test suite."""
 
 from __future__ import annotations
 
@@ -30,15 +29,15 @@ from runs.engine.budget import UNLIMITED, Caps
 from runs.engine.budget import Usage as Usage
 
 _A_DAY = timedelta(days=1)
-ATTENTION = timedelta(days=7)  # how long a person has to settle what only people can, before it counts as overdue
+ATTENTION = timedelta(days=7)  # time for a person to settle what only people can, before it is overdue
 How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the journal answers to every write. `is_done` False: nothing was written, and the flags say why; where none
-    does, the call that the write was about has been answered meanwhile, or what was waited for has come; or a halt
-    keeps it from going out (`is_halted`)."""
+    """The journal's answer to every write. `is_done` False: nothing was written, and the flags say why.
+    Without a flag, the call was answered meanwhile or the awaited event has come; `is_halted`: a halt blocks it.
+    """
 
     seq: int
     at: datetime
@@ -50,7 +49,7 @@ class Reply:
 
     @property
     def stop(self) -> Literal["cancel", "hold", "pause"] | None:
-        """What people asked for, the stronger wish first."""
+        """The strongest pending request."""
         if self.is_cancel_requested:
             return "cancel"
         if self.is_on_hold:
@@ -59,7 +58,7 @@ class Reply:
 
 
 def deadline_in(now: datetime, within: timedelta) -> datetime:
-    """A time from now. Raises ValueError for one that no calendar here holds."""
+    """Return the time `within` from now. Raises ValueError if out of range."""
     try:
         return in_range(now + within)
     except OverflowError:
@@ -67,9 +66,10 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 
 
 def in_range(deadline: datetime) -> datetime:
-    """The deadline in UTC. Raises ValueError where that is not within the years 1 to 9999: a database would store it,
-    and no Python could read it back, nor any list that it is in. A day is kept free at both ends, for servers that
-    answer in a time zone of their own."""
+    """Return the deadline in UTC. Raises ValueError unless it is within the years 1 to 9999.
+    A database would store others, but Python couldn't read them back, nor any list with them. A day is kept free at
+    both ends for servers that answer in another time zone.
+    """
     try:
         in_utc = deadline.astimezone(UTC)
         if datetime.min.replace(tzinfo=UTC) + _A_DAY <= in_utc <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
@@ -81,8 +81,7 @@ def in_range(deadline: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class WaitSpec:
-    """One thing to wait for. `detail` is small and clear: what people are told about it. Raises ValueError for a
-    deadline that can't be read back."""
+    """One wait. `detail` is short text for people. Raises ValueError for a deadline that can't be read back."""
 
     run_id: str
     slot: str
@@ -98,11 +97,11 @@ class WaitSpec:
 
     @property
     def id(self) -> UUID:
-        """A function of what is waited for, so that a replay names the same wait."""
+        """The wait's id, derived from its parts so that a replay gets the same id."""
         return uuid5(NAMESPACE_URL, f"{self.run_id}|{self.slot}|{self.attempt}|{self.kind}|{self.n}")
 
     def opened(self, payload: Any = None) -> WaitOpened:
-        """The event that tells of it."""
+        """Return the event that opens the wait."""
         return WaitOpened(
             slot=self.slot,
             attempt=self.attempt,
@@ -114,14 +113,14 @@ class WaitSpec:
 
 
 def detail_of(opened: WaitOpened) -> dict[str, Any]:
-    """What a question's row has to say, as its event tells it; of other waits nothing."""
+    """Return the detail of a question's row from its event; empty for other waits."""
     told = opened.payload if opened.wait == "input" and isinstance(opened.payload, dict) else {}
     return {name: value for name, value in told.items() if name not in ("call", "hash", "error")}
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """An attempt at a tool call, as all facts about it name it."""
+    """An attempt at a tool call, as all facts about it identify it."""
 
     slot: str
     attempt: int
@@ -132,13 +131,13 @@ class Intent:
 
     @classmethod
     def of(cls, event: ToolInvoked) -> Self:
-        """The intent that is on record."""
+        """Return the recorded intent."""
         key = event.payload.get("key") if isinstance(event.payload, dict) else None
         assert event.slot is not None
         return cls(event.slot, event.attempt, event.tool, event.replay_class, key, event.requested_hash)
 
     def entry(self, fact: str, *, external_id: str | None = None, digest: str | None = None) -> Entry:
-        """A fact about the call, for the ledger."""
+        """Return a fact about the call, for the ledger."""
         return Entry(
             self.slot, self.attempt, fact, self.tool, self.replay_class, self.key, self.input_hash, external_id, digest
         )
@@ -153,29 +152,30 @@ class Intent:
         external_id: str | None = None,
         digest: str | None = None,
     ) -> tuple[ToolReconciled, Entry]:
-        """What became of the call, by whoever found out. `n` numbers the question to a person that it answers."""
+        """Return event and fact of a settled outcome. `n` numbers the question to a person that it answers."""
         event = ToolReconciled(
             slot=self.slot, attempt=self.attempt, tool=self.tool, verdict=verdict, by=by, n=n, payload=payload
         )
         return event, self.entry("reconciled", external_id=external_id, digest=digest)
 
 
-CALLED_BACK = "called back"  # what a late callback tells, beside a worker's happened, accepted and refused
-# What may be on record of an attempt and says that nothing came of it, or leaves it open.
+CALLED_BACK = "called back"  # a late callback, as opposed to a worker's happened, accepted and refused
+# Recorded outcomes that say that nothing happened, or leave it open.
 _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 
 
 @dataclass(slots=True)
 class Finding:
-    """What is on record of an attempt, and what witnesses tell against it: the engine asks before a further one is
-    begun, the pages before they say it aloud."""
+    """The recorded outcome of an attempt, and late results that contradict it.
+    The engine checks it before another attempt, and pages before they show an outcome.
+    """
 
     on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
-    belied: str = ""  # what of it a witness belies; until a person has said anew what became of the attempt
-    is_belied: bool = False  # a witness told that it was done, and no person has said since what became of it
+    belied: str = ""  # the recorded outcome that a late result contradicts, until a person settles it again
+    is_belied: bool = False  # a late result says it was done, and no person has settled it since
 
     def found(self, outcome: str) -> None:
-        """Put on record what became of it. A refusal isn't a word on what a witness told, nor is *fail the run*."""
+        """Record the outcome. A refusal or *fail the run* does not settle a contradiction."""
         self.on_record = outcome
         if outcome not in ("fail", "refused"):
             self.belied, self.is_belied = "", False
@@ -183,12 +183,12 @@ class Finding:
             self.belied = outcome
 
     def belied_by(self, told: str) -> str:
-        """What is on record that a witness's word belies; empty if nothing is."""
+        """Return the recorded outcome that a late result contradicts; empty if none."""
         is_belied = self.on_record == "happened" if told == "refused" else self.on_record in _NOT_DONE
         return self.on_record if is_belied else ""
 
     def hear(self, told: str) -> str:
-        """A witness tells when it is over; what of the record that belies."""
+        """Take a late result into account and return the recorded outcome that it contradicts."""
         self.is_belied |= told != "refused" and self.on_record not in ("happened", "answered")
         self.belied = self.belied_by(told) or self.belied
         return self.belied_by(told)
@@ -196,7 +196,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class GateOpening:
-    """What people are asked to decide: rides with the wait of kind `approval`."""
+    """The question of a gate, committed with its wait of kind `approval`."""
 
     approval_id: UUID
     queue: str
@@ -209,22 +209,21 @@ class GateOpening:
     evidence: list[dict[str, Any]]
     why: str
     requested_by: str
-    case: UUID | None = None  # the first stage's question, where there are several or where votes are counted
-    # What holds of its time beside the deadline (see gate/timing.py), and when somebody looks at it before that.
+    case: UUID | None = None  # the first stage's question, if there are several stages or votes are counted
+    # Terms besides the deadline (see gate/timing.py), and when to check it before that.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
-    # What the plan names of documents; and by digest the bytes that may not be stored yet.
+    # The plan's documents, and by digest the content that may not be stored yet.
     documents: list[dict[str, Any]] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A person's yes to an exact plan. Passing it to a call uses it up.
-
+    """A person's approval of an exact plan. Passing it to a call uses it up.
     `slot` and `approval_id` name the question, `plan_hash` and `requested_hash` are digests of what was approved and of
-    what was asked, `by` is who decided, for which `queue`: of several stages the first one's. `stages` says who had to
-    say yes in all, each (queue, quorum), where that was more than one person.
+    what was requested, `by` is who decided, for which `queue`: with several stages the first one's. `stages` lists the
+    required approvals, each (queue, quorum), if more than one person was needed.
     """
 
     slot: str
@@ -237,13 +236,13 @@ class Grant:
 
     @property
     def queues(self) -> set[str]:
-        """Whoever said yes: at the first stage and at each further one."""
+        """The queues that approved, over all stages."""
         return {self.queue, *(queue for queue, _ in self.stages)}
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A checkpoint at a consistent cut: plain data, no call in flight. `state` is JSON-able."""
+    """A checkpoint at a consistent cut: no call is in progress. `state` is plain JSON data."""
 
     node: str
     visit: int
@@ -254,8 +253,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class ChildSpec:
-    """A run that is made with the step that starts it. `depth` counts the runs above it; `time` is how long it may
-    take."""
+    """A run created with the step that starts it. `depth` counts its ancestors; `time` limits its duration."""
 
     run_id: str
     agent: str
@@ -274,9 +272,11 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Heir:
-    """The run that an `origin` goes on as, made with its end. `events` are its journal's first; `signals` those of the
-    origin's that it has (their numbers there, and here the one among those of its name and the event's), of
-    `all_signals` that no call took; `left` what is left of the origin's budget, and `caps` what it may use."""
+    """The continuation of an `origin`, created with its end.
+    `events` begin its journal; `signals` are those it gets of the origin's `all_signals` that no call took, as (number
+    there, number here by name, number of the event); `left` is the rest of the origin's budget, and `caps` its own
+    limits.
+    """
 
     run_id: str
     origin: str
@@ -291,18 +291,16 @@ class Heir:
     carried_on: RunCarriedOn
 
 
-# What a run's journal ends with and the run that it goes on as, made of what `Journal.estate` gives.
+# Makes the last events of a journal and the run that continues it from `Journal.estate`.
 MakeHeir = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Heir]]
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one commit makes durable, whole or not at all.
-
-    With `is_intent` (TX1) it announces what is about to leave: it is refused where people asked for a stop, where its
-    call has been answered, or where an attempt before it may have happened after all, and `grant`, the (slot, plan
-    hash) of an approval, is used up by it. Without (TX2) it tells what has happened, which a stop doesn't keep from
-    being recorded.
+    """What one commit writes, completely or not at all.
+    With `is_intent` (TX1) it announces a call: it is refused on a stop request, if the call has been answered, or if an
+    earlier attempt may have happened after all; it uses up `grant`, the (slot, plan hash) of an approval. Without (TX2)
+    it records what happened, which a stop request doesn't prevent.
     """
 
     events: Sequence[Event]
@@ -318,9 +316,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """All that a claimant needs: the newest sound checkpoint, the events after it, the run's first event, what it may
-    use and what it has used, how many runs are above it, whether a pool counts its reads too, which then need an
-    intent, and what tells of a fork whose fork it is."""
+    """What a claimant needs: newest readable checkpoint, later events, first event, budget and ancestry.
+    `counts_reads`: a pool counts reads too, so they need an intent; `forked` is set for a fork.
+    """
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -335,9 +333,10 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What a run's whole journal tells of its effects, in order; and which runs hold effects of their own to undo:
-    children that ended well, and the run that this one goes on from. `at_work` are the children that are cancelled with
-    it and may have effects until then."""
+    """A run's events about its effects, in order.
+    `reversible` are runs with their own effects to undo: completed children, and the run continued by this one.
+    `at_work` are children cancelled with it that may still have effects.
+    """
 
     events: Sequence[Event] = ()
     reversible: frozenset[str] = frozenset()
@@ -346,14 +345,12 @@ class Effects:
 
 class Journal(Protocol):
     """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost.
-    Several may be asked for at once; they are made one after the other.
-
-    `load` raises JournalBroken when what is stored can't be trusted.
+    Concurrent calls are executed one after the other. `load` raises JournalBroken if the stored data can't be trusted.
     """
 
     @property
     def run_id(self) -> str:
-        """The run's id, as people and the outside see it."""
+        """The run's public id."""
         ...
 
     @property
@@ -363,88 +360,89 @@ class Journal(Protocol):
 
     @property
     def seq(self) -> int:
-        """The journal's last event, as far as this claimant knows."""
+        """The number of the last event that this claimant knows."""
         ...
 
     def now(self) -> datetime:
-        """The database's clock: of the last reply, moved on by a monotonic clock since."""
+        """The database's time, estimated from the last reply and a monotonic clock."""
         ...
 
     async def load(self) -> History: ...
 
     async def commit(self, batch: Batch) -> Reply:
-        """Make a step durable: the only write of one. Raises ApprovalMissing where the grant of an intent is not to be
-        had, BudgetShort where the run may not use what an intent wants, PoolShort and PoolUnpriced where a pool that it
-        shares can't give it, NotAsked where a question is put to a queue that takes none any more, PoliciesChanged
-        where an intent was judged by others than are in force."""
+        """Write a step; the only way to do so.
+        Raises ApprovalMissing if an intent's grant isn't available, BudgetShort if the run may not use what an intent
+        needs, PoolShort and PoolUnpriced if a shared pool can't provide it, NotAsked if a question's queue is closed,
+        PoliciesChanged if an intent was judged by outdated policies.
+        """
         ...
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
-        """Whether a call that the journal announced already may go out once more: not done where people asked for a
-        stop, where its answer is on record, or where what it calls (`key`, such as tool:charge) is halted. Writes
-        nothing. Raises PoliciesChanged where it was `judged` by the policies of another revision than that in
-        force."""
+        """Return whether an announced call may be sent again. Writes nothing.
+        Not done on a stop request, if its answer is recorded, or if its `key` (such as tool:charge) is halted. Raises
+        PoliciesChanged if it was `judged` by another revision of the policies than the current one.
+        """
         ...
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
-        """Let go of a run that a halt keeps from going on: its state stays, and it wants driving when it is lifted.
-        Not done where people asked for a stop."""
+        """Release a run because of a halt: it keeps its state and continues later. Not done on a stop request."""
         ...
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
-        """The `n`-th signal of a name that was sent to the run, whenever that was. Raises JournalBroken if there is
-        none."""
+        """Return the `n`-th signal of a name ever sent to the run. Raises JournalBroken if there is none."""
         ...
 
     async def asked(self, slot: str) -> Sequence[Event]:
-        """All that is on record at the slot of a question, however long ago, and the intents that name its yes, in
-        order. Raises JournalBroken."""
+        """Return all events at a question's slot, and the intents that use its approval, in order. Raises
+        JournalBroken."""
         ...
 
     async def models(self) -> Sequence[ModelsChosen]:
-        """Which models the run asks: every choice on record, in order. Raises JournalBroken."""
+        """Return every recorded choice of models, in order. Raises JournalBroken."""
 
     async def inbox(self) -> MessageReceived | None:
-        """The oldest message that was neither handled nor told that the run had ended. Raises JournalBroken where its
-        event can't be trusted."""
+        """Return the oldest unanswered message. Raises JournalBroken if its event can't be trusted."""
         ...
 
     async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
-        """Put on record what became of the run's oldest message, its `n`-th, and that `waits` have ended with it. Not
-        done where one of them has ended meanwhile."""
+        """Record the outcome of the run's oldest message, its `n`-th, which ends `waits`.
+        Not done if one of them has ended meanwhile.
+        """
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Let go of the run. Not done (and said so) where it would be wrong by now: see runs/sql/steps.sql, and,
-        for a message that wants an answer before the run parks, runs/sql/messages.sql."""
+        """Release the run. Not done if that is no longer right, such as with an unanswered message.
+        See runs/sql/steps.sql and runs/sql/messages.sql.
+        """
         ...
 
     async def origin(self) -> RunCarriedOn | None:
-        """What tells where the run goes on from; None for one that nobody went before. Raises JournalBroken."""
+        """Return the event with the run that this one continues; None if there is none. Raises JournalBroken."""
         ...
 
     async def taken_over(self) -> Sequence[AnswerTakenOver]:
-        """What the run's calls were given of what another run did. Raises JournalBroken."""
+        """Return the answers that calls took over from another run. Raises JournalBroken."""
         ...
 
     async def undone(self, places: Collection[tuple[str, str, int]]) -> Collection[tuple[str, str, int]]:
-        """Which of these effects of other runs (run, slot, attempt) were undone, are about to be, or may have been for
-        all that anybody can read."""
+        """Return which of these effects of other runs (run, slot, attempt) were, will be or may have been undone."""
         ...
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
-        """What an heir of the run is made of, with the events' numbers: what its first events tell, what it is found
-        by, which models it asks, and the signals that no call took. Raises JournalBroken."""
+        """Return numbered events for a continuation: first events, attributes, models, untaken signals.
+        Raises JournalBroken.
+        """
         ...
 
     async def effects(self) -> Effects:
-        """What of the run could be undone. Raises JournalBroken."""
+        """Return the run's effects for undoing. Raises JournalBroken."""
         ...
 
     async def succeed(self, make: MakeHeir) -> Reply:
-        """End the run and make the one that it goes on as, in one commit, of what is on record while nothing else can
-        be written. Not done where people asked for a stop, where what is left of the budget has changed, and where a
-        wait, a child or (in a renewal) a message is open. Raises JournalBroken."""
+        """End the run and create its continuation in one commit, while nothing else can be written.
+        Not done on a stop request, if the rest of the budget has changed, or if a wait, a child or (in a renewal) a
+        message is open. Raises JournalBroken.
+        """
         ...

@@ -1,5 +1,4 @@
-"""What may be said of a tool, a model, a provider, an agent or a tag: how often, how many at once, when a circuit
-breaker opens, and by which weight it shares."""
+"""Limits of tools, models, providers, agents and tags: rates, concurrency, circuit breakers, weights."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from typing import Any, Literal, Self
 
 from runs.engine.errors import DefinitionError
 
-# What each kind of key may have.
+# The fields allowed for each kind of key.
 _SENT = frozenset({"per_minute", "burst", "at_once", "breaker", "rest"})
 KINDS: Mapping[str, frozenset[str]] = {
     "tool": _SENT,
@@ -31,14 +30,16 @@ LONGEST_KEY = 300
 
 
 class BadRule(ValueError):
-    """Something was said of a key that can't be; tells what, and what would be right."""
+    """An invalid limit; says what is wrong and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`per_minute` permits are given a minute, and after a quiet time `burst` at once (a second's worth, at least one);
-    `at_once` tries, or runs, are under way at most. A breaker opens where `breaker` per cent of the tries of about a
-    minute fail, and rests for `rest` seconds (30). `weight` is a share's (1). None: nothing is said."""
+    """Limits of one key. None: not limited.
+    `per_minute` permits per minute, with a `burst` after a quiet time (default: a second's worth, at least one); at
+    most `at_once` tries, or runs, at a time. A breaker opens when `breaker` per cent of about a minute's tries fail,
+    for `rest` seconds (30). `weight` is for fair shares (1).
+    """
 
     per_minute: int | None = None
     burst: int | None = None
@@ -52,7 +53,7 @@ class Rule:
 
     @classmethod
     def of(cls, stored: Any) -> Self:
-        """A rule as the database has it; what is damaged says nothing."""
+        """Read a rule from the database; damaged values are ignored."""
         known = stored if isinstance(stored, dict) else {}
         return cls(**{name: value for name in NAMES if isinstance(value := known.get(name), int)})
 
@@ -61,7 +62,7 @@ NAMES = tuple(field.name for field in fields(Rule))
 
 
 def check(key: str, rule: Rule) -> None:
-    """Raises BadRule for a key that names nothing, and for what its kind can't have."""
+    """Raise BadRule for an invalid key, and for fields that its kind can't have."""
     kind, colon, name = key.partition(":")
     if kind not in KINDS or not colon or not name or len(key) > LONGEST_KEY:
         raise BadRule(f"{key[:80]!r} is no key: write one of {', '.join(f'{kind}:NAME' for kind in KINDS)}")
@@ -82,7 +83,7 @@ _FIELD = re.compile(r"([a-z_]+)=(\d{1,9})%?")
 
 
 def read(text: str) -> dict[str, Rule]:
-    """What an installation says: `KEY field=number field=number; KEY …`. Raises BadRule."""
+    """Parse an installation's limits: `KEY field=number field=number; KEY …`. Raises BadRule."""
     rules: dict[str, Rule] = {}
     for line in filter(None, map(str.strip, re.split(r"[;\n]", text))):
         key, *stated = line.split()
@@ -104,9 +105,10 @@ def read(text: str) -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """How often a tool may be called by all workers together, as its author knows the other side: `per_minute` calls,
-    after a quiet time `burst` at once (a second's worth unless given), and no more than `at_once` under way. What an
-    installation says of the tool stands above it. Raises DefinitionError for a number that is none, and for nothing."""
+    """Limits of a tool over all workers, set by its author. The installation's own limits take precedence.
+    `per_minute` calls, with a `burst` after a quiet time (default: a second's worth), and at most `at_once` at a time.
+    Raises DefinitionError for an invalid number, and if nothing is given.
+    """
 
     per_minute: int | None = None
     at_once: int | None = None
@@ -127,7 +129,7 @@ class RateLimit:
 
 
 def keys_of_model(model: str) -> tuple[str, ...]:
-    """The keys that a request to a model counts for: its own and its provider's, the part before the first colon."""
+    """Return the keys of a request to a model: its own and its provider's, the part before the first colon."""
     return f"model:{model}", f"provider:{model.partition(':')[0]}"
 
 
@@ -136,8 +138,8 @@ Why = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Leave for one try under some keys. `is_held`: it has to be given back; `probed`: those of its keys whose breaker
-    is open, and goes by what becomes of this try."""
+    """Permission for one try. `is_held`: it must be given back; `probed` are its keys with an open breaker under
+    test."""
 
     id: str
     keys: tuple[str, ...]
@@ -147,7 +149,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Not now: because of which key, why, and for how many seconds at least."""
+    """No permit now: because of which key, why, and the minimum wait in seconds."""
 
     key: str
     why: Why
@@ -156,8 +158,8 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What became of a try. `served`: None where it says nothing about the other side. `retry_after`: for how many
-    seconds that asked to be left alone."""
+    """The result of a try. `served` None: it says nothing about the other side. `retry_after`: requested delay in
+    seconds."""
 
     served: bool | None = None
     error: str = ""
@@ -169,8 +171,10 @@ NOTHING = Told()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who asks: for a try of which call. `lasts`: after how many seconds it is over at the latest; `earlier`: how often
-    it was sent away before; `patience`: how many seconds it would wait in place."""
+    """A request for a permit. All times are in seconds.
+    `lasts` is the try's maximum duration; `earlier` the number of earlier refusals; `patience` how long it would wait
+    in place.
+    """
 
     run_id: str
     slot: str
@@ -180,7 +184,7 @@ class Asked:
 
 
 class Limits:
-    """Nothing is limited. A worker's are in runs/services/limits/permits.py."""
+    """Default: nothing is limited. A worker's are in runs/services/limits/permits.py."""
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return False
@@ -189,7 +193,7 @@ class Limits:
         return Permit("", keys)
 
     def give_back(self, permit: Permit) -> None:
-        """It is over, or never began."""
+        """Return a permit after the try, or if it never began."""
 
     def tell(self, keys: tuple[str, ...], permit: Permit | None, told: Told) -> None:
-        """What became of a try."""
+        """Report the result of a try."""

@@ -1,4 +1,4 @@
-"""A journal in memory, for tests of agents and as the reference that the PostgreSQL one is held against."""
+"""A journal in memory, for tests of agents and as the reference for the PostgreSQL one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MemoryWait:
     grant_hash: str | None = None
     grant_expires_at: datetime | None = None
     is_consumed: bool = False
-    used_by: tuple[str | None, int] = ("", -1)  # the call, and the attempt at it that went out last
+    used_by: tuple[str | None, int] = ("", -1)  # the call, and its latest attempt that was sent
 
 
 @dataclass
@@ -70,26 +70,27 @@ class MemoryRun:
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
     used: Usage = NOTHING_USED
     caps: Caps = UNLIMITED
-    policies: tuple[int, int] = (0, 0)  # in force: the revision, and how many
+    policies: tuple[int, int] = (0, 0)  # in force: revision and count
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
     kept: list[e.SignalReceived | e.SignalCarried] = field(default_factory=list)
-    inbox: list[e.MessageReceived] = field(default_factory=list)  # messages that nobody has answered
-    undone_elsewhere: set[tuple[str, str, int]] = field(default_factory=set)  # what its origin did: run, slot, attempt
+    inbox: list[e.MessageReceived] = field(default_factory=list)  # unanswered messages
+    undone_elsewhere: set[tuple[str, str, int]] = field(
+        default_factory=set
+    )  # effects of its origin: run, slot, attempt
     skew: timedelta = timedelta(0)
     depth: int = 0
     children: dict[str, ChildSpec] = field(default_factory=dict)  # by the child's id
-    heir: Heir | None = None  # the run that it went on as
+    heir: Heir | None = None  # the run that continues it
 
     @property
-    def at_work(self) -> str:  # the state in which a worker has it
+    def at_work(self) -> str:  # the state while a worker has it
         return "compensating" if any(isinstance(event, e.UndoBegun) for event in self.events) else "running"
 
     def append(self, events: Sequence[e.Event]) -> None:
-        """Add all events or none; a second fact of the same kind for one attempt is refused, as by the database's
-        unique index."""
-        # Through bytes and back, so that nothing mutable is shared and only what can be stored is.
+        """Add all events or none. Raises ValueError for a duplicate fact, as the database's unique index does."""
+        # Encoded and decoded, so that nothing mutable is shared and only storable data is accepted.
         stored = [e.decode(e.encode_clear(event), unpack(pack(event.payload))) for event in events]
         facts = [(x.slot, x.attempt, x.fact) for x in stored if x.slot is not None and x.fact is not None]
         for i, fact in enumerate(facts):
@@ -99,7 +100,7 @@ class MemoryRun:
         self.events.extend(stored)
 
     def claim(self) -> MemoryJournal:
-        """Take the run under a new epoch, whoever had it."""
+        """Claim the run under a new epoch, even if another journal has it."""
         self.epoch, self.lease, self.state = self.epoch + 1, uuid4(), self.at_work
         self.append([e.RunClaimed(epoch=self.epoch, worker="memory", host="memory", pid=0, cause="start")])
         return MemoryJournal(self, Lease(self.epoch, self.lease))
@@ -131,14 +132,14 @@ class MemoryRun:
         justification: str = "as quoted",
         slot: str = "",
     ) -> None:
-        """Decide the one open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
+        """Decide the only open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
         gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
         wait_id, wait = next((i, w) for i, w in gates if slot in ("", w.spec.slot))
         said = {"approved": "approve", "rejected": "reject"}.get(verdict, verdict)
         say(self, wait_id, wait, said, by=by, role=role, justification=justification)
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
-        """Send the run a signal, as `runs.services.signals` does. Returns its number among those of its name."""
+        """Send the run a signal, as `runs.services.signals` does. Return its number among those of its name."""
         n = 1 + sum(isinstance(x, (e.SignalReceived, e.SignalCarried)) and x.name == name for x in self.events)
         self.append([e.SignalReceived(name=name, n=n, by=by, payload=payload)])
         self.kept.append(self.events[-1])  # type: ignore[arg-type]
@@ -146,7 +147,7 @@ class MemoryRun:
         return n
 
     def message(self, name: str, request: Any, *, by: str = "user:olga") -> int:
-        """Send the run a message, as `runs.services.messages` does, which also checks it. Returns its number."""
+        """Send the run a message, as `runs.services.messages` does after checking it. Return its number."""
         n = 1 + sum(isinstance(x, e.MessageReceived) for x in self.events)
         self.append([e.MessageReceived(name=name, n=n, by=by, payload=request)])
         self.inbox.append(self.events[-1])  # type: ignore[arg-type]
@@ -155,7 +156,7 @@ class MemoryRun:
         return n
 
     def raise_budget(self, caps: Caps, *, by: str = "user:olga") -> None:
-        """Set the caps anew; whoever waits for that goes on."""
+        """Set new caps and resolve the waits for them."""
         self.caps = caps
         self.append([e.BudgetSet(by=by, caps=caps.stated(), until="")])
         for wait in [w for w in self.open_waits() if w.spec.kind == "budget"]:
@@ -164,7 +165,7 @@ class MemoryRun:
     def end_child(
         self, child: str, state: str = "completed", *, output: Any = None, code: str = "", used: Usage = NOTHING_USED
     ) -> bool:
-        """Tell the run that a child of it has ended, as `runs.services.families` does. Told once."""
+        """Report the end of a child once, as `runs.services.families` does."""
         spec = self.children[child]
         payload = {"output": output} if state == "completed" else {"message": code}
         event = e.ChildEnded(
@@ -184,7 +185,7 @@ class MemoryRun:
         return is_told
 
     def hand_over(self, name: str) -> None:
-        """Give the oldest signal of a name that nobody took to whoever has waited for one the longest."""
+        """Give the oldest untaken signal of a name to the call that has waited longest."""
         waiting = [w for w in self.open_waits() if w.spec.kind == "signal" and w.spec.detail["name"] == name]
         came = [x for x in self.kept if x.name == name]
         if waiting and came:
@@ -193,7 +194,7 @@ class MemoryRun:
             self.resolve(s.id, "received", event=e.SignalTaken(slot=s.slot, attempt=s.attempt, name=name, n=came[0].n))
 
     def answer(self, answer: Any, *, by: str = "user:olga", role: str = "operator", slot: str = "") -> None:
-        """Answer the one open question, or the one at a slot."""
+        """Answer the only open question, or the one at a slot."""
         question = next(w.spec for w in self.open_waits() if w.spec.kind == "input" and slot in ("", w.spec.slot))
         event = e.InputAnswered(
             slot=question.slot, attempt=question.attempt, n=question.n, by=by, role=role, payload={"answer": answer}
@@ -324,7 +325,7 @@ class MemoryJournal(MemorySuccession):
             run.is_pause_requested = False
         if how == "end":
             run.is_cancel_requested = False
-            run.inbox.clear()  # whoever sent them is told that it has ended
+            run.inbox.clear()  # their senders are told that the run has ended
             for wait in run.open_waits():
                 wait.resolution = "withdrawn"
         return self._reply()
@@ -367,8 +368,7 @@ class MemoryJournal(MemorySuccession):
         return any(map(_is_outcome, known))
 
     def _is_belied(self, slot: str | None, attempt: int) -> bool:
-        """Whether a witness tells of an earlier attempt that it happened, and no person has said since that it did
-        not."""
+        """Return whether a late result says an earlier attempt happened, and no person has denied it since."""
         belied: set[int] = set()
         for x in (x for x in self.run.events if slot is not None and x.slot == slot and x.attempt < attempt):
             if _is_testimony(x):
@@ -394,7 +394,8 @@ class MemoryJournal(MemorySuccession):
         raise ApprovalMissing(f"slot {slot} has no unused approval for these bytes")
 
     def _may_be_used_again(self, wait: MemoryWait, call: tuple[str | None, int]) -> bool:
-        """For a further attempt at the same call, of which nothing has come so far."""
+        """Return whether a grant may be reused for a further attempt at the same call, all earlier ones without
+        effect."""
         slot, attempt = call
         if wait.used_by[0] != slot or wait.used_by[1] >= attempt:
             return False
@@ -425,7 +426,7 @@ class MemoryJournal(MemorySuccession):
         return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
 
 
-# What is not written where the call's outcome is on record already.
+# Not written if the call's outcome is already on record.
 _FIRST_ONE_STANDS = (e.ToolRedispatched, e.ToolOutcomeUnknown, e.ToolReconciled, e.ToolFailed, e.ToolReturned)
 
 
@@ -434,19 +435,19 @@ def _is_outcome(event: e.Event) -> bool:
 
 
 def _is_testimony(event: e.Event) -> bool:
-    """A late word that an attempt happened, or was taken."""
+    """Return whether the event is a late result saying that an attempt happened, or was accepted."""
     is_answer = isinstance(event, e.ToolAnsweredLate) and event.outcome != "refused"
     return isinstance(event, e.CallbackArrivedLate) or is_answer
 
 
 def _call_of(batch: Batch) -> tuple[str | None, int]:
-    """The attempt that an intent is about."""
+    """Return the call and attempt of an intent."""
     invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
     return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIMITED) -> MemoryRun:
-    """A run in memory, as `runs.services.lifecycle.start` makes one in the database."""
+    """Create a run in memory, as `runs.services.lifecycle.start` does in the database."""
     run = MemoryRun(str(uuid4()), agent.graph_id, caps=caps)
     checked = plain(agent.input.model_validate(input))
     run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])
@@ -454,5 +455,5 @@ def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIM
 
 
 async def drive(agent: Agent, run: MemoryRun, runtime: Runtime, control: Control | None = None) -> str:
-    """Claim and drive a run once, as a worker does. Returns how it was let go of."""
+    """Claim and drive a run once, as a worker does. Return how it was released."""
     return await Driver(agent, run.claim(), runtime, control or Control(), trace_id="0" * 32).drive()

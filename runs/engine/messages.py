@@ -1,4 +1,4 @@
-"""What an agent declares that others may say to its runs, and ask of them: messages, views."""
+"""Messages and views that an agent declares for its runs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request that a run takes: its name, what comes in and goes out, who handles it, and who looks at it before it
-    is accepted."""
+    """A declared message: name, models of request and answer, its handler, and the check before it is accepted."""
 
     name: str
     takes: type[BaseModel]
@@ -36,7 +35,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A named reading of the recorded state."""
+    """A named view of the recorded state."""
 
     name: str
     answers: type[BaseModel]
@@ -56,7 +55,7 @@ def message_of(
     check: Callable[..., Any] | None,
     title: str,
 ) -> Message:
-    """A declared message. Raises DefinitionError."""
+    """Build a declared message. Raises DefinitionError."""
     name = _named(agent, "message", function, name)
     if issubclass(state, RootModel):
         raise DefinitionError(f"{agent}: messages change the state's fields, and {state.__name__} has none")
@@ -70,7 +69,7 @@ def message_of(
 
 
 def view_of(agent: str, function: Callable[..., Any], *, name: str, answers: type[BaseModel], title: str) -> View:
-    """A declared view. Raises DefinitionError."""
+    """Build a declared view. Raises DefinitionError."""
     name = _named(agent, "view", function, name)
     _plain_function(f"{agent}: view {name!r}", function)
     _model(f"{agent}, view {name!r}, answers", answers)
@@ -100,14 +99,12 @@ def _doc(function: Callable[..., Any]) -> str:
 
 
 Change = e.MessageHandled | e.ContextInjected
-# Where the node stood that was handed something: `place` of a change that it takes over as it is entered, and of one
-# that comes when it is done, before the next.
+# `place` of a change that a node gets as it is entered, and of one made after it is done, before the next.
 ENTRY, BETWEEN = -1, 0
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """What was changed, for the record: fields with their new values, each whole, and the names of those that are
-    gone. Empty where nothing was."""
+    """Return what changed, for the record: fields with new values, and the names of removed ones."""
     change = {name: new for name, new in after.items() if name not in before or not _same(before[name], new)}
     gone = sorted(before.keys() - after.keys())
     return ({"change": change} if change else {}) | ({"gone": gone} if gone else {})
@@ -117,11 +114,11 @@ def _same(one: Any, other: Any) -> bool:
     try:
         return canonical(one) == canonical(other)  # 1 and True, 1 and 1.0 are equal in Python only
     except ValueError:
-        return False  # recorded once too often rather than left out
+        return False  # better recorded needlessly than left out
 
 
 def with_changes(state: dict[str, Any], handled: Sequence[Change]) -> dict[str, Any]:
-    """A state as plain data, after what these changed of it."""
+    """Return a plain state after these changes."""
     for event in handled:
         told = event.payload if isinstance(event.payload, dict) else {}
         state = {name: value for name, value in state.items() if name not in told.get("gone", ())}
@@ -134,12 +131,12 @@ def changes_in(events: Sequence[e.Event]) -> list[Change]:
 
 
 def handled_in(tape: Tape, visit: str) -> list[Change]:
-    """What messages and operators changed in a visit (generation and number), in order."""
+    """Return what messages and operators changed in a visit (generation and number), in order."""
     return [event for event in tape.handled if event.visit == visit]
 
 
 def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
-    """The message that a call had waited for and got. Raises JournalBroken where the journal has none."""
+    """Return the message that a waiting call got. Raises JournalBroken if there is none."""
     for event in reversed(tape.handled):
         if isinstance(event, e.MessageHandled) and slot in event.calls:
             return event
@@ -147,7 +144,7 @@ def taken_at(tape: Tape, slot: str) -> e.MessageHandled:
 
 
 def fields_changed(event: Change) -> list[str]:
-    """The state's fields that it changed, by the names that they had then."""
+    """Return the fields that the change affects, by their names at that time."""
     told = event.payload if isinstance(event.payload, dict) else {}
     return [*told.get("change", ()), *told.get("gone", ())]
 
@@ -157,25 +154,25 @@ def number_of_changes(event: Change) -> int:
 
 
 def between(tape: Tape, over: str, state: Any) -> Any:
-    """The state in which a visit ended, after what was changed of it before the next began."""
+    """Return the state at a visit's end after changes made before the next visit."""
     at_its_end = [event for event in handled_in(tape, over) if event.place == BETWEEN]
     return with_changes(state, at_its_end) if at_its_end else state
 
 
 def entered(tape: Tape, at: Snapshot) -> Any:
-    """The state in which a node begins: its checkpoint's, after what operators changed of it when it had made no call
-    yet."""
+    """Return a node's initial state: the checkpoint's, with operators' changes before its first call."""
     first = [event for event in handled_in(tape, f"{at.generation}.{at.visit}") if event.place == ENTRY]
     return with_changes(at.state, first) if first else at.state
 
 
 class Changes:
-    """What was changed in one visit by messages and operators on record, and how far the node has taken that over. It
-    does at the end of the step that it stood in: one that waits in several branches, at the end of them all."""
+    """Recorded changes in one visit by messages and operators, and which of them the node has applied.
+    Changes are applied at the end of the current step; of several waiting branches, after all of them.
+    """
 
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
         self._model, self._state = model, state
-        self.listening: list[WaitSpec] = []  # waits for messages that the node's branches have come to
+        self.listening: list[WaitSpec] = []  # waits for messages that the node's branches have reached
         self._ahead: list[Change] = []
         self.add(handled)
 
@@ -183,8 +180,7 @@ class Changes:
         return bool(self._ahead)
 
     def take_over(self, place: int | None = None) -> None:
-        """The node goes on from its `place`-th call, or is done: what was changed up to there stands in its state. Each
-        field that was is another object afterwards."""
+        """Apply the changes up to the node's `place`-th call, or all. Each changed field is a new object afterwards."""
         due = [event for event in self._ahead if place is None or event.place <= place]
         if not due:
             return
@@ -203,17 +199,16 @@ class Changes:
             self._state.__pydantic_extra__.update(fresh.__pydantic_extra__ or {})
 
     def add(self, events: Sequence[e.Event]) -> None:
-        """More was changed while the node waited."""
+        """Add changes made while the node waited."""
         self._ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
 
     def now(self) -> dict[str, Any]:
-        """The state as plain data: as the node left it where it waits, after what messages changed there. Raises
-        ValueError where it is no plain data."""
+        """Return the state where the node waits, with later changes, as plain data. Raises ValueError."""
         return with_changes(plain(self._state), self._ahead)
 
 
 class Takes(Protocol):
-    """Of an agent: which messages its runs take, and what they change."""
+    """The part of an agent that defines its messages."""
 
     @property
     def graph_id(self) -> str: ...
@@ -226,9 +221,10 @@ class Takes(Protocol):
 
 
 def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
-    """How a message comes out, and what the record says of it. The function gets the state as an object of its own, so
-    that one that refuses or breaks has changed nothing; `state` makes it, and where the node waits with what is no
-    plain data in it, that is what fails."""
+    """Return the outcome of a message, and its record.
+    The function gets its own copy of the state, so one that refuses or fails has changed nothing; a failing `state()`
+    counts as the message's failure.
+    """
     message = agent.messages.get(came.name)
     if message is None:
         return "failed", {"code": "unknown_message", "message": f"{agent.graph_id} takes no message {came.name!r}"}
@@ -261,8 +257,9 @@ def handled(
     place: int,
     waiting: Sequence[WaitSpec] = (),
 ) -> tuple[list[e.Event], list[WaitSpec]]:
-    """The events of one message's handling, and the waits that it ends: a message that was answered is what a call
-    waited for that named it, or named none."""
+    """Return the events of handling one message, and the waits that it ends.
+    An answered message ends waits for its name and for any message.
+    """
     outcome, payload = handle(agent, state, came)
     ended = [w for w in waiting if came.name in (w.detail["names"] or [came.name])] if outcome == "answered" else []
     event = e.MessageHandled(

@@ -1,8 +1,8 @@
-"""Whether a run can go on as one of another version, and how: found out in memory, from what is on record alone.
+"""Decides in memory, from the record alone, whether and how a run can move to another version.
 
-Nothing is sent and nothing is written. The visit under way is done again with the new version's code (`replaying.py`):
-where that makes every call on record again, in the same place with the same arguments, the run goes on in its middle.
-Where it doesn't, the node is entered from its top, but only if that repeats nothing that counts.
+Nothing is sent or written. The current visit is replayed with the new code (`replaying.py`): if it makes every recorded
+call again, in the same place with the same arguments, the run continues in the middle of its node. Otherwise the node
+starts over, but only if that repeats nothing that counts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from runs.engine.tools import ReplayClass
 from runs.engine.undo import UNDO_NODE
 
 REFUSED: Final = "refused"
-# Stops for an operator that say that the code and the run don't go together, or that the code is wrong: to give the run
-# other code answers them. The others are about the run's record, and stay.
+# Operator stops that say that code and run don't fit, or that the code is wrong; new code resolves them. Other stops
+# are about the run's record, and remain.
 SOLVED = frozenset(
     {
         "other_code",
@@ -52,10 +52,11 @@ SOLVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """What is asked for: from which version (name@version) to which, each node of the old one to one of the new one,
-    the function that makes the state, and whether runs that have failed are retried with it. `number` is that of the
-    state that a run has, 0 where nobody knows: where no function is given, the new version's own steps bring it up from
-    there. `is_numbered`: the old version has upgraders, so a state whose number nobody knows may have any."""
+    """A requested move from one version (name@version) to another.
+    `nodes` maps old nodes to new ones, `state` is the function that converts the state, `retry` includes failed runs.
+    `number` is the state's number, 0 if unknown: without a function, the new version's upgraders start from it.
+    `is_numbered`: the old version has upgraders, so an unknown number may be any.
+    """
 
     of: str
     to: Agent
@@ -70,7 +71,7 @@ class Moving:
         return self.state is not None or (self.number or 1) != self.to.schema_version
 
     def made_of(self, state: Any) -> Any:
-        """What the author makes of a state. Raises UnknownFormat, and whatever the author's code does."""
+        """Convert a state. Raises UnknownFormat, and whatever the author's code raises."""
         if self.state is not None:
             made = self.state(plain(state))
             return plain(made) if isinstance(made, BaseModel) else made
@@ -81,9 +82,10 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What would become of a run: `how` it goes on, or `refused` and `why`, under a name (`code`). `answered` are the
-    calls that are answered from the record, `anew` what is done after that, or again; `closes` are the open waits that
-    end with it, by slot, attempt, kind and number; `number` is that of the state that it had."""
+    """The result for one run: `how` it continues, or `refused` with a `code` and `why`.
+    `answered` are calls answered from the record, `anew` those made later or again; `closes` are open waits that end
+    with the move, by slot, attempt, kind and number; `number` is that of the old state.
+    """
 
     how: str
     code: str = ""
@@ -106,7 +108,7 @@ def refused(code: str, why: str) -> Found:
 
 
 class _No(Exception):
-    """Why it can't, under a name."""
+    """The reason for a refusal, with its code."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -123,7 +125,7 @@ async def tried(
     depth: int,
     hasher: Hasher,
 ) -> Found:
-    """What would become of a run that stands there. `earlier` are the events before that its calls may ask for."""
+    """Decide about a run at this position. `earlier` are older events that its calls may need."""
     tape = Tape(stands.tail)
     try:
         closes = _must_be_quiet(stands, tape)
@@ -148,7 +150,7 @@ async def tried(
 
 
 def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
-    """Nothing is in doubt, and no stop is open but such as the move answers. Those stops, by their waits."""
+    """Check that no outcome is unknown and only stops that the move resolves are open; return their waits."""
     if stands.at.node == UNDO_NODE:
         raise _No("undoing", "it undoes its effects: no other version may take that over")
     doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
@@ -162,7 +164,7 @@ def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, in
 
 
 def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
-    """Stops for an operator that nobody has answered: by slot and number, with their reasons."""
+    """Return unanswered operator stops, by slot and number, with their reasons."""
     stops: dict[tuple[str, int], str] = {}
     reason = ""
     for event in tail:
@@ -180,7 +182,7 @@ def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
 
 
 def migrated_state(moving: Moving, state: Any) -> Any:
-    """The state as the new version has it, as plain data. Raises _No."""
+    """Return the new version's state as plain data. Raises _No."""
     version = moving.to.graph_id
     try:
         made = moving.made_of(state)
@@ -209,7 +211,7 @@ def _problems(error: ValueError) -> str:
 
 
 def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """What the one holds and the other has no place for."""
+    """Yield paths in `before` that have no place in `after`."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             where = f"{path}.{name}" if path else str(name)
@@ -228,7 +230,7 @@ def lost_of(before: Any, after: Any, path: str = "") -> Iterator[str]:
 def _unbegun(
     moving: Moving, created: e.RunCreated, stands: Position, closes: Sequence[tuple[str, int, str, int]]
 ) -> Found:
-    """It has entered no node: only its input counts."""
+    """Move a run before its first node: only its input counts."""
     try:
         first = moving.to.begin(moving.to.input.model_validate(created.payload))
         plain(moving.to.state.model_validate(plain(first)))
@@ -251,7 +253,7 @@ async def _replayed(
     depth: int,
     hasher: Hasher,
 ) -> Found | str:
-    """What is answered from the record, and what comes after; or why the new code doesn't do the visit again."""
+    """Return the calls answered from the record and what follows, or why the replay differs."""
     state = migrated_state(moving, stands.at.state)
     try:
         _keeps_messages(moving, stands, "what was changed in the visit", is_state_made=moving.makes_state)
@@ -280,7 +282,7 @@ async def _replayed(
 
 
 def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_made: bool = False) -> None:
-    """What was changed is on record by fields of the old state: it is taken over as it stands, or not at all."""
+    """Refuse recorded changes whose fields don't exist, unchanged, in the new state."""
     fields = moving.to.state.model_fields
     known = (
         set(fields) | {str(f.alias) for f in fields.values()} | {str(f.serialization_alias) for f in fields.values()}
@@ -293,8 +295,7 @@ def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_mad
 
 
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
-    """A call that was asked about and has not gone out: no weaker yes may let it through than the new version asks
-    for."""
+    """Refuse if a pending call's approval would be weaker than the new version requires."""
     asked = slot.gate
     is_no = slot.decision is not None and slot.decision.verdict not in ("approved", "lapsed")
     if asked is None or slot.was_invoked or is_no:
@@ -314,7 +315,7 @@ def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
 
 
 def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: Any, why: str) -> Found:
-    """The node from its top, where nothing that was done in the visit counts."""
+    """Start the node over, if nothing done in the visit counts."""
     if kept := list(_kept(stands.tail, tape)):
         raise _No("would_repeat", f"{why}; and entered anew, it would repeat or lose {'; '.join(kept[:5])}")
     if tape.open_budget() is not None:
@@ -336,7 +337,7 @@ def _reentered(moving: Moving, stands: Position, tape: Tape, node: str, state: A
 
 
 def _kept(tail: Sequence[e.Event], tape: Tape) -> Iterator[str]:
-    """What was done in the visit that must be done once, and what it got that nobody gives it again."""
+    """Yield what the visit did that must happen only once, or got that can't be had again."""
     for name, slot in tape.slots.items():
         for attempt in slot.attempts.values():
             if isinstance(attempt.intent, e.ToolInvoked) and attempt.intent.replay_class != ReplayClass.PURE:

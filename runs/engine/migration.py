@@ -1,4 +1,4 @@
-"""What a version says of runs of an earlier one that are moved to it."""
+"""Migrations and upgrade steps: how runs and states of earlier versions become those of this one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Step = Callable[[Any], Any]
 
 
 class UnknownFormat(ValueError):
-    """Nobody here can read that format."""
+    """This code can't read that format."""
 
 
 @dataclass(frozen=True)
 class Formats:
-    """What is stored as `name`, of which this code writes the format `now`. `steps[n]` makes format n + 1 of n. Raises
-    ValueError where a step is missing, or leads nowhere."""
+    """Versions of a stored thing; this code writes format `now`, and `steps[n]` turns format n into n + 1.
+    Raises ValueError for a missing step or one that leads nowhere.
+    """
 
     name: str
     now: int = 1
@@ -37,11 +38,11 @@ class Formats:
 
     @property
     def oldest(self) -> int:
-        """The oldest that can still be read."""
+        """The oldest readable format."""
         return min(self.steps, default=self.now)
 
     def upgraded(self, number: object, thing: Any) -> Any:
-        """`thing`, which is of the format `number`, as this code writes it. Raises UnknownFormat."""
+        """Upgrade `thing` from format `number` to the current one. Raises UnknownFormat."""
         if isinstance(number, bool) or not isinstance(number, int):
             raise UnknownFormat(f"the {self.name} says {number!r} for its format, which is no number")
         if number > self.now:
@@ -57,8 +58,8 @@ class Formats:
         return thing
 
 
-# A checkpoint's `schema_version`, a file of `checkpoints export`, and an event in such a file. What an event of a kind
-# looks like never changes; what would change here is how it stands in the file.
+# A checkpoint's `schema_version`, and a file of `checkpoints export` with its events. The content of an event kind
+# never changes; only its place in the file may.
 STATES = Formats("checkpoint")
 FILES = Formats("checkpoint file")
 
@@ -68,12 +69,10 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """How runs of version `of` (`"1.0.0"`) go on as runs of the version that declares it.
-
-    `nodes` maps each node of that version to one of this version (those left out keep their name); whoever moves runs
-    confirms or changes it. `state(old)` makes the new state of the old one, both plain data, and may give a model;
-    without it the state must fit as it is. It is called for a look as well as for the move, so it must do nothing else.
-    It is no part of the fingerprint.
+    """How runs of version `of` (`"1.0.0"`) continue on the version that declares it.
+    `nodes` maps each old node to a new one (others keep their name); the operator who moves runs confirms or changes
+    it. `state(old)` makes the new state from the old one, both plain data, and may return a model; without it the state
+    must fit as it is. It also runs for previews, so it must have no side effects. It is not part of the fingerprint.
     """
 
     of: str
@@ -82,7 +81,7 @@ class Migration:
 
 
 def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared: Iterable[Migration]) -> None:
-    """Raises DefinitionError for what can't be meant."""
+    """Raise DefinitionError for invalid migrations."""
     known, seen = set(nodes), set[str]()
     for each in declared:
         if not isinstance(each, Migration) or not isinstance(each.of, str) or not _VERSION.fullmatch(each.of):
@@ -100,8 +99,9 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
 
 
 def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
-    """The steps by which states of older numbers become this version's: the step `n` makes number n + 1 of n, and the
-    version's own number comes after the last one. Raises DefinitionError for what can't be meant."""
+    """Return the upgraders as steps: step `n` turns number n into n + 1, and the last leads to the current number.
+    Raises DefinitionError for gaps and invalid steps.
+    """
     if not isinstance(upgraders, Mapping):
         raise DefinitionError(f"{graph_id}: upgraders={upgraders!r} is no mapping, such as {{1: from_one_to_two}}")
     for number, step in upgraders.items():
@@ -122,7 +122,7 @@ def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) ->
 
 
 def _is_plain_function(given: object) -> bool:
-    """A `def` or a lambda: it has a name and a source. A partial or an object that can be called has none."""
+    """Return whether it is a `def` or a lambda, with a name and a source, unlike a partial or a callable object."""
     made_later = (
         inspect.iscoroutinefunction(given),
         inspect.isgeneratorfunction(given),
@@ -141,5 +141,5 @@ def _given_plain(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def number_in(parts: Mapping[str, Any]) -> int:
-    """The number of the state that a version writes which is made of these `parts`."""
+    """Return the number of the state written by a version with these `parts`."""
     return len(parts.get("upgraders") or ()) + 1

@@ -13,9 +13,10 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """What a worker holds that has lost its lease while its call was under way: it may not write it, but it may tell.
-    `result` is the call's recorded form; `failure` what the other side refused it with; `accepted` what it said when it
-    took the call, to answer later."""
+    """A result that arrived after the worker lost its lease: it may be reported, not recorded.
+    `result` is the call's recorded form; `failure` the other side's refusal; `accepted` its receipt for an answer to
+    come later.
+    """
 
     run_id: str
     slot: str
@@ -36,8 +37,9 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Somebody asked for it; the last step is durable, the next has not begun. `key`: the call that a halt keeps from
-    leaving, where it isn't the whole run."""
+    """Stopped on request: the last step is durable, the next has not begun.
+    `key` is the call that a halt blocks, unless the whole run is halted.
+    """
 
     reason: StopReason
     key: str = ""
@@ -45,7 +47,7 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """What the call at `slot` wants would break a cap: nothing was sent, and people are asked to raise it."""
+    """The call at `slot` would break a cap: nothing was sent, and people are asked to raise it."""
 
     slot: str
     wanted: Usage
@@ -54,7 +56,7 @@ class Exceeded:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """What is stored and what the code does don't fit: an operator has to look. Nothing was sent."""
+    """Record and code don't fit: an operator has to act. Nothing was sent."""
 
     reason: str
     payload: dict[str, Any]
@@ -70,20 +72,21 @@ class Crashed:
 
 
 class Unwind(BaseException):
-    """Leaves the node function at once; the visit knows why. Not an Exception, so that a node's `except Exception`
-    can't keep a run that must stop."""
+    """Leaves the node function at once; the visit knows why.
+    Not an Exception, so that a node's `except Exception` can't keep a run that must stop.
+    """
 
 
 WEAKEST_FIRST = (Parked, Exceeded, Stopped, Crashed, Broken)
 
 
 def describe_call(call: str, hash: str = "", arguments: Any = None) -> dict[str, Any]:
-    """One of two calls, as an operator sees it: with its arguments, where they are known."""
+    """Describe a call for an operator, with its arguments if known."""
     return {"call": call, "hash": hash} | ({} if arguments is None else {"arguments": arguments})
 
 
 def differs(slot: str, recorded: dict[str, Any], now: dict[str, Any]) -> Broken:
-    """What an operator sees where a replay doesn't do what the journal says: both calls. Nothing is sent."""
+    """Return the stop for a replay that differs from the journal, showing both calls. Nothing is sent."""
     return Broken("non_determinism", {"slot": slot, "recorded": recorded, "now": now})
 
 
@@ -91,7 +94,7 @@ _HUMAN = frozenset({"approval", "input", "reconcile", "operator"})
 
 
 def waiting_state(kinds: set[str]) -> str:
-    """The state of a run that waits for these: the most human of them names it."""
+    """Return the state of a run with these kinds of waits: waits for people take precedence."""
     if kinds & _HUMAN:
         return "waiting_human"
     return "waiting_tool" if "webhook" in kinds else "waiting_event"

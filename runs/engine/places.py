@@ -1,6 +1,5 @@
-"""Where a visit's calls stand: each branch numbers its own, below a path that is fixed when it is made. So no branch
-can renumber another's calls, whoever is faster. And whether a replay does what the journal says: each call is held
-against the record of its slot, and none that is in doubt may be left out."""
+"""Slots of a visit's calls. Each branch numbers its calls below a fixed path, so no branch can renumber another's. A
+replay's calls are checked against their slots' records, and none with an unknown outcome may be left out."""
 
 from __future__ import annotations
 
@@ -20,18 +19,18 @@ from runs.engine.tape import Slot, Tape
 
 @dataclass(eq=False)
 class Branch:
-    """One line of calls within a visit: the node's own, or one of a `gather`."""
+    """A sequence of calls within a visit: the node's own, or one of a `gather`."""
 
-    under: str = ""  # the path that its calls are numbered below
+    under: str = ""  # the path below which its calls are numbered
     calls: int = 0
-    told: Counter[str] = field(default_factory=Counter)  # how much of each kind its node has said for people
-    waits: tuple[WaitSpec, ...] = ()  # what it can't go on without
+    told: Counter[str] = field(default_factory=Counter)  # number of progress messages of each kind
+    waits: tuple[WaitSpec, ...] = ()  # waits that must be resolved before it continues
     result: Any = None
     error: BaseException | None = None
 
 
 class Places:
-    """The slots of one visit, and which branch of it a task is. The task that makes it is the node's own."""
+    """The slots of one visit, and the branch of each task. The creating task is the node's own."""
 
     def __init__(self, generation: int, visit: int) -> None:
         self._prefix = f"{generation}.{visit}"
@@ -39,7 +38,7 @@ class Places:
 
     @property
     def branch(self) -> Branch:
-        """The branch whose task runs now. Raises MisusedContext for a task that the visit doesn't know."""
+        """The current task's branch. Raises MisusedContext for a task that the visit doesn't know."""
         branch = self._branches.get(asyncio.current_task())
         if branch is None:
             raise MisusedContext(
@@ -49,7 +48,7 @@ class Places:
 
     @contextmanager
     def running(self, branch: Branch) -> Iterator[None]:
-        """The current task is a branch of this visit."""
+        """Register the current task as a branch of this visit."""
         task = asyncio.current_task()
         self._branches[task] = branch
         try:
@@ -58,17 +57,17 @@ class Places:
             del self._branches[task]
 
     def next_of(self, branch: Branch) -> str:
-        """The slot of a branch's next call."""
+        """Return the slot of a branch's next call."""
         branch.calls += 1
         return self.at(f"{branch.under}{branch.calls}")
 
     @property
     def visit(self) -> str:
-        """Which visit it is: generation and number."""
+        """The visit: generation and number."""
         return self._prefix
 
     def next_told(self, what: str) -> tuple[str, int]:
-        """The place of what a branch says next, and its number there. Raises MisusedContext."""
+        """Return the place and number of the branch's next progress message. Raises MisusedContext."""
         branch = self.branch
         branch.told[what] += 1
         return f"{self.at(branch.under)}{'' if what == 'line' else what}", branch.told[what] - 1
@@ -82,19 +81,19 @@ def path_of(slot: str) -> str:
 
 
 def place_of(slot: str) -> int:
-    """Which call of the node's own line a slot belongs to, from 1."""
+    """Return the number, from 1, of the call on the node's own branch that a slot belongs to."""
     return int(path_of(slot).partition("/")[0])
 
 
 class Recall:
-    """A visit's tape, and which of its slots the node has come to."""
+    """A visit's tape, and which of its slots the node has reached."""
 
     def __init__(self, tape: Tape) -> None:
         self._tape = tape
         self._recalled: set[str] = set()
 
     def record(self, slot: str, what: str, requested_hash: str, arguments: Any) -> Slot | Broken:
-        """The slot's record, or what an operator sees if this is not the call that it holds."""
+        """Return the slot's record, or a stop for an operator if it holds another call."""
         record = self._tape.slot(slot)
         self._recalled.add(slot)
         if record.what is None and slot in self._tape.parents:
@@ -104,12 +103,12 @@ class Recall:
         return record
 
     def path(self, slot: str, what: str) -> str | Broken:
-        """The path of a call that numbers others below it; its slot must hold no call of its own."""
+        """Return the path of a call that numbers others below it; its slot must hold no call."""
         record = self._tape.slot(slot)
         return path_of(slot) if record.what is None else differs(slot, _on_record(record), describe_call(what))
 
     def left_out(self) -> Broken | None:
-        """A call in doubt that the node didn't come to this time: it must not be passed over."""
+        """Return a stop if the node skipped a call with an unknown outcome."""
         for slot, record in self._tape.in_doubt():
             if slot not in self._recalled:
                 return differs(slot, _on_record(record), describe_call("nothing"))
@@ -121,13 +120,13 @@ def _on_record(slot: Slot) -> dict[str, Any]:
 
 
 class Asked(NamedTuple):
-    """The record of a question's slot, and the slots of the calls that went out under its yes in visits before."""
+    """The record of a question's slot, and the slots of earlier calls sent under its approval."""
 
     record: Slot
     users: frozenset[str]
 
 
 def asked_at(slot: str, events: Iterable[e.Event]) -> Asked:
-    """The same of what the journal tells of a question that an earlier visit put."""
+    """Return the record of a question from an earlier visit."""
     tape = Tape(events)
     return Asked(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))

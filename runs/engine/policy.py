@@ -1,4 +1,4 @@
-"""What a policy is asked about a call and what it answers, and the check of the revision a call was judged by. Pure."""
+"""A policy's input and verdict, and the check of the revision a call was judged by. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from runs.engine.errors import PoliciesChanged
 from runs.engine.gate.proof import NO_PROOF, Proof
 
 Effect = Literal["allow", "require", "deny"]
-# The strictest first: of several policies that match, it is the one that counts.
+# Strictest first: of several matching policies, the strictest counts.
 STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A call that is about to be made. `arguments` is plain data, `source` who wants it (*node*, or *model*; empty:
-    nobody knows), `requester` who started the run, `cost_micro` what the run has spent so far in millionths of a dollar
-    (None: nobody knows). `tags` are the run's; None: not read, which is done only where a policy asks for them. So is
-    whoever started the first of the runs above one that another run made, `run:…`; None: that can't be told."""
+    """A call to be judged; `arguments` is plain data.
+    `source` wants it (*node*, *model*; empty: unknown), `requester` started the run, `cost_micro` is spent so far in
+    millionths of a dollar (None: unknown). `tags` are the run's (None: not read, as no policy asks for them). Likewise
+    the starter of the topmost ancestor, for a run started by another, `run:…`; None: unknown.
+    """
 
     run_id: str
     agent: str
@@ -38,26 +39,25 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Whose yes a policy demands before the call may leave: part of the plan that people decide, so that their yes
-    binds it."""
+    """An approval that a policy requires: part of the plan, so that the decision binds it."""
 
     queue: str
     rule: str
     within: timedelta
     policy: str
     version: int
-    proof: Proof = NO_PROOF  # what such a yes has to show, besides what the queue asks
+    proof: Proof = NO_PROOF  # required of such an approval, in addition to the queue's requirement
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as it enters the plan."""
+        """Return plain data for the plan."""
         return {"name": self.policy, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the policies in force at `revision` say of a call. `policy` and `version` name the strictest that matches,
-    empty where none does; `rule` is its words. `problem`: they are not what this installation has put on record, so
-    that nobody can tell what is in force."""
+    """The verdict of the policies in force at `revision`. `policy` and `version` name the strictest match (empty:
+    none); `rule` is its text. `problem`: they differ from what this installation recorded, so it is unknown what is
+    in force."""
 
     effect: Effect
     revision: int
@@ -72,27 +72,25 @@ class Policies(Protocol):
     """The policies in force."""
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
-        """What they say of a call, as they were known a moment ago, or `anew`, as they are now. None: there are
-        none."""
+        """Judge a call by the cached policies, or `anew` by the current ones. None: there are none."""
         ...
 
 
 class NoPolicies:
-    """Nobody keeps any."""
+    """Default: no policies."""
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         return None
 
 
 def hold_to(revision: int, live: int, judged: int | None) -> None:
-    """Raises PoliciesChanged for a call that was judged by other policies than the `live` ones of now, those of
-    `revision`. None: it was judged by none, for there were none."""
+    """Raise PoliciesChanged unless the call was judged at `revision`, or by none while none are `live`."""
     if judged != revision and not (judged is None and live == 0):
         raise PoliciesChanged(f"judged by the policies of revision {judged}, in force are those of {revision}")
 
 
 def check(revision: int, live: int, events: Sequence[e.Event]) -> None:
-    """Raises PoliciesChanged for a call's intent that was judged by other policies than the `live` ones of now."""
+    """Raise PoliciesChanged for a call's intent that was judged by outdated policies."""
     if not any(isinstance(event, (e.ToolInvoked, e.ToolRedispatched)) for event in events):
         return
     hold_to(revision, live, next((event.revision for event in events if isinstance(event, e.PolicyApplied)), None))

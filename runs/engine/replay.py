@@ -1,9 +1,6 @@
-"""One visit against a journal → an outcome.
-
-The node function runs from the top every time. Calls that the journal holds are answered from it; the first one that it
-doesn't hold is made for real. Pure in the sense that matters: all it knows comes in through the journal and the
-runtime, and what it did is what it returns.
-"""
+"""Runs one visit against a journal and returns its outcome. The node function starts from the top each time:
+recorded calls are answered from the journal, the first unrecorded one is made. All input comes from journal and
+runtime."""
 
 from __future__ import annotations
 
@@ -54,7 +51,7 @@ Outcome = Advanced | Finished | Renewed | HandedOver | Parked | Exceeded | Stopp
 
 
 async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
-    """Run a node to its end, or to where it must wait or stop."""
+    """Run a node to its end, or until it must wait or stop."""
     returned: Any = None
     crash: Crashed | None = None
     context = Context(visit)
@@ -63,7 +60,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
         returned = await node.function(state, context)
         changes.take_over()
     except Unwind:
-        pass  # the visit knows why, and says so below
+        pass  # the visit knows why; see below
     except (Exception, SystemExit, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) and is_being_cancelled():
             raise
@@ -71,7 +68,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     finally:
         visit.is_over = True
         forgotten = context.forgotten()
-    # A node that swallowed an Unwind, and then returned or raised something of its own, has still been stopped.
+    # A node that swallowed an Unwind, and then returned or raised something else, was still stopped.
     return (
         visit.how_it_ended()
         or crash
@@ -82,8 +79,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
 
 
 def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
-    """A run that sends nothing goes on as no other one: it ends with what that would be. Another fork stops there: what
-    it was told of its origin stands in its own journal alone, and nobody would be asked about its heir's calls."""
+    """End a what-if that would continue as another run; stop any other fork, as its fence isn't inherited."""
     if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
     if forks.of(visit) is None:
@@ -95,7 +91,7 @@ def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
 
 
 def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:
-    """A node that returns as if it had made a call fails: the run would complete without what it was started for."""
+    """Fail a node that forgot to await calls: the run would complete without doing its work."""
     if not forgotten:
         return None
     calls = ", ".join(f"ctx.{name}(…)" for name in forgotten[:5])
@@ -130,7 +126,7 @@ def _crash(error: BaseException) -> Crashed:
 
 
 def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outcome:
-    """Check what the node returned against what it declared."""
+    """Check what the node returned against its declaration."""
     match returned:
         case End():
             return _finish(agent, returned.output)
@@ -156,7 +152,7 @@ def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outc
             "",
         )
     try:
-        left, _ = as_recorded(state, agent.state)  # here the traceback still leads to the node that made it
+        left, _ = as_recorded(state, agent.state)  # here the traceback still leads to the node's code
         return Advanced(target, left)
     except ValueError as error:
         return Crashed("bad_state", f"the state after {node.name!r} is not plain data: {error}", "")

@@ -1,4 +1,4 @@
-"""What the shell lends the engine, and its hand on a run that is being driven."""
+"""Services that the engine gets from outside, and the control of a run that is being driven."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "halt", "
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Seconds throughout. In place the delay doubles from `first` to `longest` until `in_place` is used up; afterwards
-    the run parks for `timer_first`, doubling to `timer_longest`, and each later round tries in place for
-    `in_place_later` only: so an outage of hours leaves a handful of events an hour, and its end is noticed within about
-    as long as it lasted, 5 minutes at most.
-
-    What the other side asks for (`Retry-After`) is kept to, up to `asked_longest`. Everything is jittered, so that many
-    runs that were stopped by one outage don't come back at once."""
+    """Retry delays, in seconds.
+    In place the delay doubles from `first` to `longest` until `in_place` is used up; then the run parks for
+    `timer_first`, doubling to `timer_longest`, and later rounds try in place for `in_place_later` only. So an outage of
+    hours adds a few events an hour, and its end is noticed within about its own length, 5 minutes at most. A requested
+    delay (`Retry-After`) is respected, up to `asked_longest`. All delays are jittered, so that runs stopped by one
+    outage don't return at once.
+    """
 
     first: float = 0.1
     longest: float = 2.0
@@ -49,16 +49,16 @@ class RetryPolicy:
     asked_longest: float = 3600.0
 
     def delay(self, tries: int, *, retry_after: float | None = None) -> float:
-        """Before try number `tries` + 1, in place; never less than what the other side asked for."""
+        """Return the delay before the next try in place, at least what the other side asked for."""
         own = min(self.longest, self.first * 2.0 ** min(tries - 1, 20)) * (0.5 + random.random() / 2)
         return own if retry_after is None else own + self._capped(retry_after)
 
     def is_over(self, seconds: float, round_: int) -> bool:
-        """Whether a round (from 0) that would then have lasted so long gives way to a timer."""
+        """Return whether a round (from 0) of this duration should park on a timer."""
         return seconds > (self.in_place if round_ == 0 else min(self.in_place, self.in_place_later))
 
     def timer(self, round_: int, *, retry_after: float | None = None) -> float:
-        """How long the durable timer of this round (from 0) runs."""
+        """Return the duration of this round's (from 0) durable timer."""
         own = min(self.timer_longest, self.timer_first * 2.0 ** min(round_, 20))
         return max(own, self._capped(retry_after or 0.0)) * (1.0 + random.random() / 4)
 
@@ -72,20 +72,20 @@ async def _not_known(graph_id: str, fingerprint: str) -> None:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What the shell lends the engine. `hit` is called at each named crash point with the point and the tool;
-    `is_fenced` says that this process has lost its place among the workers, and must send nothing until it has it
-    back. `hand_in` takes an answer that this process may no longer record, `keep` what a node says for people (see
-    steps/telling.py). `models` are those that an assistant's
-    requests go to now, in a run that hasn't asked any yet; `route` says what one of them costs; a model that didn't
-    serve is asked after the others for `model_rest` seconds, until the time in `resting`; `budget_queue` is the queue
-    that is asked to raise a budget, beside the operators; `price_patience` how many seconds a missing price is waited
-    for. `overhear` gives what takes the text of a request under way, where somebody listens. `screens` are the
-    installation's hooks that look at content, `reads` the cache of reads. `queues` are those that somebody decides,
-    `people` the queues and roles that may be asked; None: any. `policies` are asked about each tool call. `limits`
-    gives the permits of what all workers share, each waited for in place for `limit_patience` seconds; `halts` say what
-    must not leave. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code` a run waits
-    for an operator whose checkpoint other code wrote; `code_of` is what such code was made of, by agent and
-    fingerprint, if it is known."""
+    """Services that the engine gets from outside.
+    `hit` is called at each named crash point with the point and the tool; `is_fenced` says that this process lost its
+    place among the workers, and must send nothing until it has it back. `hand_in` takes a result that this process may
+    no longer record, `keep` a node's progress messages (see steps/telling.py). `models` are those for an assistant's
+    first request in a run; `route` gives a model's price; an unavailable model comes last for `model_rest` seconds,
+    until the time in `resting`; `budget_queue` is asked to raise a budget, besides the operators; `price_patience` is
+    how many seconds a missing price is waited for. `overhear` returns a function for live model output, if there are
+    subscribers. `screens` are the installation's content hooks, `reads` the cache of reads. `queues` are existing
+    queues, `people` the queues and roles that may be asked; None: any. `policies` judge each tool call. `limits` gives
+    shared permits, each waited for in place for `limit_patience` seconds; `halts` say what must not be sent.
+    `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code` a run whose checkpoint
+    other code wrote waits for an operator; `code_of` returns the parts of such code, by agent and fingerprint, if
+    known.
+    """
 
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
@@ -118,8 +118,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A call in flight: what it is of (tool:charge), since when by the monotonic clock, and for how many seconds at
-    most."""
+    """A call in progress: its key (tool:charge), its start by the monotonic clock, and its timeout in seconds."""
 
     slot: str
     key: str
@@ -128,11 +127,11 @@ class Sent:
 
 
 class Control:
-    """The shell's hand on a run that is being driven: ask it to stop at the next step boundary. One event loop only."""
+    """Stops a driven run at its next step boundary. For one event loop only."""
 
     def __init__(self) -> None:
         self._reasons: set[StopReason] = set()
-        # In flight now. What is cut there is in doubt for good, so a drain lets it come to its own end.
+        # In progress now. Cutting one off would leave its outcome unknown for good, so a drain waits for it.
         self.unsafe_calls = 0
         self.in_flight: dict[str, Sent] = {}  # by slot
         self.stop_asked = asyncio.Event()
@@ -140,12 +139,12 @@ class Control:
 
     @property
     def stop(self) -> StopReason | None:
-        if not self._reasons:  # asked at each boundary, and nearly always so
+        if not self._reasons:  # the usual case, checked at each boundary
             return None
         return next((r for r in _STRONGEST_FIRST if r in self._reasons), None)
 
     def ask(self, reason: StopReason) -> None:
-        """Ask for a stop."""
+        """Request a stop."""
         self._reasons.add(reason)
         self.stop_asked.set()
         if reason == "cancel":
@@ -153,7 +152,7 @@ class Control:
 
     @contextmanager
     def unsafe_call(self) -> Iterator[None]:
-        """From before an unsafe call leaves until its outcome is on record."""
+        """Count an unsafe call, from before it is sent until its outcome is recorded."""
         self.unsafe_calls += 1
         try:
             yield
@@ -162,7 +161,7 @@ class Control:
 
     @contextmanager
     def sending(self, slot: str, key: str, timeout: float) -> Iterator[None]:
-        """While a call is with the other side: whoever halts it is told of it."""
+        """Register a call while it is with the other side, so that a halt can report it."""
         self.in_flight[slot] = Sent(slot, key, time.monotonic(), timeout)
         try:
             yield
@@ -170,7 +169,7 @@ class Control:
             self.in_flight.pop(slot, None)
 
     def take_back(self, reason: StopReason) -> None:
-        """Nobody wants it any more, or it has been seen to; other wishes stand."""
+        """Withdraw a request that is obsolete or handled; others remain."""
         self._reasons.discard(reason)
         if reason == "cancel":
             self.cancelled.clear()
@@ -179,7 +178,6 @@ class Control:
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody wants the current task to end. A CancelledError without that is a stray one, of a tool's own
-    making."""
+    """Return whether the current task is being cancelled; other CancelledErrors come from tools."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,5 +1,4 @@
-"""What hooks say of pieces of content, and how that is put on record: once, with what it is about, and never asked
-again."""
+"""Asks content hooks for verdicts and records them once: a recorded verdict is never asked for again."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ from runs.engine.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A hook's verdict that isn't to let a piece pass. `content` is what it saw; `stands` what goes on in its place,
-    where that isn't a no."""
+    """A verdict other than pass. `content` is what the hook saw; `stands` the replacement, unless refused."""
 
     place: str
     piece: Piece
@@ -41,14 +39,13 @@ class Finding:
 
 
 def screens_of(visit: Visit) -> tuple[Screen, ...]:
-    """Those that are asked now: what always holds, the installation's, the agent's."""
+    """Return the hooks in use: built-in, the installation's, the agent's."""
     others = (*visit.runtime.screens, *visit.agent.screens)
     return (*ALWAYS, *others) if others else ALWAYS
 
 
 def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
-    """Those that have not said yet what they think of what is at this place: all, or where some have, those that are
-    new or of another version. The first looks, `after` of them, were at something else."""
+    """Return hooks without a verdict on this place's content, ignoring the first `after` screenings."""
     screens = screens_of(visit)
     if not past.screenings[after:]:
         return screens
@@ -57,8 +54,7 @@ def due(visit: Visit, past: Attempt, after: int = 0) -> tuple[Screen, ...]:
 
 
 async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]) -> list[Finding]:
-    """Ask about each piece, hook after hook; the next one sees what the one before put in its place. A no is the last
-    word on a piece."""
+    """Ask each hook in turn about each piece, with earlier replacements; a refusal ends a piece."""
     findings: list[Finding] = []
     for place, piece in pieces.items():
         for screen in screens:
@@ -75,7 +71,7 @@ async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]
 
 
 async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Finding | None:
-    """One hook's word on one piece."""
+    """Ask one hook about one piece."""
     problem, verdict = "", None
     try:
         given = await _in_time(visit, screen, piece)
@@ -102,8 +98,7 @@ async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Findin
 
 
 async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
-    """The hook's verdict. It gets a copy of its own: what it does to that changes nothing. Those that ship only look.
-    Raises TimeoutError."""
+    """Return the hook's verdict on its own copy of the piece. Raises TimeoutError."""
     if screen.is_quick:
         return screen.function(piece)
     own = replace(piece, content=copy.deepcopy(piece.content))
@@ -112,18 +107,18 @@ async def _in_time(visit: Visit, screen: Screen, piece: Piece) -> Any:
     began = time.monotonic()
     async with asyncio.timeout(screen.timeout):
         verdict = await screen.function(own)
-    if time.monotonic() - began > screen.timeout:  # it kept the whole process waiting, and so its own alarm
+    if time.monotonic() - began > screen.timeout:  # it blocked the whole process, including its own timeout
         raise TimeoutError
     return verdict
 
 
-# Hooks have threads of their own: one that waits for a tool's would be refused because others work.
+# Hooks have their own threads: waiting for a tool's thread, they would time out because others work.
 _threads = ThreadPoolExecutor(8, thread_name_prefix="screen")
 _QUEUE_SECONDS = 30.0
 
 
 async def _in_thread(screen: Screen, piece: Piece) -> Any:
-    """Its time begins when it does. Nothing can cut it short; what it says after its time isn't heard."""
+    """Run a hook in a thread; its timeout starts with it. It can't be interrupted, so a late verdict is ignored."""
     loop, begun, began = asyncio.get_running_loop(), asyncio.Event(), 0.0
 
     def work() -> Any:
@@ -141,7 +136,7 @@ async def _in_thread(screen: Screen, piece: Piece) -> Any:
         raise
     async with asyncio.timeout(screen.timeout):
         verdict, ended = await answer
-    if ended - began > screen.timeout:  # it kept the whole process waiting, and so its own alarm
+    if ended - began > screen.timeout:  # it blocked the whole process, including its own timeout
         raise TimeoutError
     return verdict
 
@@ -164,8 +159,7 @@ def recorded(
     stands: dict[str, Any],
     seen: Sequence[str] = (),
 ) -> list[e.Event]:
-    """The events that tell of it, which `past` has from here on. None where nobody but the engine's own limits was
-    asked and they found nothing."""
+    """Return the events to record, and add them to `past`. Empty if only built-in limits applied and found nothing."""
     if not findings and set(asked) <= set(ALWAYS):
         return []
     first = len(past.withheld)
@@ -209,8 +203,7 @@ def _told(stands: dict[str, Any], seen: Sequence[str]) -> dict[str, Any] | None:
 
 
 def standing(record: Slot) -> dict[str, Any]:
-    """What stands for pieces at this place, by all that is on record: what one attempt kept back no later one lets
-    through."""
+    """Return all recorded replacements: what one attempt withheld, no later one lets through."""
     stands: dict[str, Any] = {}
     for _, attempt in sorted(record.attempts.items()):
         for each in attempt.screenings:
@@ -224,7 +217,7 @@ def refused_at(record: Slot) -> set[str]:
 
 
 def refusal(past: Attempt) -> ContentRefused | None:
-    """The error of what was refused last at this place, or in the run whose answer stands here, if anything was."""
+    """Return the error for the last refusal at this place, or in the answer taken over; None if there is none."""
     last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
     if last is not None:
         return ContentRefused(last.source, last.to, f"{last.hook}@{last.version}", last.reason)
@@ -241,15 +234,13 @@ def _to(piece: Piece) -> str:
 
 
 def _hashable(content: Any) -> Any:
-    """What has no canonical form (numbers beyond what JSON agrees on, half surrogates) is hashed as the text that it is
-    stored as."""
+    """Hash content without a canonical form (large numbers, lone surrogates) as the text that is stored."""
     return json.dumps(content, sort_keys=True).encode("utf-8", "backslashreplace").decode()
 
 
 @dataclass
 class Shown:
-    """What is known of the parts of a conversation, by their ids: which came from the journal, and which are markers
-    that stand for what was refused, and which hooks have seen them. `source` is what its first text is."""
+    """Parts of a conversation by id: restored from the journal, markers for refused ones, and hooks that saw each."""
 
     source: str = "prompt"
     restored: set[int] = field(default_factory=set)
@@ -258,7 +249,7 @@ class Shown:
 
 
 class RequestScreening:
-    """One request's. `events` are to go on record with its intent."""
+    """Screening of one request. `events` are recorded with its intent."""
 
     def __init__(
         self, visit: Visit, slot: str, assistant: str, messages: Sequence[Any], record: Slot, shown: Shown
@@ -276,8 +267,7 @@ class RequestScreening:
         return refusal(self._past)
 
     async def ask(self) -> Finding | None:
-        """Have everything looked at that goes out now, and put in place what stands for it. Returns what keeps the
-        request itself from going out: a no to its prompt."""
+        """Screen what is sent now and put replacements in place. Return a refusal of the prompt itself."""
         screens = due(self._visit, self._past)
         pieces = {
             place: self._piece(place, part)
@@ -309,7 +299,7 @@ class RequestScreening:
         return no
 
     def take(self) -> list[e.Event]:
-        """The events, for the commit that is made now."""
+        """Return the events for the current commit."""
         taken, self.events = self.events, []
         return taken
 
@@ -331,7 +321,7 @@ class RequestScreening:
         )
 
     def _seen(self, part: Any) -> set[str]:
-        """The hooks that said in this visit what they think of a part: it keeps its content, so they think so still."""
+        """Return the hooks that saw a part in this visit: its content is unchanged, so their verdict holds."""
         return self._shown.seen.setdefault(id(part), set())
 
     def _put(self, place: str, content: Any, *, is_held: bool) -> None:
@@ -349,7 +339,7 @@ def _is_prompt(part: Any) -> bool:
 
 
 def _parts_of(messages: Sequence[Any]) -> list[Any]:
-    """What was written by somebody else than the engine, the assistant's author and the model itself."""
+    """Return the parts not written by the engine, the assistant's author or the model itself."""
     return [
         part
         for message in messages
@@ -362,7 +352,7 @@ def _parts_of(messages: Sequence[Any]) -> list[Any]:
 async def received(
     visit: Visit, slot: str, record: Slot, content: Any, *, source: str, name: str, place: str = "0"
 ) -> Any:
-    """The content as the node gets it. Raises ContentRefused."""
+    """Return the content for the node. Raises ContentRefused."""
     past = record.now
     seen = {each for known in past.screenings for each in payload_of(known).get("seen", ())}
     if place in seen:
@@ -394,7 +384,7 @@ async def received(
         stands=stands,
         seen=[place],
     )
-    for event in events:  # on record with the next step, or with the run's end: before that nothing goes by it
+    for event in events:  # recorded with the next step or the run's end: nothing depends on it before that
         visit.buffer(event)
     return _known(record, place, content)
 
@@ -407,8 +397,7 @@ def _known(record: Slot, place: str, content: Any) -> Any:
 
 
 def _went_on(tape: Tape, slot: str) -> bool:
-    """Whether anything is on record that the node came to after this call, on its own line or on one that it belongs
-    to."""
+    """Return whether a call after this one is on record, on its own branch or an enclosing one."""
     own = slot.split("/")
     return any(
         _is_after(tape, own, name.split("/"))

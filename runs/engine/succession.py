@@ -1,4 +1,4 @@
-"""What a node returns to let its run go on as another one, and what is said of a conversation that is handed over."""
+"""Renewals and handoffs: continuing a run as another one, and passing on a conversation."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import Heir
 from runs.engine.outcomes import Crashed
 
-# How often runs may hand one piece of work on: agents that send it to and fro come to an end.
+# Maximum handoffs of one piece of work, so that agents passing it back and forth come to an end.
 MOST_HANDOFFS = 16
-# From here on people are told that a run had better be renewed: events of its journal, and their bytes.
+# Events and bytes of a journal from which people are advised to renew the run.
 LARGE_JOURNAL = 5_000
 LARGE_BYTES = 64 * 1024 * 1024
-# Of a transcript: its newest lines, and of a line its two ends.
+# Limits of a transcript: its newest lines, and both ends of a line.
 MOST_LINES = 200
 MOST_OF_A_LINE = 8_000
 MOST_CHARACTERS = 100_000
@@ -38,18 +38,18 @@ class Said(BaseModel):
 
 
 class Talk(Protocol):
-    """A conversation, as far as others are told of it."""
+    """A conversation that can be passed on."""
 
     def lines(self) -> Iterator[Said]:
-        """What was said, in order."""
+        """Return its lines, in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """What a node returns so that the run goes on as a new one, with this `state` and an empty journal: another run of
-    the same version, under the same business key, that has what is left of the budget. It begins at `node`, one that
-    this node may go to; at the agent's first node where none is named."""
+    """Returned by a node to continue the run as a new one, with this `state` and an empty journal. It is another run
+    of the same version and business key, with the rest of the budget. It begins at `node`, one of this node's edges;
+    by default at the agent's first node."""
 
     state: BaseModel | Mapping[str, Any]
     node: str = ""
@@ -57,9 +57,9 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """What a node returns so that another `agent` goes on (itself, a name, or name@version): its run is started with
-    this `input` and what is left of the budget, and whoever waits for this run waits for that one. `transcript`, such
-    as `ctx.transcript()`, is for its assistants: see `ctx.handed_over()`."""
+    """Returned by a node to hand off to another `agent` (itself, a name, or name@version). The other run gets this
+    `input` and the rest of the budget, and those who wait for this run wait for that one. `transcript`, such as
+    `ctx.transcript()`, is for its assistants: see `ctx.handed_over()`."""
 
     agent: Agent | str
     input: BaseModel | Mapping[str, Any]
@@ -67,7 +67,7 @@ class Handoff:
 
 
 def shortened(lines: Sequence[Said]) -> list[Said]:
-    """The newest lines, as far as they are kept."""
+    """Return the newest lines, within the limits."""
     kept: list[Said] = []
     room = MOST_CHARACTERS
     for line in reversed(lines[-MOST_LINES:]):
@@ -82,19 +82,19 @@ def shortened(lines: Sequence[Said]) -> list[Said]:
 
 
 def as_data(lines: Sequence[Said]) -> str:
-    """A conversation as one text for a model: each line quoted, so that none can pass for another, nor for a task."""
+    """Return a conversation as text for a model, each line quoted so that none passes for another or a task."""
     return HEADING + "\n".join(line.model_dump_json() for line in lines)
 
 
 RENEWAL, HANDOFF = "renewal", "handoff"
 E = TypeVar("E", bound=e.Event)
-# What is on record of a run that its heir is made of, with the events' numbers.
+# Numbered events of a run from which its continuation is made.
 Estate = Sequence[tuple[int, e.Event]]
 
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """The node is done, and the run goes on at `node` with this `state`, as a new one. `state` is plain data."""
+    """The run continues as a new one at `node` with this `state`, as plain data."""
 
     node: str
     state: Any
@@ -102,7 +102,7 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The node is done, and a run of another `agent` goes on. `input` is plain data that fits it."""
+    """The run is handed off to another `agent`. `input` is plain data that fits it."""
 
     agent: Agent
     input: Any
@@ -113,7 +113,7 @@ class HandedOver:
 
 
 def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
-    """What a node means that returned this; a state or a node that doesn't fit is its failure."""
+    """Validate a Renew; a bad state or node fails the run."""
     target = returned.node or agent.start
     if returned.node and target not in node.edges:
         edges = ", ".join(node.edges) or "an end"
@@ -128,7 +128,7 @@ def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
 
 
 def handoff(agent: Agent, node: Node, returned: Handoff) -> HandedOver | Crashed:
-    """The same for one that hands off. What the other agent would refuse at a start is refused here."""
+    """Validate a Handoff, including all that the other agent's start would refuse."""
     wanted = returned.agent.graph_id if isinstance(returned.agent, Agent) else str(returned.agent)
     try:
         to = registry.find_for_step(wanted)
@@ -154,18 +154,18 @@ def _plain(given: BaseModel | Mapping[str, Any]) -> Any:
 
 
 def heir_id(origin: str) -> str:
-    """The id of the run that a run goes on as: there is one, whoever makes it, and however often."""
+    """Return the id of a run's continuation: always the same, so there is only one."""
     return str(uuid5(NAMESPACE_URL, f"{origin}|heir"))
 
 
 def is_too_often(estate: Estate) -> bool:
-    """Whether this piece of work has been handed on as often as it may."""
+    """Return whether the handoff limit is reached."""
     come = _one(estate, e.RunCarriedOn)
     return come is not None and come.handoffs >= MOST_HANDOFFS
 
 
 def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, left: Caps, estate: Estate) -> Heir:
-    """The heir of a run of this `agent`, whose own `input` this was, of whose budget this is `left`."""
+    """Return the continuation of a run of this `agent`, with its `input` and what is `left` of its budget."""
     by, come, plan = f"run:{origin}", _one(estate, e.RunCarriedOn), _one(estate, e.StartPlanned)
     is_renewal = isinstance(to, Renewed)
     heir = agent if isinstance(to, Renewed) else to.agent
@@ -209,7 +209,7 @@ def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, 
 
 
 def ends_with(heir: Heir) -> list[e.Event]:
-    """What the origin's journal ends with: who goes on, and its end."""
+    """Return the last events of the origin's journal: its continuation, and its end."""
     told: e.Event = e.RunRenewed(successor=heir.run_id)
     if heir.carried_on.how == HANDOFF:
         told = e.RunHandedOff(successor=heir.run_id, agent=f"{heir.agent}@{heir.version}")
@@ -233,7 +233,7 @@ def _or_default(left: Caps, heir: Agent) -> Caps:
 
 
 def _found_by(heir: Agent, estate: Estate, by: str) -> Iterator[e.AttributesSet]:
-    """What the origin is found by now, as far as the heir's agent declares it so."""
+    """Yield the origin's current attributes that the new agent declares too."""
     values: dict[str, list[tuple[str, str]]] = {}
     for event in (event for _, event in estate if isinstance(event, e.AttributesSet)):
         values |= {name: [] for name in event.named}
@@ -251,8 +251,7 @@ def _found_by(heir: Agent, estate: Estate, by: str) -> Iterator[e.AttributesSet]
 
 
 def _models(estate: Estate, by: str) -> Iterator[e.ModelsChosen]:
-    """Which models the origin asks now: for each assistant what was said last, and nothing that a word for all has
-    taken back since."""
+    """Yield the origin's current models: the last choice for each assistant, unless a choice for all replaced it."""
     last: dict[str, e.ModelsChosen] = {}
     for event in (event for _, event in estate if isinstance(event, e.ModelsChosen)):
         if event.assistant == "":
@@ -265,12 +264,12 @@ def _models(estate: Estate, by: str) -> Iterator[e.ModelsChosen]:
 
 
 def _kept(estate: Estate) -> list[tuple[int, e.SignalReceived | e.SignalCarried]]:
-    """The signals that no call has taken, the oldest first."""
+    """Return the signals that no call has taken, oldest first."""
     return [(seq, event) for seq, event in estate if isinstance(event, (e.SignalReceived, e.SignalCarried))]
 
 
 def _signals(heir: Agent, estate: Estate) -> list[tuple[int, e.SignalCarried]]:
-    """Those that the heir's agent waits for, each with its number in the origin's journal."""
+    """Return those that the new agent waits for, each with its number in the origin's journal."""
     carried: list[tuple[int, e.SignalCarried]] = []
     counted: dict[str, int] = {}
     for seq, kept in _kept(estate):
@@ -286,7 +285,7 @@ _OF_AN_ESTATE = (e.ChildOf, e.StartPlanned, e.RunCarriedOn, e.AttributesSet, e.M
 
 
 class _InMemory(Protocol):
-    """What it needs of the journal that it is a part of."""
+    """The parts used of the journal that includes this."""
 
     run: Any
 
@@ -294,7 +293,7 @@ class _InMemory(Protocol):
 
 
 class MemorySuccession:
-    """As `runs.journal.births.Succession`."""
+    """The same as `runs.journal.births.Succession`, in memory."""
 
     async def origin(self: _InMemory) -> e.RunCarriedOn | None:
         self._fence()
@@ -314,6 +313,6 @@ class MemorySuccession:
         return [event for event in self.run.events if isinstance(event, e.AnswerTakenOver)]
 
     async def undone(self: _InMemory, places: Collection[Place]) -> set[Place]:
-        """What this run's fork was told was undone in a story about that."""
+        """Return which of these places a test marked as undone."""
         self._fence()
         return {place for place in places if place in self.run.undone_elsewhere}

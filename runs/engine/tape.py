@@ -1,8 +1,6 @@
-"""A visit's recorded past, folded by slot: what a replay is answered from.
-
-Events that concern the run as a whole (claims, pauses, lost workers) change nothing here, so an operator's acts in
-between can't change what a replay sees; what they handed to the run is seen from there on.
-"""
+"""A visit's record, projected by slot, from which a replay is answered. Events about the whole run (claims, pauses,
+lost workers) are ignored, so they can't affect a replay; operators' changes to the run take effect where they were
+recorded."""
 
 from __future__ import annotations
 
@@ -17,50 +15,50 @@ from runs.engine.journal import Finding as Finding
 
 @dataclass
 class Attempt:
-    """What is known of one attempt at a logical call."""
+    """The record of one attempt at a logical call."""
 
     intent: e.Event | None = None
-    undo: e.UndoRegistered | None = None  # how it is undone, if it has its effect
+    undo: e.UndoRegistered | None = None  # how its effect is undone
     accepted: e.Event | None = None
     result: e.Event | None = None
     answers: dict[int, e.InputAnswered] = field(default_factory=dict)
-    consents: dict[int, str] = field(default_factory=dict)  # what a fork's question binds, by its number
+    consents: dict[int, str] = field(default_factory=dict)  # by number: what a fork's question binds
     unknown: e.Event | None = None
     reconciled: e.ToolReconciled | None = None
-    testimony: e.ToolAnsweredLate | None = None  # what a worker that had lost the run tells of a call that happened
+    testimony: e.ToolAnsweredLate | None = None  # a result from a worker that had lost the run
     is_called_back_late: bool = False
     finding: Finding = field(default_factory=Finding)
     is_in_doubt: bool = False
-    is_unknown: bool = False  # and nothing is on record since that would tell
+    is_unknown: bool = False  # and nothing recorded since settles it
     screenings: list[e.ContentScreened] = field(default_factory=list)
     withheld: list[e.ContentWithheld] = field(default_factory=list)
-    anew: int = 0  # how often a read was made again
-    judgements: int = 0  # how often what the policies said is on record
+    anew: int = 0  # number of repeated reads
+    judgements: int = 0  # number of recorded policy verdicts
     resends: int = 0
     not_sents: int = 0
-    routes: int = 0  # how often a model request went out
-    route: e.ModelRouted | None = None  # the last time, while what it used is not on record
+    routes: int = 0  # number of times a model request was sent
+    route: e.ModelRouted | None = None  # the last one, until its usage is recorded
     waits: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    asked: e.UpstreamAsked | None = None  # somebody wants the other side asked, and no answer is on record
+    asked: e.UpstreamAsked | None = None  # someone wants upstream asked, and no answer is recorded
 
     @property
     def is_belied(self) -> bool:
-        """Whether a witness tells that it was done, and no person has said since what became of it."""
+        """Whether a late result says it was done, and no person has settled it since."""
         return self.finding.is_belied
 
     @property
     def is_settled(self) -> bool:
-        """Whether somebody said what became of it; *fail the run* leaves that open."""
+        """Whether its outcome was settled; *fail the run* leaves that open."""
         return self.reconciled is not None and self.reconciled.verdict != "fail"
 
     @property
     def is_owed(self) -> bool:
-        """Whether the other side took the call and hasn't answered, as far as anybody knows."""
+        """Whether upstream accepted the call and hasn't answered yet."""
         return self.accepted is not None and self.result is None and not self.is_settled
 
     @property
     def outcome(self) -> e.Event | None:
-        """What a replay is answered from. What somebody found after a refusal stands above it."""
+        """The outcome for a replay. A later finding that it happened outranks a refusal."""
         is_found = self.reconciled is not None and self.reconciled.verdict == "happened"
         return self.reconciled if is_found and (self.result is None or self.is_refused) else self.result
 
@@ -81,7 +79,7 @@ class Attempt:
         return sum(1 for k, _ in self.waits if k == kind)
 
     def last_wait(self, kind: str) -> tuple[int, str | None]:
-        """The newest wait of a kind: its number and how it was resolved; 0 and open where none is on record."""
+        """Return number and resolution of the newest wait of a kind; 0 and None if there is none."""
         n = max(0, self.waits_of(kind) - 1)
         return n, self.waits.get((kind, n))
 
@@ -91,25 +89,27 @@ class Attempt:
 
 @dataclass
 class Slot:
-    """What is known of one logical call: what was asked, its gate, its attempts."""
+    """The record of one logical call: its request, its gate, its attempts."""
 
     what: str | None = None
     requested_hash: str | None = None
     branches: e.BranchesOpened | None = None
     gate: e.ApprovalRequested | None = None
-    gate_id: str = ""  # the approval that it opened last
+    gate_id: str = ""  # the latest approval
     decision: e.ApprovalDecided | None = None
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
-    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question so far, by its id
+    asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question by its id
     votes: list[e.ApprovalVoted] = field(default_factory=list)
-    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # each with how many looks came before it
-    # By attempt: the slot whose yes it went out under, and its id.
+    amended: list[tuple[e.PlanAmended, int]] = field(
+        default_factory=list
+    )  # each with the number of screenings before it
+    # By attempt: the slot and id of the approval it was sent under.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)
     current: int = 0
 
     def at(self, attempt: int) -> Attempt:
-        """The record of an attempt, empty if there is none."""
+        """Return the record of an attempt, empty if there is none."""
         known = self.attempts.get(attempt)
         if known is None:
             known = self.attempts[attempt] = Attempt()
@@ -121,45 +121,43 @@ class Slot:
 
     @property
     def belied(self) -> int | None:
-        """The attempt that is on record as not done, and of which a witness tells that it was. Until a person has said
-        anew what became of it, no further one is begun."""
+        """The attempt recorded as not done that a late result contradicts. No further one begins until a person has
+        settled it again."""
         return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_belied), None)
 
     @property
     def was_invoked(self) -> bool:
-        """Whether any attempt had an intent: the gate was passed then."""
+        """Whether any attempt had an intent, so that the gate was passed then."""
         return any(a.intent is not None for a in self.attempts.values())
 
     @property
     def has_effect(self) -> bool:
-        """Whether the call did something that can't be taken back, or waited for something: the node went on by it."""
+        """Whether the call did something irrevocable, or waited for something, so that the node depends on it."""
         is_taken_over = isinstance(self.now.result, e.AnswerTakenOver)
         goes_on = is_taken_over or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
         return self.was_invoked or self.gate is not None or goes_on
 
     @property
     def arguments(self) -> Any:
-        """What the call was made with, where the journal holds it: with the intent, a read's answer, a refusal or a
-        plan."""
+        """The call's recorded arguments: from the intent, a read's answer, a refusal or a plan."""
         events = [event for a in self.attempts.values() for event in (a.intent, a.result)]
         return next((payload_of(x)["arguments"] for x in (*events, self.gate) if "arguments" in payload_of(x)), None)
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether it waited for an answer, a signal or a message that came too late. A gate's deadline is a no."""
+        """Whether a wait for an answer, a signal or a message timed out. A gate's deadline is a denial instead."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:
-        """Remember what the slot's call was."""
+        """Remember the identity of the slot's call."""
         self.what, self.requested_hash = self.what or what, self.requested_hash or requested_hash
 
 
-# Why a retried run stops before it goes on: see runs/engine/steps/late_news.py.
+# Why a retried run stops before it continues: see runs/engine/steps/late_news.py.
 LATE_NEWS = "late_news"
-# What an approval counts as that nobody can tell from a forged one: see runs/journal/reader.py. Its queue is asked
-# anew.
+# Verdict of an approval that can't be told from a forged one: see runs/journal/reader.py. Its queue is asked again.
 LAPSED = "lapsed"
-# What a node waits for by itself. Other waits belong to a call whose intent, or gate, is on record.
+# Waits that a node makes itself. Others belong to a call with a recorded intent or gate.
 _GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 
 
@@ -169,28 +167,28 @@ class Tape:
     def __init__(self, events: Iterable[e.Event] = ()) -> None:
         self.slots: dict[str, Slot] = {}
         self.visits: set[int] = set()
-        self.parents: set[str] = set()  # places that number calls of their own, as a `think` or a `gather` does
+        self.parents: set[str] = set()  # places that number calls of their own, such as a `think` or a `gather`
         self.signals: dict[tuple[str, int], e.SignalReceived | e.SignalCarried] = {}
         self.handled: list[e.MessageHandled | e.ContextInjected] = []
-        self.asked_after: dict[str, int] = {}  # by a model request's slot: how many of those came before it
+        self.asked_after: dict[str, int] = {}  # by a model request's slot: the number of those before it
         self.undone: dict[str, e.EffectUndone | e.EffectLeft] = {}  # by the slot of the call, or of the question
-        self.late: list[tuple[str, int]] = []  # calls of which somebody told late that they happened
-        self.unheard: list[Any] = []  # news that came too late, and that a retry has yet to tell somebody of
-        self.last = ""  # the call that the last line is about of those that a claimant found
+        self.late: list[tuple[str, int]] = []  # calls with a late result saying that they happened
+        self.unheard: list[Any] = []  # late results that a retry has yet to report
+        self.last = ""  # the call of the last event that the claimant found
         for event in events:
             self.add(event)
             named = event.call if isinstance(event, e.BudgetExceeded) else event.slot
             self.last = named if named is not None and _is_place(named) else self.last
 
     def slot(self, name: str) -> Slot:
-        """The record of a slot, empty if there is none."""
+        """Return the record of a slot, empty if there is none."""
         known = self.slots.get(name)
         if known is None:
             known = self.slots[name] = Slot()
         return known
 
     def add(self, event: e.Event) -> None:
-        """Fold one event in, in journal order."""
+        """Add one event, in journal order."""
         if isinstance(event, e.RunRetried):
             for name in event.reopened:
                 self.slot(name).current += 1
@@ -222,15 +220,14 @@ class Tape:
         _fold(slot, slot.at(event.attempt), event)
 
     def in_doubt(self) -> list[tuple[str, Slot]]:
-        """Slots of tool calls whose intent is on record and whose outcome isn't."""
+        """Return slots of tool calls with a recorded intent and no outcome."""
         named = [(name, slot, slot.now) for name, slot in self.slots.items()]
         sent = [(name, slot, now) for name, slot, now in named if isinstance(now.intent, e.ToolInvoked)]
         return [(name, x) for name, x, now in sent if now.result is now.accepted is None and not now.is_settled]
 
     def to_reopen(self) -> list[str]:
-        """Slots of definite failures that a retried run tries again, and of questions that nobody answered in time: the
-        last ones, after which nothing with an effect was begun. Another answer to one that the node went on from would
-        send what was ordered elsewhere."""
+        """Return slots of definite failures and timeouts for a retry, unless the node had an effect after them.
+        Another answer to a call that the node continued from would send what was ordered on the old one."""
         reached = self._reached()
         return [
             name
@@ -240,7 +237,7 @@ class Tape:
         ]
 
     def to_await(self) -> list[str]:
-        """Slots of calls that were taken, whose time ran out, and that the node did not go on from: awaited again."""
+        """Return slots of accepted calls that timed out and that the node did not continue from, to await again."""
         reached = self._reached()
         return [
             name
@@ -251,16 +248,16 @@ class Tape:
         ]
 
     def told_by_witnesses(self) -> list[str]:
-        """Slots of calls whose outcome is open and of which a worker that had lost the run told that they happened."""
+        """Return slots of open calls of which a late result says that they happened."""
         told = [(name, slot.now) for name, slot in self.slots.items() if slot.now.testimony is not None]
         return [name for name, now in told if now.result is None and not (now.is_settled or now.accepted)]
 
     def went_on_from(self, name: str) -> bool:
-        """Whether the node began something with an effect after this call: then no other outcome of it may come."""
+        """Return whether the node had an effect after this call, so that its outcome can't change."""
         return self._is_passed(name, self._reached())
 
     def _reached(self) -> dict[str, tuple[int, ...]]:
-        """The last place of each line of calls, by its path, at which something with an effect was begun."""
+        """Return, by path, the last place of each branch at which something with an effect was begun."""
         reached: dict[str, tuple[int, ...]] = {}
         for name, slot in self.slots.items():
             if _is_place(name) and slot.has_effect:
@@ -271,8 +268,8 @@ class Tape:
         return reached
 
     def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
-        """Whether anything was begun after a call, on its own line or on one that it belongs to. Calls of two branches
-        of a gather come neither before nor after each other."""
+        """Return whether anything was begun after a call, on its own branch or an enclosing one. Calls in two
+        branches of a gather have no order."""
         if not _is_place(name):
             return False
         path = ""
@@ -284,7 +281,7 @@ class Tape:
         return False
 
     def lost_requests(self) -> list[e.ModelRouted]:
-        """Model requests that went out and of which nobody will hear any more: their answers were not put on record."""
+        """Return model requests that were sent and whose answers were not recorded."""
         return [a.route for slot in self.slots.values() for a in slot.attempts.values() if a.route is not None]
 
     def open_budget(self) -> str | None:
@@ -294,8 +291,7 @@ class Tape:
         return next((name for name, slot in self.slots.items() if slot.now.open_wait("operator") is not None), None)
 
     def outstanding(self) -> list[str]:
-        """Slots of calls whose effect may still come or may have come: accepted and not answered, unknown and left
-        so, or done after all, as a witness tells; and of runs that were started and haven't ended."""
+        """Return slots of unfinished child runs, and of calls whose effect may still come or may have come."""
         return [
             name
             for name, slot in self.slots.items()
@@ -315,7 +311,7 @@ def _is_place(slot: str) -> bool:
 
 
 def _unbind(slots: Iterable[Slot], told: Any) -> None:
-    """A request that only waits to go out yet is another one, once people have told its model something."""
+    """Unbind pending model requests: they change when people add a message for the model."""
     waiting = (slot for slot in slots if slot.what == "model" and not slot.was_invoked)
     for slot in waiting if "message" in told else ():
         slot.requested_hash = ""
@@ -390,18 +386,18 @@ def _fold_finding(slot: Slot, attempt: Attempt, event: e.ToolReconciled) -> None
     if event.verdict == "did_not":
         slot.current = max(slot.current, event.attempt + 1)
     elif event.verdict == "happened" and slot.now.intent is None:
-        slot.current = event.attempt  # what was to be sent again is not
+        slot.current = event.attempt  # it is not sent again
 
 
 def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
     match event:
         case e.WaitOpened():
             payload = payload_of(event)
-            if "call" in payload:  # a wait may be all that is on record of a call: a sleep, or a read in trouble
+            if "call" in payload:  # a wait may be the only record of a call: a sleep, or a failing read
                 slot.remember(payload["call"], payload["hash"])
             attempt.waits[event.wait, event.n] = None
             attempt.consents |= {event.n: payload["binds"]} if "binds" in payload else {}
-            # Its time ran out once: whether it comes is anybody's guess.
+            # It timed out once: whether it comes is unknown.
             attempt.is_unknown |= event.wait == "webhook" and event.n > 0
         case e.WaitResolved():
             attempt.waits[event.wait, event.n] = event.resolution
@@ -436,5 +432,5 @@ def _fold_wait(slot: Slot, attempt: Attempt, event: e.Event) -> None:
 
 
 def payload_of(event: e.Event | None) -> dict[str, Any]:
-    """An event's payload as a mapping, empty where there is none."""
+    """Return an event's payload as a mapping, empty if there is none."""
     return event.payload if event is not None and isinstance(event.payload, dict) else {}

@@ -1,4 +1,4 @@
-"""Threads for blocking tool functions. Each tool has its own, so one that hangs keeps no other tool waiting."""
+"""Threads for blocking tool functions. Each tool has its own, so a hanging one doesn't delay others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TypedDict, TypeVar
 T = TypeVar("T")
 log = logging.getLogger("durableagents.engine")
 
-# A time limit ends the waiting for a call, not its thread, so calls that hang use up the share of their own tool.
+# A timeout ends the wait for a call, not its thread, so hanging calls use up their own tool's threads.
 THREADS_PER_TOOL = 32
 
 
@@ -23,7 +23,7 @@ def _new_pool(tool: str, size: int) -> Executor:
 
 
 class BusyTool(TypedDict):
-    """A tool whose threads are all busy: how many of how many, and for how many seconds none has come free."""
+    """A tool whose threads are all busy: how many of how many, and for how many seconds."""
 
     tool: str
     busy: int
@@ -32,7 +32,7 @@ class BusyTool(TypedDict):
 
 
 class ToolThreads:
-    """The threads of one worker process, by tool. They are started when they are needed."""
+    """The threads of one worker process, by tool, started on demand."""
 
     def __init__(self, size: int = THREADS_PER_TOOL, new_pool: Callable[[str, int], Executor] = _new_pool) -> None:
         self.size, self._new_pool = size, new_pool
@@ -50,7 +50,7 @@ class ToolThreads:
         return pool
 
     def count(self, tool: str, work: Callable[[], T]) -> T:
-        """Do a tool's work in the current thread, which counts as busy meanwhile."""
+        """Do a tool's work in the current thread and count it as busy."""
         with self._lock:
             self._busy[tool] += 1
             if self._busy[tool] == self.size:
@@ -63,7 +63,7 @@ class ToolThreads:
                 self._all_busy_since.pop(tool, None)
 
     def all_busy(self) -> list[BusyTool]:
-        """Return the tools whose threads are all busy, as a worker's heartbeat tells it."""
+        """Return the tools whose threads are all busy, for a worker's heartbeat."""
         now = time.monotonic()
         with self._lock:
             since = sorted(self._all_busy_since.items())
@@ -92,11 +92,11 @@ class ToolThreads:
             self._abandoned[tool] -= 1
 
     def why_none(self, tool: str) -> str:
-        """Say in what state a tool's threads are, for a call that got none of them."""
+        """Return an error text for a call that got no thread."""
         hung = self.abandoned().get(tool, 0)
         return f"no thread was free for {tool}: calls past their time limit hold {hung} of its {self.size}, not sent"
 
     def shutdown(self) -> None:
-        """Start nothing more. Calls under way are not waited for."""
+        """Shut down without waiting for running calls."""
         for pool in self._pools.values():
             pool.shutdown(wait=False, cancel_futures=True)

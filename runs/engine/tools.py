@@ -1,4 +1,4 @@
-"""Tools: functions with typed input and output whose behaviour on a repeat is declared, not assumed."""
+"""Tools: functions with typed input and output that declare how they behave on a repeat."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 FINAL = "final_result"  # the output tool by which a model ends its loop
-FOR_DISPATCH: Final = object()  # what the engine shows to get at a tool's function
-BY_RECEIPT: Final = object()  # what a result is validated with that a person's receipt gives
+FOR_DISPATCH: Final = object()  # token for access to a tool's function
+BY_RECEIPT: Final = object()  # validation context of a result from a person's receipt
 
 
 class ReplayClass(StrEnum):
@@ -44,8 +44,7 @@ class ReplayClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What the engine tells a tool about the call that it is making.
-
+    """The engine's information for a tool about the current call.
     `run_id` and `trace_id` name the run (the same over all its resumes), `tool` the tool, `slot` and `attempt` the
     call: its place in the run, and how many recorded decisions have sent it again. `key` is the idempotency key to send
     along: the same at each repeat, None for tools that aren't keyed. `callback_url` is where the other side answers
@@ -64,11 +63,8 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Returned by a tool that answers later: upstream took the call, and will call back.
-
-    `receipt` is what it said (plain data; `check_answer` gets it), `within` how long its answer is waited for (14
-    days).
-    """
+    """Returned by a tool that answers later: upstream accepted the call, and will call back. `receipt` is what it
+    said (plain data, passed to `check_answer`), `within` how long to wait for its answer (14 days)."""
 
     receipt: Any = None
     within: timedelta = timedelta(days=14)
@@ -80,23 +76,20 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """When a call needs a person first, whom to ask, and by which rule.
-
-    `queue` is who decides: one of the installation's queues. `rule` says why a person is asked, in words for them.
-    `when(args)` tells whether this call needs one (each does unless given); a rule that raises counts as yes, and says
-    so. `headline(args)` is what decides, such as the sum, in a few words. `within` (7 days) is how long they have: a
-    deadline that passes is a no. `amount` is how much it is about, for people whose limit says how much they may
-    approve: a function of the input that returns an `Amount`, or a field and a currency, such as "total USD". `quorum`
-    (1) is how many different people of `queue` have to say yes; `then` are further stages, each asked when the one
-    before has said yes: `then=[Stage("board", quorum=2)]`. Nobody has a part in two. One no is enough to end it.
-    `within` may be `WorkingHours(8)`, which counts in the queue's calendar. `on_timeout` is what becomes of a question
-    that nobody answered: reject (a no), escalate (it is put to a further queue besides, `escalate_to` where the queue
-    has none of its own), remind (it waits for ever). Where the queue says something else, the stricter word wins.
-    `editable` names the fields of the input that people may change as they approve (none unless given), `same` those
-    that count as the same for whoever allows the same again (all unless given). `documents` is a function of the input
-    that returns what they are shown besides, a list of `Document`, the same at each repeat.
-
-    Raises DefinitionError for empty texts, coroutine functions, and times that are none.
+    """Which calls a person must approve, whom to ask, and by which rule.
+    `queue` is one of the installation's queues, whose people decide. `rule` tells them why they are asked. `when(args)`
+    says whether this call needs approval (default: every call); a rule that raises counts as yes, and the question says
+    so. `headline(args)` is the deciding fact, such as the sum, in a few words. `within` (7 days) is how long they have;
+    it may be `WorkingHours(8)`, which counts in the queue's calendar. After it the call is denied, unless `on_timeout`
+    says otherwise: reject (deny), escalate (also ask `escalate_to`, if the queue has no further queue of its own),
+    remind (wait without end). If the queue says something else, the stricter setting wins.
+    `amount` is the amount at stake, for approvers with a limit: a function of the input that returns an `Amount`, or a
+    field and a currency, such as "total USD". `quorum` (1) is how many different people of `queue` must approve; `then`
+    are further stages, each asked after the one before approved: `then=[Stage("board", quorum=2)]`. Nobody takes part
+    in two. One denial ends it. `editable` names the fields of the input that people may change when they approve
+    (default: none), `same` those that must match for a standing approval (default: all). `documents` is a function of
+    the input that returns what else to show, a list of `Document`, the same at each repeat.
+    Raises DefinitionError for empty texts, coroutine functions, and invalid times.
     """
 
     queue: str
@@ -134,28 +127,27 @@ class Gate:
 
     @property
     def time(self) -> Time:
-        """What it says of time."""
+        """The gate's time settings."""
         return Time(self.within, self.on_timeout, self.escalate_to)
 
     @property
     def requirement(self) -> Requirement:
-        """Who has to say yes, in which order."""
+        """Who must approve, in which order."""
         return Requirement.of(self.queue, self.quorum, self.then)
 
     def is_needed(self, args: Any) -> bool:
-        """Whether a call with these `args` must be approved. An error in the rule means that it must."""
+        """Return whether a call with these `args` must be approved. An error in the rule means that it must."""
         return self._verdict(args)[0]
 
     def rule_for(self, args: Any) -> str:
-        """The rule for these `args` as the approver reads it: where its code failed, that is why they are asked, and it
-        is said so."""
+        """Return the rule for these `args` as the approver reads it, including that its code failed, if so."""
         problem = self._verdict(args)[1]
         if problem:
             log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
         return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)" if problem else self.rule
 
     def headline_for(self, args: Any) -> str:
-        """What decides about a call with these `args`. Words only, so an error in making them stops nobody from
+        """Return the headline for a call with these `args`. It is only text, so an error in it stops nobody from
         deciding."""
         try:
             return str(self.headline(args)) if self.headline else ""
@@ -164,32 +156,32 @@ class Gate:
             return ""
 
     def amount_for(self, args: Any) -> dict[str, Any]:
-        """What the plan of a call with these `args` says besides: nothing for a gate that declares no amount."""
+        """Return the plan's amount for a call with these `args`; empty if the gate declares none."""
         return {} if self.amount is None else {"amount": amounts.told(self.amount, args)}
 
     def _verdict(self, args: Any) -> tuple[bool, str]:
-        """The rule's answer, and what went wrong with asking it."""
+        """Return the rule's answer, and its error."""
         try:
             return bool(self.when(args)), ""
-        except Exception as error:  # the rule can't tell, so a person has to
+        except Exception as error:  # the rule failed, so a person has to decide
             return True, brief(error, 200)
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """A reconcile hook's answer: the effect is there, and `output` is the call's result."""
+    """A reconcile hook's answer: the effect exists, and `output` is the call's result."""
 
     output: Any
 
 
 @dataclass(frozen=True, slots=True)
 class DidNotHappen:
-    """A reconcile hook's answer: the effect is not there and the earlier attempt can't bring it any more."""
+    """A reconcile hook's answer: the effect doesn't exist, and the earlier attempt can't cause it any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A call's result: as the node sees it, and as it is recorded. The one is made from the other, as on a replay."""
+    """A call's result for the node and for the record. The first is made from the second, as on a replay."""
 
     output: BaseModel
     result: Any
@@ -197,9 +189,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tool:
-    """A registered tool. Call it through the context only: its function is handed out to whoever shows `FOR_DISPATCH`,
-    so that nobody has an effect without an intent, and past a gate, by mistake. (Python keeps nothing from an author
-    who means to.)"""
+    """A registered tool. Call it through the context only: its function requires `FOR_DISPATCH`. That prevents
+    effects without an intent, or past a gate, by mistake. (Python can't prevent intent.)"""
 
     name: str
     title: str
@@ -238,35 +229,35 @@ class Tool:
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Whether the other side may have forgotten a key, so that a repeat could be a second order. Counted from the
-        first intent, when it may have learnt the key; one that doesn't say when it was made counts as too old."""
+        """Return whether upstream may have forgotten a key, so that a repeat could be a second order. Counted from
+        the first intent, when it may have learnt the key; an intent without a time counts as too old."""
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether the function is awaited; others run in a thread, which nothing can cut short."""
+        """Whether the function is awaited; others run in a thread, which can't be interrupted."""
         return inspect.iscoroutinefunction(self._function)
 
     def opened(self, token: object) -> Callable[..., Any]:
-        """The function itself, for the one that has put the call's intent on record."""
+        """Return the function, for the caller that has recorded the call's intent."""
         if token is not FOR_DISPATCH:
             self()
         return self._function
 
     @property
     def function(self) -> Callable[..., Any]:
-        """Refused, as a call is."""
+        """Refused, like a call."""
         self()
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
-        """The effect's name upstream, if the tool says which output field holds it."""
+        """Return the effect's id upstream, if the tool says which output field holds it."""
         value = output.get(self.external_id) if self.external_id else None
         return None if value is None else printable(str(value))
 
     def checked(self, answer: Any) -> Answer:
-        """What a try gave, as the declared output. Raises BadAnswer."""
+        """Return a try's result as the declared output. Raises BadAnswer."""
         try:
             given = answer if isinstance(answer, self.output) else self.output.model_validate(answer)
             result, output = as_recorded(given, self.output)
@@ -275,8 +266,9 @@ class Tool:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """A callback's body as the call's result. `receipt` is what upstream said when it took the call, if known.
-        Raises ValueError (a ValidationError where a field is wrong) for a body that is no answer to this call."""
+        """Return a callback's body as the call's result. Raises ValueError for a body that is no answer to this
+        call. `receipt` is what upstream said when it accepted the call, if known. A wrong field raises a
+        ValidationError."""
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
         if wrong:
@@ -284,13 +276,13 @@ class Tool:
         return output
 
     def output_from_receipt(self, args: BaseModel, receipt: Any) -> BaseModel:
-        """The result of a call that a person says happened. Raises ValueError when the receipt isn't enough for it."""
+        """Return the result of a call that a person says happened. Raises ValueError if the receipt isn't enough."""
         if self.on_receipt is not None:
             return self.output.model_validate(self.on_receipt(args, receipt))
         return self.output.model_validate({} if receipt is None else receipt, context=BY_RECEIPT)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: a direct call would have an effect without an intent, and past the tool's gate."""
+        """Raise TypeError: a direct call would have an effect without an intent, and past the tool's gate."""
         raise TypeError(
             f"tool {self.name!r} can only be called through ctx.call or ctx.think: "
             "a direct call is neither recorded nor gated"
@@ -299,11 +291,9 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How an effect is undone: by a call of `tool`, with what `args(asked, got)` makes of the effect's own input and
-    output.
-
+    """How an effect is undone: by a call of `tool` with `args(asked, got)`, made from the effect's input and output.
     The tool is an ordinary one of the agent, with its own key, gate and hooks. `args` is a plain function that returns
-    the tool's input. `name` tells it from another one of the same tool (the tool's name unless given). Raises
+    the tool's input. `name` distinguishes several undos by the same tool (default: the tool's name). Raises
     DefinitionError.
     """
 
@@ -366,23 +356,21 @@ def tool(
     risk: str = "",
     link: Callable[[Any], str | None] | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]:
-    """Register a function as a tool. It takes one Pydantic model (its input) and a `ToolCall`, and returns a Pydantic
-    model.
-
-    `replay_class` says what may happen when a call's intent is on record and its outcome isn't; without it no tool can
-    be registered. `title` (the function's name unless given), `system` and `effect` tell people what it does where.
-    `timeout` is in seconds (30). `key_ttl`: how long the other side remembers keys; past it a keyed call counts as
-    unsafe. `gate`: which calls a person must approve. `answers_later`: it returns `Pending`, and the callback's body
-    has to fit `output`, which is the return annotation unless given; `check_answer(receipt, output)` may say what is
-    wrong with it, such as an answer to another request than the receipt names. `external_id` names the output's field
-    by which the other side knows the effect. `reconcile(args, call)` asks the other side what became of a call:
-    `Happened`, `DidNotHappen`, or None. `on_receipt(args, receipt)` makes the result of a call that a person says
-    happened. A model that asks for several calls in one turn gets them made at once, unless one of them is of a
-    `sequential` tool. `rate_limit`: how often the other side may be called, by all workers together; an operator may
-    say otherwise, so it is no part of a version. `cache`: for how long other calls with the same input may take a pure
-    tool's answer from the cache, of the same agent, or with `shared` of any (docs/agents.md says when not to).
-    `undo`: how its effect is undone when the run fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or
-    *high*, for policies (docs/policies.md). `link(args)`: the call's address on the web there. Raises DefinitionError.
+    """Register a function of a Pydantic model (its input) and a `ToolCall` that returns a Pydantic model as a tool.
+    `replay_class` (required) says what may happen when a call's intent is on record and its outcome isn't. `title`
+    (default: the function's name), `system` and `effect` tell people what it does where. `timeout` is in seconds (30).
+    `key_ttl`: how long the other side remembers keys; after it a keyed call counts as unsafe. `gate`: which calls a
+    person must approve. `answers_later`: it returns `Pending`, and the callback's body must fit `output` (default: the
+    return annotation); `check_answer(receipt, output)` may say what is wrong with it, such as an answer to another
+    request than the receipt names. `external_id` names the output's field with the effect's id upstream.
+    `reconcile(args, call)` asks the other side for a call's outcome: `Happened`, `DidNotHappen`, or None.
+    `on_receipt(args, receipt)` makes the result of a call that a person says happened.
+    Several calls of one model turn are made at once, unless one of them is of a `sequential` tool. `rate_limit`: how
+    often the other side may be called by all workers together; an operator may override it, so it is not part of a
+    version. `cache`: for how long other calls with the same input may take a pure tool's answer from the cache, of the
+    same agent, or with `shared` of any (docs/agents.md says when not to). `undo`: how its effect is undone when the run
+    fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or *high*, for policies (docs/policies.md).
+    `link(args)`: the call's web address upstream. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -482,13 +470,13 @@ def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | No
 
 
 def must_be_stable(whose: str, model: Any) -> None:
-    """Raises DefinitionError for what is no model, and for a field whose value would not come back from the record."""
+    """Raise DefinitionError unless it is a model whose fields all survive recording."""
     if problem := unstable(model):
         raise DefinitionError(f"{whose}: {problem}")
 
 
 def _signature(name: str, function: Callable[..., Any]) -> tuple[type[BaseModel], type[BaseModel] | None]:
-    """The input model and, where the annotation is one, the output model."""
+    """Return the input model and, if the return annotation is one, the output model."""
     hints = get_type_hints(function)
     parameters: Sequence[str] = list(inspect.signature(function).parameters)
     taken = hints.get(parameters[0]) if parameters else None

@@ -1,4 +1,4 @@
-"""One visit of one node: its recorded past, its one way to write, and how it stops."""
+"""One visit of one node: its record, its only way to write, and how it stops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Visit:
-    """The running visit: hands out slots, writes through the journal, and unwinds when it must."""
+    """The running visit: assigns slots, writes through the journal, and unwinds when it must."""
 
     def __init__(
         self,
@@ -54,22 +54,22 @@ class Visit:
         self.places, self.recalled = Places(generation, number), Recall(tape)
         self.closing = asyncio.Event()
         self._writing = asyncio.Lock()
-        self.choosing = asyncio.Lock()  # of the models that the run asks, which is put on record once
+        self.choosing = asyncio.Lock()  # of the run's models, which are recorded once
         self.outcome: Parked | Exceeded | Stopped | Broken | Crashed | None = None
         self.is_over = False  # the node has ended
-        self.is_torn = False  # a write was cut off in the middle, so nothing more is written
+        self.is_torn = False  # a write was interrupted, so nothing more is written
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
-        self.talks: list[Talk] = []  # the conversations of its assistants, in their order
-        self.changes: Changes | None = None  # what was changed of the node's state by messages and operators
+        self.talks: list[Talk] = []  # conversations of its assistants, in order
+        self.changes: Changes | None = None  # changes to the node's state by messages and operators
 
     def changes_of(self, state: BaseModel) -> Changes:
-        """What is on record of changes to the state that the node has, for it to take over."""
+        """Return the recorded changes for a node with this state to apply."""
         return Changes(self.agent.state, state, handled_in(self.tape, self.places.visit))
 
     def next_slot(self) -> str:
-        """The identity of the next call of the branch that runs now."""
+        """Return the slot of the current branch's next call."""
         branch = self.places.branch
         if self.is_over:
             raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
@@ -78,7 +78,7 @@ class Visit:
         return self.places.next_of(branch)
 
     def stop(self, outcome: Parked | Exceeded | Stopped | Broken | Crashed) -> NoReturn:
-        """Close the visit, and leave the node. Of several outcomes the strongest stands, of equals the first."""
+        """Close the visit, and leave the node. The strongest outcome counts; of equal ones the first."""
         strength = WEAKEST_FIRST.index(type(outcome))
         if self.outcome is None or strength > WEAKEST_FIRST.index(type(self.outcome)):
             self.outcome = outcome
@@ -87,17 +87,17 @@ class Visit:
 
     @property
     def has_lost_lease(self) -> bool:
-        """Whether somebody else has the run by now, so that nothing of this visit can be recorded any more."""
+        """Whether another worker has the run, so that this visit can't record anything more."""
         return isinstance(self._lost, StaleLease)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the visit stops, for whatever reason: what is in flight is recorded, and nothing more is begun."""
+        """Whether the visit is stopping: what is in progress is recorded, and nothing more is begun."""
         return self.outcome is not None or self._was_cut or self._lost is not None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """One journaled call. A node that cuts it short can't go on as if it had not been made."""
+        """Track one journaled call. A node that cancels it can't continue as if it had not been made."""
         try:
             yield
         except asyncio.CancelledError:
@@ -106,8 +106,8 @@ class Visit:
             raise
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
-        """Why the visit stopped, if it did, whatever the node made of that. Raises what the journal raised, or the
-        cancellation that the node swallowed."""
+        """Return why the visit stopped, whatever the node did. Raises the journal's error, or a swallowed
+        cancellation."""
         if self._lost is not None:
             raise self._lost
         if self._was_cut:
@@ -118,7 +118,7 @@ class Visit:
         return self.outcome
 
     def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
-        """The slot's record, after checking that this is the call that it holds. Stops for an operator if it isn't."""
+        """Return the slot's record after checking that it holds this call; otherwise stop for an operator."""
         if self.has_ended:
             raise Unwind
         return self._fitting(self.recalled.record(slot, what, requested_hash, arguments))
@@ -134,18 +134,18 @@ class Visit:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def buffer(self, event: e.Event) -> None:
-        """Let an event be written with the next commit: nothing durable depends on it before."""
+        """Write an event with the next commit: nothing durable depends on it before."""
         self._buffered.append(event)
 
     def take_buffered(self) -> list[e.Event]:
-        """The events that are to be written with the next commit, which the caller makes."""
+        """Return the buffered events for a commit made by the caller."""
         taken, self._buffered = self._buffered, []
         return taken
 
     async def commit(self, batch: Batch) -> Reply:
-        """The only write of a step; the caller has its facts on record when this returns. One at a time: what a branch
-        read is on disk before what it made of it. An intent lets the others write while this process has no place among
-        the workers (it may lose it in the queue), and unwinds where people asked for a stop, or at a cap."""
+        """Write a step, one at a time, so that a branch's reads are stored before what it made of them. An intent
+        waits while this process is fenced (which may happen in the queue), letting other writes pass, and unwinds on
+        a stop request or at a cap."""
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):
@@ -163,7 +163,7 @@ class Visit:
         return reply
 
     async def _write(self, batch: Batch) -> Reply:
-        """In its turn, with what was buffered; that stays where nothing was written."""
+        """Write the batch together with buffered events; keep the buffer if the write was refused."""
         if batch.is_intent:
             self.check_stop(batch.events[0])
             self.runtime.hit("CP1", batch.entries[0].tool if batch.entries else "")
@@ -182,7 +182,7 @@ class Visit:
         return reply
 
     async def check_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> None:
-        """Make sure that an announced call may go out once more, as judged. Unwinds if not; raises PoliciesChanged."""
+        """Check that an announced call may be sent again, as judged. Unwinds if not; raises PoliciesChanged."""
         async with self._writing:
             self.check_stop()
             reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key, judged=judged))
@@ -192,40 +192,39 @@ class Visit:
             self.stop(Stopped(reply.stop or "overtaken"))
 
     async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
-        """A signal that a call of this visit took; it may have come long before the visit."""
+        """Return a signal taken by a call of this visit; it may be much older than the visit."""
         known = self.tape.signals.get((name, n))
         return await self.look_up(self.journal.signal(name, n)) if known is None else known
 
     async def asked(self, slot: str) -> Asked:
-        """What people were asked at a slot, whichever visit that was in."""
+        """Return the question at a slot, from any visit."""
         if (known := self.tape.slots.get(slot)) is not None and known.gate is not None:
             return Asked(known, frozenset())
         return asked_at(slot, await self.look_up(self.journal.asked(slot)))
 
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
-        """What the journal answers: one question at a time, and none while something is written."""
+        """Query the journal: one query at a time, and none during a write."""
         async with self._writing:
             return await self._shielded(asking)
 
     async def _shielded(self, writing: Coroutine[Any, Any, T]) -> T:
-        """What goes wrong with the journal is not the node's business: it is raised again at the visit's end."""
+        """Await the journal; keep its errors from the node and raise them at the visit's end."""
         try:
             return await writing
         except INTENT_REFUSED:
             raise
         except Exception as error:
             if self._lost is None or isinstance(error, StaleLease):
-                self._lost = error  # whatever else went wrong in another branch: the run is somebody else's by now
+                self._lost = error  # it outranks other branches' errors: another worker has the run
             self.closing.set()
             raise Unwind from error
         except BaseException:
-            # Cut off in the middle: nobody knows whether it was written, so nothing may be written that came after it.
+            # Interrupted: it may or may not be written, so nothing that came after may be written.
             self.is_torn = True
             raise
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Make sure that a call that is about to be begun breaks no cap; with `is_reserved`, set aside what it wants.
-        Unwinds if it would: people are asked first."""
+        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds to ask people otherwise."""
         breach = self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
@@ -233,13 +232,13 @@ class Visit:
             self.meter.reserve((slot, attempt), wanted)
 
     def boundary(self, reply: Reply) -> None:
-        """A step is durable: stop here if anybody asked for it."""
+        """Stop after a durable step if requested."""
         if reply.stop is not None:
             self.stop(Stopped(reply.stop))
         self.check_stop()
 
     def check_stop(self, intent: e.Event | None = None) -> None:
-        """Stop if the shell asked for it, or if another branch had to; a cap that one came to stops none with room."""
+        """Stop if requested, or if another branch had to; one branch's cap doesn't stop a call with a reservation."""
         if self.control.stop is not None:
             self.stop(Stopped(self.control.stop))
         is_capped = isinstance(self.outcome, Exceeded) and not self._was_cut and self._lost is None
@@ -247,7 +246,7 @@ class Visit:
             raise Unwind
 
     def park(self, *waits: WaitSpec) -> NoReturn:
-        """Nothing more to do in this branch until one of these is resolved. The visit parks when its node must."""
+        """Suspend this branch until one of `waits` is resolved. The visit parks when its node must."""
         branch = self.places.branch
         branch.waits = waits
         if branch.under:

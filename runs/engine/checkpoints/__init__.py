@@ -1,1 +1,1 @@
-"""What a checkpoint tells of the code that wrote it."""
+"""Checkpoints: position, upgrading, and the code that wrote them."""

@@ -1,4 +1,4 @@
-"""Whether a run is gone on with by the code that wrote its checkpoint."""
+"""Checks whether a run is continued by the code that wrote its checkpoint."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ OTHER_CODE = "other_code"
 
 
 def written_by_others(agent: Any, stands: Position) -> str:
-    """The fingerprint of other code that wrote the checkpoint, or that a migration was tried with; empty once somebody
-    has looked at that."""
+    """Return the fingerprint of other code that wrote the checkpoint; empty once an operator checked it."""
     wrote = stands.at.fingerprint
     if not wrote or agent.is_own(wrote) or was_looked_at(stands.tail, agent.fingerprint()):
         return ""
@@ -28,8 +27,8 @@ def written_by_others(agent: Any, stands: Position) -> str:
 
 
 def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
-    """Whether the run has stopped for an operator before this very code went on with it. A stop that nobody has looked
-    at is still open, and keeps it from being driven."""
+    """Return whether the run already stopped for an operator over this very code. A stop that nobody has handled is
+    still open and keeps the run from being driven."""
     return any(
         isinstance(event, e.OperatorNeeded) and event.reason == OTHER_CODE and payload_of(event).get("code") == code
         for event in tail
@@ -37,8 +36,8 @@ def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
 
 
 async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str, at: Snapshot) -> Broken | None:
-    """The checkpoint is of other code under the version's name: why the run stops, or None where that is said in its
-    log alone, as in development, where code changes under its version all day."""
+    """Return why the run stops at other code's checkpoint; None if that is only logged. It is only logged in
+    development, for example, where code changes under its version all day."""
     told = told_apart(agent, wrote, await runtime.code_of(agent.graph_id, wrote))
     if runtime.refuses_other_code:
         return Broken(OTHER_CODE, told)
@@ -47,8 +46,7 @@ async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str,
 
 
 def told_apart(agent: Any, wrote: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What an operator is shown: whose code wrote the checkpoint, whose goes on, and how they differ as far as that is
-    `known`."""
+    """Return what an operator sees: whose code wrote the checkpoint, whose continues, and any `known` differences."""
     mine = None if known is None else as_stored(agent, wrote)
     said = [] if known is None or mine is None else differences(known, mine)
     how = brief(said) if said else "how it differs isn't known here"

@@ -1,8 +1,6 @@
-"""Where a run stands by its journal: at its checkpoint, or where a migration has put it since.
-
-The event of a migration holds the state, as a checkpoint does, and what came before it in the journal was written by
-another version's code. So a claimant goes on from there, also where checkpoints that came later can't be read.
-"""
+"""Position of a run by its journal: at its checkpoint, or where a migration has put it since. A migration's event
+holds the state, as a checkpoint does, and earlier entries were written by another version's code. So a claimant
+continues from there, even if later checkpoints can't be read."""
 
 from __future__ import annotations
 
@@ -23,9 +21,9 @@ UNBEGUN: Final = "unbegun"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a claimant goes on: the checkpoint that it goes on from, what is on record since, and the node and state to
-    be entered first, of a run that is to enter one that its input doesn't say. `unread`: why no node can go on from
-    its state; what needs none, as to end it, can be done."""
+    """Where a claimant continues: the checkpoint, the events since, and the node and state to enter first, if any.
+    `unread` says why no node can continue from the state; operations that need no node, such as ending it, still
+    work."""
 
     at: Snapshot
     tail: Sequence[e.Event]
@@ -34,15 +32,14 @@ class Position:
 
 
 def last_migration(events: Sequence[e.Event]) -> tuple[int, e.RunMigrated] | None:
-    """The newest migration among these events, with its place; None where there is none."""
+    """Return the newest migration among these events, with its index; None if there is none."""
     places = (i for i in range(len(events) - 1, -1, -1) if isinstance(events[i], e.RunMigrated))
     place = next(places, None)
     return None if place is None else (place, events[place])  # type: ignore[return-value]
 
 
 def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
-    """Where a run stands whose newest readable checkpoint is `at`, or that has none and stands before its first
-    node."""
+    """Return the position of a run whose newest readable checkpoint is `at`, or that is before its first node."""
     found = last_migration(tail)
     if found is None:
         return _carried_on(at, tail)
@@ -58,7 +55,7 @@ def position_of(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Position:
-    """Before its node, or, where that was entered and the checkpoint of it can't be read, in it."""
+    """Return the position before the migration's node, or in it if it was entered and its checkpoint can't be read."""
     visit = moved.visit + 1
     if not any(isinstance(x, e.VisitEntered) and x.visit == visit for x in since):
         return Position(Snapshot("", moved.visit, moved.slots, moved.fingerprint, None), since, (moved.node, state))
@@ -67,8 +64,7 @@ def _reentered(moved: e.RunMigrated, state: Any, since: Sequence[e.Event]) -> Po
 
 
 def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
-    """At its checkpoint; of a run that was renewed, or forked, and has entered no node: the node and the state that it
-    was made with, and by whose code."""
+    """Return the position at the checkpoint, or at the entry that a renewal or fork starts from."""
     come = next((x for x in tail if isinstance(x, (e.RunCarriedOn, e.RunForked))), None)
     if at.node or come is None or not come.node:
         return Position(at, tail)
@@ -77,8 +73,8 @@ def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
-    """Which version a run is of by its journal, and in which generation: as its newest migration says, or else the
-    event at its checkpoint, or else its first. None: that says nothing of the generation."""
+    """Return a run's version and generation by its journal; None where the generation isn't recorded. The newest
+    migration decides, then the event at its checkpoint, then its creation."""
     if (found := last_migration(tail)) is not None:
         return found[1].to, found[1].generation
     told = payload_of(entered)

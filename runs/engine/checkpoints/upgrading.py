@@ -1,4 +1,4 @@
-"""States that older code of an agent wrote, brought up to this one's: step by step, from one number to the next."""
+"""Upgrades of states that older code of an agent wrote, step by step from one number to the next."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from runs.engine.undo import UNDO_NODE
 
 
 async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position:
-    """Where a run stands, with the state as this code of its version has it; only other code under the version's name
-    wrote another one. A number that can't be read, or a step that breaks, is said in `unread`, and the state left."""
+    """Return the position with its state upgraded to this code. Only other code under the version's name wrote a
+    different state. If its number can't be read or a step fails, `unread` says so and the state is left unchanged."""
     wrote = stands.at.fingerprint
     if not wrote or agent.is_own(wrote) or stands.at.node == UNDO_NODE:
         return stands
@@ -31,8 +31,8 @@ async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position
 
 
 def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
-    """The number of a state that the code with this fingerprint wrote, of which its parts may be `known`; 0 where
-    nobody knows it. When schemes had no names, no state had a number."""
+    """Return the number of a state written by the code with this fingerprint; 0 if unknown. Before fingerprint
+    schemes had names, states had no numbers: those count as 1."""
     return 1 if scheme_of(wrote) == "" else 0 if known is None else number_in(known)
 
 
@@ -66,8 +66,7 @@ def _upgraded(agent: Any, number: int, state: Any) -> Any:
 
 
 def _keeps_messages(agent: Any, tail: Sequence[e.Event]) -> None:
-    """What messages or operators changed since is on record by the fields of that time's code: no step brings that
-    up."""
+    """Refuse changes by messages or operators recorded under another state number: no step upgrades those."""
     for event in changes_in(tail):
         if number_of_changes(event) == agent.schema_version:
             continue
