@@ -16,11 +16,9 @@ class RunsConfig(AppConfig):
     label = "runs"
 
     def ready(self) -> None:
-        """Load the agents that this process knows and check each whole graph before any run of it can start.
-
-        Raises ImproperlyConfigured, in one line: for a module that isn't there, that can't be loaded or that holds no
-        agent, and for an agent that is declared wrongly.
-        """
+        """Load this process's agents and validate each graph before any run can start.
+        Raises ImproperlyConfigured, in one line, for a module that is missing, unloadable or without agents, and for an
+        invalid agent."""
         from ledger.web.seeing import viewers
         from runs import protected as protected  # it listens to changes
         from runs import seen, verification
@@ -46,7 +44,7 @@ class RunsConfig(AppConfig):
         for agent in registry.agents():
             try:
                 agent.validate()
-                # Now, from the source that was loaded: a deployment may change the files under a process.
+                # Now, from the loaded source: a deployment may change the files later.
                 agent.fingerprint()
                 agent.older_fingerprints()
             except DefinitionError as error:
@@ -71,19 +69,18 @@ def _loaded(name: str) -> ModuleType:
 
 
 def _spot(name: str, error: SyntaxError) -> str:
-    """Where it is wrong. Of a file that is no text at all (a NUL byte in it) the compiler names neither place nor
-    file."""
+    """Return the place of a syntax error; for a file with NUL bytes the compiler names neither file nor line."""
     if error.filename is not None and error.lineno is not None:
         return f"{error.filename}, line {error.lineno}"
     try:
         spec = find_spec(name)
-    except (ImportError, SyntaxError, ValueError):  # of a package that is wrong itself
+    except (ImportError, SyntaxError, ValueError):  # of a package with errors itself
         spec = None
     return error.filename or (spec.origin if spec is not None else None) or "its source"
 
 
 def _unloadable(name: str, error: BaseException) -> ImproperlyConfigured:
-    """Where the author's code broke: the innermost line that is theirs."""
+    """Return the error with the innermost line of the author's code."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not any(part in frame.filename for part in _OURS)] or list(frames)
     return ImproperlyConfigured(

@@ -1,4 +1,4 @@
-"""What runs beside the driving of runs, in tasks and threads of its own: none of it may end unseen."""
+"""Background tasks and threads, none of which may end unnoticed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ log = logging.getLogger("runs.background")
 
 
 async def kept(what: str, act: Callable[[], Awaitable[Any]]) -> None:
-    """Do `act`, which is made to go on for ever, until this task is cancelled: whatever ends it is said, and it begins
-    anew."""
+    """Run the endless `act` until this task is cancelled, logging and restarting it when it ends."""
     patience = Patience()
     while True:
         began = time.monotonic()
@@ -35,7 +34,7 @@ async def kept(what: str, act: Callable[[], Awaitable[Any]]) -> None:
 
 
 def kept_thread(what: str, act: Callable[[], None]) -> None:
-    """The same for a thread's work, which is done when it returns."""
+    """Run a thread's `act` until it returns, logging and restarting it after errors."""
     patience = Patience()
     while True:
         began = time.monotonic()
@@ -48,14 +47,14 @@ def kept_thread(what: str, act: Callable[[], None]) -> None:
         time.sleep(patience.seconds())
 
 
-# --- duties of other apps ---------------------------------------------------------------------------------------------
+# --- periodic jobs of other apps ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """What another app has workers do. `is_due` is a condition in SQL, asked by each of them with its other rare
-    questions, every few seconds; `act` does all that is due, safe to be done by several at once, and may take long:
-    it has a thread and a connection of its own. `then` names what it makes due by that."""
+    """A periodic job of another app for workers. `is_due` is an SQL condition checked every few seconds.
+    `act` does all that is due, in its own thread and connection; it may take long and run concurrently in several
+    workers. `then` names the jobs that it makes due."""
 
     name: str
     is_due: str
@@ -64,25 +63,24 @@ class Duty:
 
 
 class Duties:
-    """The duties of this process, each done by one thread at a time; whatever ends one early is said, and it is begun
-    anew when it is found due the next time."""
+    """The periodic jobs of this process, one thread each; a failed one is logged and begun again when due."""
 
     def __init__(self) -> None:
         self._known: dict[str, Duty] = {}
         self._threads: dict[str, threading.Thread] = {}
 
     def add(self, duty: Duty) -> None:
-        """One more; of the same name the last one counts."""
+        """Add a job; it replaces one of the same name."""
         self._known[duty.name] = duty
 
     @property
     def question(self) -> str:
-        """As a value in SQL: the names of those that are due."""
+        """Return an SQL value: the names of due jobs."""
         parts = [f"CASE WHEN {duty.is_due} THEN '{duty.name}' END" for duty in self._known.values()]
         return f"array_remove(ARRAY[{', '.join(parts)}]::text[], NULL)"
 
     def begin(self, name: str) -> None:
-        """Do it beside all else, unless it is being done."""
+        """Start the job in its thread, unless it is running."""
         thread = self._threads.get(name)
         if thread is None or not thread.is_alive():
             thread = threading.Thread(target=self._do, args=[self._known[name]], name=name, daemon=True)

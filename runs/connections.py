@@ -1,8 +1,5 @@
-"""The database's address for connections that are not Django's: listeners, heartbeats, the hot path.
-
-A pooler in transaction mode breaks LISTEN and advisory locks, so these connections go straight to the server where
-`DATABASE_DIRECT_URL` names it.
-"""
+"""The database's address for connections outside Django: listeners, heartbeats, the hot path.
+They bypass a transaction pooler, which breaks LISTEN and advisory locks, by `DATABASE_DIRECT_URL`."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-# Keys of OPTIONS that mean something to Django's backend and nothing to libpq.
+# Keys of OPTIONS for Django's backend only, unknown to libpq.
 _DJANGO_ONLY = frozenset({"pool", "server_side_binding", "isolation_level", "assume_role"})
 _LIBPQ_NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 # A half-open connection (the server's machine vanished) is noticed within half a minute.
@@ -20,30 +17,26 @@ _tag = ""
 
 
 def tag_of(incarnation: UUID) -> str:
-    """What ends the name of every connection of a worker, so that they can be told from all others, and closed, when it
-    is gone."""
+    """Return the suffix of a worker's connection names, by which they are found and closed when it is gone."""
     return incarnation.hex[:16]
 
 
 def sign_connections(incarnation: UUID) -> None:
-    """From here on this process's connections carry its tag, Django's too."""
+    """Tag this process's connections from here on, Django's included."""
     global _tag
     _tag = tag_of(incarnation)
     settings.DATABASES["default"].setdefault("OPTIONS", {})["application_name"] = f"durableagents housekeeping {_tag}"
 
 
 def dsn(*, name: str = "durableagents") -> str:
-    """libpq's connection string. `name` is what `pg_stat_activity` shows for the connection.
-
-    Read at every call: a test run renames the database after the settings were loaded.
-    """
+    """Return libpq's connection string; `name` is shown in `pg_stat_activity`.
+    Read at every call: a test run renames the database after the settings were loaded."""
     direct = settings.DURABLEAGENTS.database_direct_url
     database = settings.DATABASES["default"]
     options = {key: value for key, value in database.get("OPTIONS", {}).items() if key not in _DJANGO_ONLY}
     name = f"{name} {_tag}".strip()
     if direct:
-        # The time limits on locks and idle transactions hold here too: they are what keeps a stopped client from
-        # blocking recovery.
+        # Time limits on locks and idle transactions apply here too: they keep a stopped client from blocking recovery.
         given = (database.get("DIRECT_OPTIONS", options.get("options")), conninfo_to_dict(direct).get("options"))
         limits = " ".join(str(each) for each in given if each)
         more = {key: options[key] for key in ("connect_timeout",) if key in options} | (

@@ -25,7 +25,7 @@ ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
-# Which run the current task drives: set by the host, so that a point deep below needs no run id handed down.
+# The run that the current task drives, set by the host, so that deep points need no run id.
 _driven: ContextVar[str] = ContextVar("driven_run", default="")
 
 
@@ -60,13 +60,13 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointHit(f"failpoint {self.point} at {self.tool or 'any tool'}")
-        # To this very thread: a SIGSTOP sent to the process is taken by any of its threads, and until that one gets the
-        # processor this one would run on, past the point at which it was to stop.
+        # To this very thread: another thread could take a SIGSTOP sent to the process, while this one runs on past the
+        # point.
         signal.pthread_kill(threading.get_ident(), _SIGNALS[self.action])
 
 
 def parse(text: str, folder: Path) -> list[_Armed]:
-    """Armed points from their one-line form. Raises ValueError naming the part that is wrong."""
+    """Parse armed points. Raises ValueError naming the wrong part."""
     armed: list[_Armed] = []
     parts = [p.strip() for p in text.replace("\n", ",").split(",") if p.strip()]
     for i, part in enumerate(parts):
@@ -86,14 +86,14 @@ def parse(text: str, folder: Path) -> list[_Armed]:
 
 
 def marker_name(part: str, before: int = 0) -> str:
-    """The file that says that a point has acted; `before` is how often the same point is armed ahead of it."""
+    """Return the file that marks a point as done; `before` counts the same point armed earlier."""
     return part.replace("+", "then_").replace(":", "_").replace("@", "_at_").replace("/", "_of_") + (
         f"_again_{before}" if before else ""
     )
 
 
 class _Armoury:
-    """What is armed in this process: what the environment says, and what the file says now."""
+    """The armed points of this process, from the environment and the file."""
 
     def __init__(self, text: str, folder: Path | None) -> None:
         self.folder = folder
@@ -104,7 +104,7 @@ class _Armoury:
         self._points = self._fixed
 
     def points(self) -> list[_Armed]:
-        """What is armed now. Without a folder, an empty list and no system call; with one, a stat."""
+        """Return the armed points. Without a folder no system call; with one, a stat."""
         if self.folder is None:
             return self._points
         try:
@@ -118,7 +118,7 @@ class _Armoury:
         return self._points
 
     def _read(self, folder: Path) -> None:
-        """Take up the file's points; all of them begin to count anew."""
+        """Read the file's points, resetting their counts."""
         try:
             text = (folder / ARMED_FILE).read_text()
         except FileNotFoundError:
@@ -128,32 +128,31 @@ class _Armoury:
 
 @cache
 def _armoury() -> _Armoury:
-    """Made at the first look: production's refusal and every other check is the environment's own
-    (durableagents/env.py)."""
-    from django.conf import settings  # here: tools pass crash points too, and are used and tested without Django
+    """Return the armed points, created at first use; the environment validates them (durableagents/env.py)."""
+    from django.conf import settings  # tools pass crash points too, and are tested without Django
 
     known = settings.DURABLEAGENTS
     return _Armoury(known.failpoints, known.failpoint_dir)
 
 
 def driving(run: str) -> None:
-    """Say which run the current task drives from here on."""
+    """Set the run that the current task drives."""
     _driven.set(run)
 
 
 def driven() -> str:
-    """Which run the current task drives; empty for none."""
+    """Return the run that the current task drives; "" for none."""
     return _driven.get()
 
 
 def hit(point: str, tool: str = "", run: str = "") -> None:
-    """Pass a crash point. `run` is for threads, which don't know what their task drives."""
+    """Pass a crash point. `run` is for threads, which don't know their task's run."""
     for armed in _armoury().points():
         if armed.is_met(point, tool, run or _driven.get()):
             armed.hit()
 
 
 def is_armed(point: str, run: str = "") -> bool:
-    """Whether anything waits at a point, for points that cost something to reach exactly."""
+    """Return whether a point is armed, for points that are costly to reach exactly."""
     run = run or _driven.get()
     return any(a.point == point and (not run or a.run in ("", run)) for a in _armoury().points())

@@ -1,4 +1,4 @@
-"""What the fleet tells an operator, worded in one place: one line per event that somebody may have to act on."""
+"""The fleet's log messages for operators, one line per event that may need action."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ FOREIGN_MESSAGE = "message %d in the queue is no run id and is dropped"
 
 
 class Outage:
-    """The database is away: said once when it begins and once when it is over, however often it is tried meanwhile."""
+    """Logs an outage of the database once when it begins and once when it ends."""
 
     def __init__(self, log: logging.Logger, who: str) -> None:
         self._log, self._who = log, who

@@ -1,5 +1,4 @@
-"""Schedules, prices, default budgets, limits, acts on many runs and closed versions as protected rows: see
-ledger/protected.py."""
+"""Protected rows of schedules, prices, default budgets, limits, batches and version gates: see ledger/protected.py."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from runs.models import Batch, BudgetDefault, Limit, Price, Schedule, VersionGat
 SCHEDULE = protect(Schedule, "schedule", named_by="name", free=frozenset({"updated_at", "trouble"}))
 PRICE = protect(Price, "price of", named_by="model")
 BUDGET_DEFAULT = protect(BudgetDefault, "default budget", named_by="id")
-# Most keys have a row that only counts calls. A code is for what a person has set.
+# Most keys have a row that only counts calls; codes protect what people set.
 _SET = {"key", "given", "given_by", "given_at"}
 LIMIT = protect(
     Limit,
@@ -23,7 +22,7 @@ VERSION_GATE = protect(VersionGate, "version", named_by="version")
 
 
 def gate_proofs(condition: str = "true") -> str:
-    """SQL for the proofs, as one list, of the gates `t` that a condition chooses and of those deleted outside."""
+    """Return SQL for the proofs, as one list, of the gates `t` matching a condition and of those deleted outside."""
     return f"""(SELECT coalesce(jsonb_agg(p.proof -> 0), '[]')::text FROM (
         SELECT {VERSION_GATE.proof_sql("t")} AS proof FROM runs_versiongate t WHERE {condition}
         UNION ALL {VERSION_GATE.gone_sql()}) p)"""

@@ -1,12 +1,9 @@
-"""What a run is about, in one line, and finding it by a word that a person has in hand: whom it is about, a tag, a
-number of the input, who started it, its id's beginning or end, the name of what it made elsewhere.
+"""Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
 
-The words of a run are written when it starts, each once, and never change. Looking one up reads the index of that word,
-newest run first, and no more than `MOST` entries of it however many runs there are. Of several words the rarest gives
-the candidates, so that what few have is found whole; and where an index was read to its limit, that is told. Who
-doesn't see every run finds those that they see, and who asks for some agent's finds those: of a word's newest
-`MOST_OF_OTHERS` entries, whoever's they are; and the newest `MOST` of the agent are asked whether they have the words,
-so of a rare one none is missed.
+A run's words are indexed once at its start. Each word's index is read newest first, at most `MOST` entries, and the
+rarest word gives the candidates; a read that hit its limit is reported. Restricted viewers and searches of one agent
+scan the word's newest `MOST_OF_OTHERS` entries, and the agent's newest `MOST` runs are checked for the words, so that
+rare words are found completely.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ from runs.engine.gate.evidence import subject as subject
 from runs.models import Run, State
 from runs.seen import is_of_seen
 
-ABOUT_LENGTH = 200  # characters that a list keeps of it
-MOST = 1000  # runs that one search looks at
-MOST_OF_OTHERS = 50_000  # entries that are looked at for whoever sees few of them, or asks for few
-CANDIDATES = 3  # words of a search whose entries are read, to begin from the rarest: the longest ones
-TERMS = 32  # words of one run
-LONGEST = 64  # characters of one word: what is longer is prose, which nobody has in hand
+ABOUT_LENGTH = 200  # characters shown in lists
+MOST = 1000  # runs that one search examines
+MOST_OF_OTHERS = 50_000  # entries examined for restricted viewers and filtered searches
+CANDIDATES = 3  # words whose entries are read, the longest, to begin with the rarest
+TERMS = 32  # words per run
+LONGEST = 64  # characters per word; longer text is prose nobody searches by
 DEPTH = 3  # levels of the input that are read
 _RUNS = Order("runs_run", "created_at")
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
@@ -42,14 +39,13 @@ _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
 def words_of(text: str) -> list[str]:
-    """A text's words as they are compared: one case, one form, without the punctuation around them."""
+    """Return a text's normalized words: casefolded, NFKC, without surrounding punctuation."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("\x00", " ")
     return [word for word in (part.strip(_EDGES) for part in folded.split()) if word]
 
 
 def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input: Any, key: str = "") -> list[str]:
-    """What a run is found by, what matters most first. Its id read from the end is one of them: people are shown its
-    tail."""
+    """Return a run's search terms, most important first; its reversed id is one, because people see its end."""
     found = [_tail_term(run_id.hex), *_whole(key), *words_of(key)]
     pairs = list(tags.items()) if isinstance(tags, dict) else [(tag, "") for tag in tags]
     for name, value in pairs:
@@ -63,18 +59,18 @@ def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input:
 
 
 def _tail_term(digits: str) -> str:
-    """Ids are kept reversed under a sign that no word begins with, so that an id's end is a beginning."""
+    """Return the reversed id with a prefix that no word has, so that an id's end is found as a beginning."""
     return "…" + digits[::-1]
 
 
 def _whole(text: str) -> list[str]:
-    """A tag as one term, blanks and all."""
+    """Return a tag as one term, with its blanks."""
     word = " ".join(words_of(text))
     return [word] if word else []
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
-    """The short strings of a document, outermost first."""
+    """Yield the short strings of a document, outermost first."""
     if isinstance(value, str):
         if len(value) <= LONGEST:
             yield value
@@ -89,7 +85,7 @@ def _strings(value: Any, depth: int) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A run that a search finds, with what lists sort and count it by."""
+    """A found run, with what lists sort and count by."""
 
     id: UUID
     state: str
@@ -98,7 +94,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is known of the runs that a person may mean, newest first. `is_cut`: more may fit."""
+    """Runs that match, newest first. `is_cut`: there may be more."""
 
     matches: list[Match]
     is_cut: bool
@@ -106,15 +102,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a search came to: `runs`, at most `MOST`, those with the newest ids first. `is_cut`: more may fit, for an
-    index was read to a limit, however few of what it had there fit the rest."""
+    """At most `MOST` matching runs, newest ids first. `is_cut`: an index was read to its limit, so more may match."""
 
     runs: list[UUID]
     is_cut: bool
 
 
 def found(q: str, **fit: str) -> Found:
-    """The runs that a person may mean, those of some agent alone if asked so. In two queries."""
+    """Return the runs that match, in two queries."""
     come = looked(q, **fit)
     rows = Run.objects.filter(id__in=come.runs).values_list("id", "state", "created_at") if come.runs else ()
     matches = sorted((Match(*row) for row in rows), key=lambda one: (one.created_at, one.id), reverse=True)
@@ -122,8 +117,7 @@ def found(q: str, **fit: str) -> Found:
 
 
 def looked(q: str, **fit: str) -> Looked:
-    """The runs that a person may mean: every word of theirs has to be one of the run's, or begin one. Only those whose
-    columns say what `fit` does. In one query, whatever they wrote."""
+    """Return the ids of runs that have every word, or its prefix, and the columns in `fit`; one query."""
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return Looked([], is_cut=False)
@@ -146,29 +140,26 @@ def looked(q: str, **fit: str) -> Looked:
 
 
 def _plain(word: str) -> str:
-    """An amount as pages show it, `$84,000.00`, as inputs hold it: without sign and commas."""
+    """Return an amount as inputs hold it: `$84,000.00` without sign and commas."""
     return word.lstrip("$€£").replace(",", "") if _AMOUNT.fullmatch(word) else word
 
 
 Arm = tuple[str, list[Any]]
 
-# Each part reads the index from one end. A word that begins many is cut off at as many entries, whichever runs they are
-# of.
+# Each part reads the index from one end. A common prefix is cut at this many entries, whichever runs they are of.
 _EXACT = "SELECT run_id FROM runs_searchterm WHERE term = %s ORDER BY run_id DESC LIMIT %s"
 _BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER BY term, run_id DESC LIMIT %s"
-# A look into one run's own terms for each candidate: with a limit in it the planner can't turn it into a walk over all
-# that fit the word.
+# A lookup in each candidate's own terms, with a LIMIT so that the planner can't turn it into a walk over all matches.
 _HAS = (
     "(SELECT true FROM runs_searchterm AS own "
     "WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
 )
-# The same for what is asked of the run itself.
+# The same for the run's own columns.
 _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
 
 
 class _Look:
-    """One search's statement as it grows: `tables` are what indexes have, each read to a limit once, `arms` the runs
-    that are found in them, and `cuts` say of which there may be more."""
+    """One search's statement as it grows: `tables` read indexes, `arms` find runs, `cuts` tell of more."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -179,7 +170,7 @@ class _Look:
         self.cuts: list[str] = []
 
     def table(self, *parts: Arm) -> str:
-        """Read these, each to its limit; the name that they go by."""
+        """Read these parts, each to its limit; return the table's name."""
         name = f"look{len(self.tables)}"
         every = " UNION ALL ".join(
             f"(SELECT run_id, {n} AS part FROM ({text}) AS p)" for n, (text, _) in enumerate(parts)
@@ -189,7 +180,7 @@ class _Look:
         return name
 
     def word(self, word: str) -> str:
-        """Read a word's entries and those of what it begins."""
+        """Read a word's entries and those of words it begins."""
         return self.table((_EXACT, [word, self.most]), (_BEGUN, [word, _after(word), self.most]))
 
     def take(self, text: str, *values: Any) -> None:
@@ -198,7 +189,7 @@ class _Look:
         self.of_arms += values
 
     def all_of(self, *parts: Arm) -> None:
-        """Find all of what is read there."""
+        """Find all runs of these parts."""
         name = self.table(*parts)
         self.take(f"SELECT run_id FROM {name}")
         self.cuts.append(self.is_cut(name))
@@ -208,8 +199,7 @@ class _Look:
 
 
 def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> None:
-    """Runs that have them all. The rarest of them gives the candidates, which are all there are if its entries end
-    before the limit does: so it is counted, and not guessed, which one that is."""
+    """Find the runs with all words; the rarest word, by count, gives the candidates."""
     words = sorted(set(wanted), key=len, reverse=True)
     names = {word: look.word(word) for word in words[:CANDIDATES]}
     sizes = " UNION ALL ".join(
@@ -226,7 +216,7 @@ def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> Non
             *(value for other in others for value in (other, _after(other))),
         )
     cuts = ["(SELECT bool_and(is_cut) FROM sizes)"]
-    if len(words) > 1:  # a tag with blanks in it is one term
+    if len(words) > 1:  # a tag with blanks is one term
         name = look.word(" ".join(wanted))
         look.take(f"SELECT run_id FROM {name}")
         cuts.append(look.is_cut(name))
@@ -235,9 +225,8 @@ def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> Non
 
 
 def _among(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
-    """Of the newest runs that fit those that have the words: where few fit, it is all of them, however many others have
-    the words. Gives whether more fit."""
-    by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes lie
+    """Find the newest runs that fit and have the words, all if few fit; return the condition that more may."""
+    by_state = [{**fit, "state": state.value} for state in State] if "parent" not in fit else [fit]  # as indexes are
     few = _RUNS.ids(by_state, limit=MOST)
     name = look.table((f"SELECT id AS run_id FROM ({few.sql}) AS newest", list(few.params)))
     words, whole = sorted(set(wanted)), " ".join(wanted)
@@ -250,12 +239,12 @@ def _among(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
 
 
 def _after(word: str) -> str:
-    """What sorts behind everything that begins with the word: terms are compared byte by byte."""
+    """Return the upper bound of terms that begin with the word; terms are compared bytewise."""
     return word + "\U0010ffff"
 
 
 def _by_id(look: _Look, q: str) -> None:
-    """By a whole id, its beginning, its end, or both as a page shows them: `01a1…95bb`."""
+    """Find runs by a whole id, its beginning, its end, or both as shown on pages: `01a1…95bb`."""
     digits = q.lower().replace("-", "")
     if _HEX.fullmatch(digits):
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

@@ -1,9 +1,6 @@
-"""Which runs somebody sees: the one place that says so in SQL, for lists, counts, searches and sockets.
-
-Whoever sees everything reads what there always was. For anybody else a list is read from two indexes in its own order,
-what the account started (`runs_run_by_creator`) and what carries each tag of theirs (`runs_runtag_by_time`), so a page
-costs the same however many runs of others there are.
-"""
+"""SQL conditions that limit a query to the runs a viewer may see.
+A restricted viewer's lists read two indexes, by creator and by tag, so a page costs the same however many others' runs
+exist."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ _THEIRS = "SELECT id FROM runs_run WHERE creator = %s UNION ALL SELECT run_id FR
 
 
 def is_seen(run: str, who: Viewer) -> Sql:
-    """Whether a row of runs_run, here called `run`, is seen."""
+    """Return the condition that a row of runs_run, aliased `run`, is visible."""
     if who.sees_all:
         return "true", []
     tagged = f"EXISTS (SELECT 1 FROM runs_runtag seen WHERE seen.run_id = {run}.id AND seen.tag = ANY(%s))"
@@ -35,14 +32,14 @@ def is_seen(run: str, who: Viewer) -> Sql:
 
 
 def is_of_seen(column: str, who: Viewer) -> Sql:
-    """Whether a row of another table is of a run that is seen; `column` is where the run's id stands."""
+    """Return the condition that another table's run is visible; `column` holds the run's id."""
     if who.sees_all:
         return "true", []
     return f"{column} IN ({_THEIRS})", [who.person, sorted(who.tags)]
 
 
 def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
-    """The same as a condition of a list's arm (`ledger/web/cursors.py`); none for whoever sees everything."""
+    """Return the same as a list's arm (`ledger/web/cursors.py`); {} for viewers who see everything."""
     if who.sees_all:
         return {}
     text, values = is_of_seen(column, who)
@@ -50,15 +47,15 @@ def arm(who: Viewer, column: str = "run_id") -> dict[str, Any]:
 
 
 def fits(who: Viewer, at: str = "run") -> Q:
-    """The same for a query of Django's; `at` is the run of its rows."""
+    """Return the same as a Django condition; `at` is the field of the run."""
     if who.sees_all:
         return Q()
-    # By the runs' ids, and not by the rows that they are joined to: those would all be read.
+    # By run ids instead of joined rows, all of which would be read.
     return Q(**{f"{at}_id__in": RawSQL(_THEIRS, [who.person, sorted(who.tags)])})
 
 
 def among(run_ids: Iterable[UUID | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Those of these runs that are seen."""
+    """Return those of these runs that are visible."""
     who = who or viewer()
     ids = {run_id for run_id in run_ids if run_id is not None}
     if who.sees_all or not ids:
@@ -77,8 +74,8 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 
 
 def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
-    """Those of these runs, which are seen, whose payloads are read; each comes with the account that started it. Who
-    sees only their own reads all of them. Asks the database only for somebody with own tags."""
+    """Return those of these visible runs whose payloads may be read, given each with its creator.
+    Viewers who only see their own runs read all of them. Queries the database only for viewers with own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
         return frozenset(creators)
@@ -94,8 +91,8 @@ def reads(who: Viewer, run_id: UUID) -> bool:
 
 
 def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[Sql]:
-    """Statements of (run_id, created_at), newest first, that together give the runs that are seen and fit one of the
-    arms; each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
+    """Return statements of (run_id, created_at), newest first, that together give the visible runs of any arm.
+    Each takes its limit as its last value. `after` is a condition on `created_at, id` of a table `r`."""
     found: list[Sql] = []
     later, place = after
     for each in arms:
@@ -124,10 +121,10 @@ def walks(who: Viewer, arms: Sequence[Arm], after: Sql = ("true", [])) -> list[S
 
 
 def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None = None) -> RawSQL:
-    """Up to `limit` ids of runs that are seen and fit one of the arms, newest first, that come after a place."""
+    """Return up to `limit` ids of visible runs of any arm, newest first, after a place."""
     after: Sql = ("true", []) if beyond is None else ("(r.created_at, r.id) < (%s, %s)", list(beyond))
     parts = walks(who, arms, after)
-    inner = " UNION ".join(f"({text})" for text, _ in parts)  # each run once, by however many tags it is seen
+    inner = " UNION ".join(f"({text})" for text, _ in parts)  # UNION: each run once, whatever tags it is visible by
     values = [value for _, given in parts for value in (*given, limit)]
     return RawSQL(
         f"SELECT run_id FROM ({inner}) AS seen ORDER BY created_at DESC, run_id DESC LIMIT %s", [*values, limit]
@@ -135,12 +132,12 @@ def newest(who: Viewer, arms: Sequence[Arm], *, limit: int, beyond: Place | None
 
 
 def counted(who: Viewer, fit: Arm, most: int) -> Sql:
-    """One row for each run that is seen and fits, up to `most`."""
+    """Return a statement with one row per visible run that fits, up to `most`."""
     parts = walks(who, [fit])
     inner = " UNION ".join(f"({text})" for text, _ in parts)
     return f"SELECT 1 FROM ({inner}) AS seen LIMIT %s", [*(v for _, given in parts for v in (*given, most)), most]
 
 
 def shown(run_id: UUID | None, seen: Collection[UUID]) -> UUID | None:
-    """A run's id as it is told to somebody who sees these; None for one that they don't."""
+    """Return the run's id if it is among the visible ones, else None."""
     return run_id if run_id in seen else None

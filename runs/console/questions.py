@@ -89,9 +89,7 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line |
     elif shown.may:
         shown.form = _form(wait, schema)
     if shown.form is not None and len(shown.form.values) >= MOST_FIELDS and put is not None:
-        return _question(
-            wait, held, wrong, None
-        )  # a cut form shows its fields in the order in which the answer is read
+        return _question(wait, held, wrong, None)  # a cut form has the order in which the answer is read
     return shown
 
 

@@ -1,2 +1,1 @@
-"""Who is alive, what runs where, and what each recovery was. Services, workers and faces may read; only workers write
-here."""
+"""Processes, agent versions and recoveries of the fleet. Anybody may read; only workers write."""

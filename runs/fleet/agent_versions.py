@@ -1,15 +1,9 @@
-"""Which agent versions may run, and where: a version never changes in place, and a worker drives only what it has.
+"""Agent versions and where they run: a version never changes in place, and a worker drives only versions it has.
 
-The fingerprint of a version is stored when it is first used, by a worker that loads it or a process that starts a run
-of it; the first wins. A process that finds another one quarantines the version, in production: it drives no run of it
-and starts none. In development, where code changes under its version all day, it warns.
-
-A fingerprint is made by a scheme that its beginning names. One that an older installation stored is compared with what
-this code would have been by that scheme, and if it is the same, it is replaced on record by the newer one: an upgrade
-quarantines nobody.
-
-What each worker has loaded is on record too, so that pages, API and log can say of a ready run that nobody can drive
-it.
+The fingerprint is stored at a version's first use. A process with another one quarantines the version in production,
+and warns in development. A fingerprint names its scheme: one by an older scheme is compared by that, and replaced on
+record if the code is the same, so that upgrades quarantine nothing. Each worker's versions are recorded too, to explain
+ready runs that nobody can drive.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ _SEEN = """
     VALUES (%s, %s, %s::jsonb, clock_timestamp())
     ON CONFLICT (graph_id, fingerprint) DO NOTHING"""
 _STORED = "SELECT fingerprint, parts FROM runs_agentversion WHERE graph_id = %s"
-# By whoever comes first: the others find it done, and compare with what was stored then.
+# By the first process; the others find it done, and compare with the new one.
 _ADOPT = "UPDATE runs_agentversion SET fingerprint = %s, parts = %s::jsonb WHERE graph_id = %s AND fingerprint = %s"
 _SERVE = """
     INSERT INTO runs_served (worker, graph_id, is_quarantined, is_draining) VALUES (%s, %s, %s, %s)
@@ -54,7 +48,7 @@ _SERVED = """
     SELECT s.graph_id, bool_and(s.is_quarantined) FROM runs_served s JOIN runs_process p ON p.id = s.worker
     WHERE p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => %s)
     GROUP BY s.graph_id"""
-# One look into the index for each version that has ready runs, however many those are.
+# One index lookup per version with ready runs, however many those are.
 _READY = """
     WITH RECURSIVE ready AS (
         (SELECT graph_id FROM runs_run WHERE ready_at IS NOT NULL ORDER BY graph_id LIMIT 1)
@@ -65,12 +59,12 @@ _READY = """
     SELECT graph_id FROM ready WHERE graph_id IS NOT NULL"""
 
 
-DRAINED = "drained:"  # before a version, as runs_drivable tells it: runs/sql/claims.sql
+DRAINED = "drained:"  # prefix of a version in runs_drivable: runs/sql/claims.sql
 ONLY_DRAINED = "every running worker that has {} drains it, and begins no run"
 
 
 class VersionChanged(DurableAgentsError):
-    """This process has other code under a version's name than the version was first used with."""
+    """This process has other code than the version was first used with."""
 
     status, code, title = 409, "version-changed", "The agent's code has changed under its version"
 
@@ -85,8 +79,8 @@ class VersionChanged(DurableAgentsError):
 
 
 class Loaded:
-    """The versions that one worker process drives, checked and announced as they come: all that it has, or `only` those
-    named (`name` or `name@version`); where it drains, none of their runs is begun."""
+    """The versions that one worker drives: all it has, or `only` those named (`name` or `name@version`).
+    A draining worker begins no runs of them."""
 
     def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
         self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining
@@ -99,7 +93,7 @@ class Loaded:
         return not self._only or graph_id in self._only or graph_id.partition("@")[0] in self._only
 
     async def announce(self, link: psycopg.AsyncConnection[TupleRow]) -> None:
-        """Check what is new in the registry, quarantine what differs, and put on record that this worker has it."""
+        """Check new versions, quarantine those that differ, and record that this worker has them."""
         for agent in registry.agents():
             if agent.graph_id in self._known or not self._drives(agent.graph_id):
                 continue
@@ -117,7 +111,7 @@ class Loaded:
 
 
 def _quarantine(agent: Agent, fingerprint: str, parts: Any) -> bool:
-    """The code differs from the version's: whether that takes it out of service here."""
+    """Quarantine changed code in production, else warn; return whether it is quarantined."""
     change = change_of(agent, fingerprint, parts)
     if not settings.DURABLEAGENTS.is_production:
         log.warning(log_messages.VERSION_CHANGED, change, "in production no run of it would be driven")
@@ -132,8 +126,7 @@ def _made_of(agent: Agent) -> list[str]:
 
 
 def _is_older(agent: Agent, stored: str) -> bool:
-    """Whether what is stored was made by an older scheme of this very code. Of other code it differs, as it did
-    before."""
+    """Return whether the stored fingerprint is this very code's by an older scheme."""
     return not is_current(stored) and agent.is_own(stored)
 
 
@@ -143,7 +136,7 @@ def _adopted(agent: Agent, stored: str) -> list[str]:
 
 
 def note_use(agent: Agent) -> None:
-    """A run of this version begins: remember what it is made of, or check it. Raises VersionChanged in production."""
+    """Store or check the version's fingerprint at a run's start. Raises VersionChanged in production."""
     with connection.cursor() as cursor:
         cursor.execute(_STORED, [agent.graph_id])
         stored = cursor.fetchone()
@@ -168,21 +161,20 @@ def served() -> dict[str, bool]:
 
 
 def drivable() -> frozenset[str]:
-    """The versions that some living worker drives; those that no worker begins runs of are there a second time, as
-    drained."""
+    """Return the versions that living workers drive; those that are only drained also with the DRAINED prefix."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_drivable(%s)", [FRESH_SECONDS])
         return frozenset(cursor.fetchone()[0])
 
 
 def is_only_drained(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Of a run that nobody has begun: whether all workers that have its version only drain it."""
+    """Return whether an unstarted run's version is only drained by all workers that have it."""
     is_to_begin = run.state == "pending" and run.came_from is None and run.parent is None
     return is_to_begin and f"{DRAINED}{run.graph_id}" in drivable_now
 
 
 def unserved() -> list[str]:
-    """The versions of ready runs that no living worker drives."""
+    """Return the versions of ready runs that no living worker drives."""
     with connection.cursor() as cursor:
         cursor.execute(_READY)
         ready = [row[0] for row in cursor.fetchall()]
@@ -190,8 +182,8 @@ def unserved() -> list[str]:
 
 
 def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
-    """Of a run that wants driving: the sentence that says why nobody does, or None."""
-    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # not to be begun yet
+    """Return why nobody drives a ready run, as a sentence; None otherwise."""
+    if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # may not begin yet
         return None
     if run.graph_id in drivable_now:
         return ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None
@@ -199,17 +191,17 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
 
 
 def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
-    """Of a run that is parked: whether nobody could drive it if it were woken now. It loses nothing by that."""
+    """Return whether no worker could drive a parked run if it were woken now; it loses nothing by that."""
     is_parked = run.ended_at is None and run.ready_at is None and run.owner is None
     return is_parked and run.graph_id not in drivable_now
 
 
-# Who hears of versions that ready runs need and no living worker drives: asked every few seconds while there are any.
+# Hooks called with versions that ready runs lack, every few seconds while there are any.
 on_unserved: list[Callable[[Sequence[str]], None]] = []
 
 
 class Watch:
-    """Says in the log, once each, which versions nobody has; and forgets what dead workers had."""
+    """Logs each missing version once; forgets versions of dead workers."""
 
     def __init__(self) -> None:
         self._reported: set[str] = set()

@@ -1,5 +1,5 @@
-"""What agents' versions are made of, recorded in a file beside their code: so that CI refuses a change without a bump
-before any worker does. Needs no database."""
+"""Fingerprints of agent versions in a file next to the code, so that CI refuses changes without a version bump.
+Needs no database."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ABOUT = "What each agent version is made of. Made by `manage.py agents check --
 
 
 class BadBaseline(Exception):
-    """A file that is no baseline, or none that this release reads. Nothing was written."""
+    """The file is no baseline that this release reads. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One version as the baseline has it."""
+    """One version in the baseline."""
 
     fingerprint: str
     parts: Mapping[str, Any]
@@ -38,8 +38,7 @@ class Recorded:
 
 @dataclass(slots=True)
 class Compared:
-    """A baseline beside the agents of this process. `lower` says of new versions that no state of an older one can be
-    brought up to them."""
+    """A baseline compared with this process's agents. `lower`: new versions to which older states can't be migrated."""
 
     changed: list[Change] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
@@ -49,7 +48,7 @@ class Compared:
 
 
 def read(path: Path) -> dict[str, Recorded]:
-    """The versions of a baseline, by graph id. Raises BadBaseline, and FileNotFoundError where there is none."""
+    """Return a baseline's versions by graph id. Raises BadBaseline, and FileNotFoundError if there is none."""
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
@@ -76,7 +75,7 @@ def read(path: Path) -> dict[str, Recorded]:
 
 
 def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compared:
-    """Which versions have changed under their name, came, went or stayed."""
+    """Return which versions changed, are new or gone, or stayed."""
     found, known = Compared(), {agent.graph_id: agent for agent in agents}
     for graph_id, agent in known.items():
         if graph_id not in recorded:
@@ -93,8 +92,7 @@ def compare(recorded: Mapping[str, Recorded], agents: Iterable[Agent]) -> Compar
 
 
 def _lower(agent: Agent, numbers: Mapping[str, int]) -> list[str]:
-    """That a version's state has a lower number than an older version's, and no function takes it back: its upgraders
-    were left behind."""
+    """Report a version whose state number is below an older version's without a function to migrate it back."""
     graph_id = agent.graph_id
     older = [each for each in numbers if _agent(each) == _agent(graph_id) and _order(each) < _order(graph_id)]
     highest = max(older, key=lambda each: (numbers[each], _order(each)), default=graph_id)
@@ -116,8 +114,7 @@ def _order(graph_id: str) -> tuple[int, ...]:
 
 
 def write(path: Path, recorded: Mapping[str, Recorded], agents: Sequence[Agent], forget: Iterable[str] = ()) -> None:
-    """Record these agents beside what is recorded, but for what is to be forgotten. The file is replaced whole or not
-    at all. Raises OSError."""
+    """Add these agents to the recorded ones, without those to forget, replacing the file atomically. Raises OSError."""
     leaving = set(forget)
     entries = {name: {"fingerprint": r.fingerprint, "parts": r.parts} for name, r in recorded.items()}
     entries |= {agent.graph_id: {"fingerprint": agent.fingerprint(), "parts": agent.parts()} for agent in agents}
@@ -151,7 +148,7 @@ def _recorded(path: Path, graph_id: str, entry: Any) -> Recorded:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, each name in it once: two stand there after a merge that went wrong."""
+    """Build an object, raising ValueError for duplicate names, which a bad merge leaves."""
     made = dict(pairs)
     if len(made) < len(pairs):
         twice = next(name for n, (name, _) in enumerate(pairs) if name in dict(pairs[:n]))

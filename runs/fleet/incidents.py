@@ -1,5 +1,4 @@
-"""What each recovery was: recorded with the event that tells of it, and read together with what the journal says came
-of it."""
+"""Recoveries: recorded with their event, and read with what came of them."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Reached = Incident.Reached
 CallClass = Literal["pure", "idempotent_with_key", "unsafe_on_replay", "model"]
 Fate = Literal["repeated", "refused", "found", "answered", "late", "told", "open"]
 
-# Calls and model requests whose intent is on record since the newest checkpoint, and whose outcome isn't.
+# Calls and model requests since the newest checkpoint with a recorded intent and no outcome.
 _IN_DOUBT = """
     WITH since AS (SELECT coalesce(max(seq), 0) AS seq FROM runs_checkpoint WHERE run_id = %(run)s)
     SELECT i.slot, i.attempt, i.kind, i.clear, i.at, i.seq FROM ledger_event i, since
@@ -41,8 +40,7 @@ _ANSWERED = """
     FROM ledger_event
     WHERE run_id = %(run)s AND fact = 'result'
       AND seq > (SELECT coalesce(max(seq), 0) FROM runs_checkpoint WHERE run_id = %(run)s)"""
-# By the newest of these since the claim a run is said to have come so far. Whatever else stands behind it, in the same
-# commit or by others, says nothing about that.
+# How far a run has come, by the newest of these since its claim; other events don't count.
 _BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
 _MARKS: dict[str, Reached] = {
     **{kind: _BY_FACT[what.FACT] for kind, what in e.KINDS.items() if what.FACT in _BY_FACT},
@@ -53,14 +51,13 @@ _MARKS: dict[str, Reached] = {
     "ApprovalRequested": Reached.WAIT,
     "ToolAccepted": Reached.WAIT,
 }
-# By any of these after its claim a run has come further: each stands on record once, however often its worker dies. All
-# else may be written again and again without that: what a call or a request is sent anew with (its route, its price,
-# what policies say of it), what people wish, and what comes from outside.
+# Events that prove progress since the claim, because each is recorded once. All others may be repeated without
+# progress: what accompanies a resent call or request (route, price, policies), people's requests, and outside events.
 FURTHER = sorted(
     {*_MARKS, "ChildStarted", "BranchesOpened", "UndoBegun", "EffectUndone", "EffectLeft"}
     - {"ToolRedispatched", "ToolReconciled"}
 )
-# What is written about a run beside its worker, which takes no step by it.
+# Events written about a run by others than its worker.
 _BESIDE = [
     "RunClaimed",
     "PauseRequested",
@@ -88,7 +85,7 @@ class Doubt(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stood when its worker was lost."""
+    """How far a run had come when its worker was lost."""
 
     reached: Reached
     in_doubt: list[Doubt]
@@ -105,8 +102,7 @@ class Standing:
 
 
 def standing(run_id: UUID, *, claimed_seq: int) -> Standing:
-    """What the journal says of a run that was claimed at `claimed_seq`: two queries over the current visit, whatever
-    the run's length."""
+    """Return the progress of a run claimed at `claimed_seq`, in two queries over the current visit."""
     asked: dict[str, Any] = {"run": run_id, "claimed": claimed_seq, "marks": list(_MARKS), "further": FURTHER}
     with connection.cursor() as cursor:
         cursor.execute(_IN_DOUBT, asked)
@@ -127,8 +123,7 @@ def _call(slot: str, attempt: int, kind: str, clear: bytes, at: datetime) -> Dou
 
 
 def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stood: Standing) -> None:
-    """A worker was told to end and could not wait for what the run was doing: as an incident it is like a death, and
-    held against nobody."""
+    """Record a run cut at its worker's drain deadline as an incident that counts against nobody."""
     now = database_now()
     worker, host, pid = by
     Incident.objects.create(
@@ -152,7 +147,7 @@ def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stoo
     )
 
 
-# --- reading ----------------------------------------------------------------------------------------------------------
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 _AFTER = """
     SELECT i.id, c.epoch, c.at, n.at FROM runs_incident i
@@ -163,7 +158,7 @@ _AFTER = """
                        AND e.kind <> ALL(%s) ORDER BY e.seq LIMIT 1) n
         ON n.kind <> 'WorkerLost'
     WHERE i.id = ANY(%s)"""
-# The first thing that became of each call in doubt.
+# The first outcome of each call in doubt.
 _FATES = """
     SELECT DISTINCT ON (i.id, d.slot, d.attempt) i.id, d.slot, d.attempt, e.kind, e.clear
     FROM runs_incident i
@@ -233,7 +228,7 @@ class IncidentRow(Shape):
 
 
 def described(rows: Sequence[Incident]) -> list[IncidentRow]:
-    """Incidents with what came of them, in two further queries however many they are."""
+    """Return incidents with what came of them, in two more queries."""
     ids = [row.id for row in rows]
     with connection.cursor() as cursor:
         cursor.execute(_AFTER, [_BESIDE, ids])

@@ -1,11 +1,8 @@
-"""Who is alive: one row per incarnation of a process, kept fresh by the process itself or by whoever looks after it.
+"""Processes that are alive: one row per incarnation, refreshed by the process itself or its supervisor.
 
-What is acted on at once is *proof*: on the same boot of the same host, a pid whose start time no longer matches (or
-that is a zombie) will never write again. From elsewhere there is no such proof, only heartbeats that stay away: what
-silence is believed, and when, is decided in `runs/workers/failure_detector.py`.
-
-All times are the database's. Heartbeats have a connection of their own per thread, so they depend on nobody's
-transaction; while the database is away they are skipped, with one line in the log.
+Proof of death is local: on the same boot of a host, a pid whose start time differs (or a zombie) never writes again.
+Elsewhere there are only missing heartbeats, judged in `runs/workers/failure_detector.py`. Times are the database's;
+heartbeats have their own connection per thread, and are skipped during an outage with one log line.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ GIVEN_UP = "given up: "
 
 
 class Report:
-    """The supervisor's end. Never waits for whoever reads."""
+    """The supervisor's end of the report pipe; never blocks."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -54,7 +51,7 @@ class Report:
         try:
             os.write(self._descriptor, f"{' '.join(line.split())[:400]}\n".encode())
         except (BrokenPipeError, BlockingIOError):
-            pass  # nobody listens any more; the log has it too
+            pass  # nobody reads any more; it is logged too
 
 
 __all__ = [
@@ -79,10 +76,10 @@ __all__ = [
 ]
 
 KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
-# Beats come every second from workers, every five from others; a database restart may swallow a few.
+# Workers beat every second, others every five; a database restart may lose a few.
 FRESH_SECONDS = 15.0
 
-# A process that was buried stays buried: a last beat on its way can't bring it back.
+# A buried process stays buried: a last beat in transit can't revive it.
 _BEAT = """
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at,
                               slots_used, slots_total, end_cause, end_proof)
@@ -94,7 +91,7 @@ _BEAT = """
     ON CONFLICT (id) DO UPDATE SET kind = excluded.kind, last_heartbeat_at = clock_timestamp(),
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
-# A worker's own beat, on the connection that holds its lock. No row back: somebody has declared it dead.
+# A worker's own beat, on the connection that holds its lock. No row returned: it was declared dead.
 _BEAT_ANCHORED = """
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
                               slots_used, slots_total, tools_busy, end_cause, end_proof)
@@ -108,9 +105,9 @@ _BEAT_ANCHORED = """
 _BURY = """
     UPDATE runs_process SET ended_at = clock_timestamp(), end_cause = %(cause)s, end_proof = %(proof)s
     WHERE id = %(id)s AND ended_at IS NULL"""
-# The session lock of an incarnation, as a key of bigint; `{id}` is the incarnation's id in SQL.
+# An incarnation's session lock, as a bigint key; `{id}` is the incarnation's id in SQL.
 LOCK_KEY = "hashtextextended({id}::text, 7231002)"
-# Everybody who is on record as alive; for a worker, whether its lock is held by anybody.
+# All processes recorded as alive; for a worker, whether its lock is held.
 _ROLL = f"""
     SELECT p.id, p.kind, p.host, p.boot, p.pid, p.born_ticks, p.last_heartbeat_at,
            extract(epoch FROM clock_timestamp() - p.last_heartbeat_at)::float,
@@ -127,7 +124,7 @@ _ROLL = f"""
                    WHERE is_untold OR gate_at IS NOT NULL OR is_on AND ends_at <= clock_timestamp()),
            EXISTS (SELECT 1 FROM runs_held) OR EXISTS (SELECT 1 FROM runs_stood WHERE until > clock_timestamp())
     FROM runs_process p WHERE p.ended_at IS NULL"""
-# A stopped client may sit in an open transaction; its locks go with its backends.
+# A stopped client may be in an open transaction; its locks end with its backends.
 _HUSH = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database()
@@ -157,7 +154,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A process of this host and boot whose row still says that it lives, and which provably doesn't."""
+    """A process of this host and boot that is recorded as alive and provably gone."""
 
     id: UUID
     kind: str
@@ -166,57 +163,53 @@ class Gone:
 
 
 def beat(*, kind: str, pid: int, slots_used: int = 0, slots_total: int = 0) -> bool:
-    """Announce the process that has `pid` on this host. False if there is none, or the database is away."""
+    """Announce the process with this pid on this host. False if there is none, or during an outage."""
     identity = identify(pid)
     return identity is not None and beat_all([Sign(kind, identity, slots_used, slots_total)])
 
 
 def beat_all(signs: Iterable[Sign]) -> bool:
-    """Announce several processes of this host. False if the database is away."""
+    """Announce several processes of this host. False during an outage."""
     rows = [_row(sign) for sign in signs]
     return _on_link(lambda link: _write_beats(link, rows)) is not None
 
 
 def forget(kind: str, pid: int) -> bool:
-    """The process of that kind and pid on this host ended in good order. False if the database is away."""
+    """Record a regular end of this host's process. False during an outage."""
     values = {"kind": kind, "pid": pid, "host": procfs.host(), "boot": procfs.boot()}
     return _on_link(lambda link: link.execute(_FORGET, values)) is not None
 
 
 def bury(process: Process | Gone | UUID, *, cause: str = "", proof: str = "") -> bool:
-    """Put an incarnation on record as ended, and why. Who did so first is told True; False also if the database is
-    away."""
+    """Record an incarnation's end and its cause. True for the first to do so; False also during an outage."""
     which = {"id": process if isinstance(process, UUID) else process.id, "cause": cause, "proof": proof}
     return bool(_on_link(lambda link: link.execute(_BURY, which).rowcount))
 
 
 def hush(incarnation: UUID) -> int:
-    """Close every connection of a worker that is to write no more, so that no transaction of its stays open. Returns
-    how many."""
+    """Close every connection of a worker that must write no more; returns how many."""
     row = _on_link(lambda link: link.execute(_HUSH, {"tag": tag_of(incarnation)}).fetchone())
     return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a worker is told with its beat: whether somebody has declared it dead, so that it has to end; and whether an
-    operator wants it to let go of what it has."""
+    """The reply to a worker's beat: whether it was declared dead, and whether it should drain."""
 
     is_buried: bool
     is_drain_asked: bool = False
 
 
 def beat_anchored(link: psycopg.Connection, sign: Sign) -> Heard:
-    """A worker's beat on the connection that holds its lock."""
+    """Beat on the connection that holds the worker's lock."""
     row = link.execute(_BEAT_ANCHORED, _row(sign)).fetchone()
     return Heard(is_buried=True) if row is None else Heard(is_buried=False, is_drain_asked=bool(row[0]))
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What the database knows of a process on record as alive. `silence` and `host_silence` in seconds by its clock: of
-    the process, and of everybody on its host. `is_anchored`: it holds its session lock, or is none of those who take
-    one."""
+    """A process recorded as alive. `silence` and `host_silence` in seconds by the database's clock.
+    `is_anchored`: it holds its session lock, or needs none."""
 
     id: UUID
     kind: str
@@ -235,15 +228,14 @@ class Member:
 
     @property
     def is_gone(self) -> bool:
-        """Proof of death, which this host can give of its own processes."""
+        """Return whether it is provably dead, which only its host can tell."""
         return not is_running(self.pid, self.born_ticks) if self.is_here else is_only_host()
 
 
 @dataclass(frozen=True, slots=True)
 class Roll:
-    """One look at the fleet: everybody on record as alive, the database server's own age in seconds, how many ago
-    somebody swept, in how many the next deadline of all passes, whether there is anything to do about pools, and
-    whether halts held anything back."""
+    """The living processes, and in seconds the server's age, the last sweep's age and the next deadline;
+    and whether pools or halted runs need attention."""
 
     members: list[Member]
     server_age: float
@@ -254,7 +246,7 @@ class Roll:
 
 
 def roll_call() -> Roll | None:
-    """One statement. None while the database is away."""
+    """Return the roll in one statement; None during an outage."""
     rows = _on_link(lambda link: link.execute(_ROLL).fetchall())
     if rows is None:
         return None
@@ -263,7 +255,7 @@ def roll_call() -> Roll | None:
 
 
 def last_sweep_age_seconds() -> float | None:
-    """How long ago any process looked for what is due; None if none ever has. Read through Django's connection."""
+    """Return the age of the last sweep in seconds; None if there was none. Uses Django's connection."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT extract(epoch FROM clock_timestamp() - at) FROM runs_sweep WHERE id = 1")
         row = cursor.fetchone()
@@ -271,8 +263,8 @@ def last_sweep_age_seconds() -> float | None:
 
 
 def is_only_host() -> bool:
-    """Whether nobody else can reach the database: the embedded server listens on a private socket of this boot alone,
-    so whatever an earlier boot (a power cut, a container before this one) left on record has ended."""
+    """Return whether only this boot can reach the database: an embedded server has a private socket.
+    Then processes of an earlier boot have ended."""
     return not settings.DURABLEAGENTS.database_url
 
 
@@ -281,22 +273,22 @@ def is_here(process: Process) -> bool:
 
 
 def is_gone(process: Process) -> bool:
-    """Proof of death, which the process's own host and boot can give: elsewhere False, however long it is silent."""
+    """Return whether a process is provably dead; always False on other hosts."""
     if is_here(process):
         return not is_running(process.pid, process.born_ticks)
     return is_only_host()
 
 
 def gone_here() -> list[Gone]:
-    """Rows that still say *alive* about a process that provably is gone. Empty while the database is away."""
+    """Return processes recorded as alive that are provably gone. Empty during an outage."""
     here = {"host": procfs.host(), "boot": procfs.boot(), "is_only_host": is_only_host()}
     rows = _on_link(lambda link: link.execute(_HERE, here).fetchall()) or []
     return [Gone(*row) for *row, is_here in rows if not is_here or not is_running(row[2], row[3])]
 
 
 def alive() -> list[Process]:
-    """The processes alive now, by kind, host and pid: beats fresh by the database's clock and, for those of this host,
-    in the kernel's list. Read through Django's connection."""
+    """Return the living processes by kind, host and pid: fresh beats, and running if on this host.
+    Uses Django's connection."""
     fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_now() - _seconds(FRESH_SECONDS))
     return sorted((process for process in fresh if not is_gone(process)), key=_place)
 
@@ -331,8 +323,7 @@ def _row(sign: Sign) -> dict[str, Any]:
 
 
 def _write_beats(link: psycopg.Connection, rows: list[dict[str, Any]]) -> bool:
-    """All in one statement, in one order: two who announce the same processes don't lock each other's rows
-    crosswise."""
+    """Write all beats in one statement, sorted, so that concurrent writers can't deadlock."""
     rows = sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
     if rows:
         link.execute(_BEAT, {name: [row[name] for row in rows] for name in rows[0]})
@@ -347,7 +338,7 @@ def hang_up() -> None:
 
 
 class _Links(threading.local):
-    """One connection per thread, opened when first needed and again after it broke."""
+    """One connection per thread, opened on demand and again after it broke."""
 
     link: psycopg.Connection | None = None
 
@@ -357,7 +348,7 @@ _outage = log_messages.Outage(log, "fleet")
 
 
 def _on_link(act: Callable[[psycopg.Connection], T]) -> T | None:
-    """What `act` answers, or None if the database is away. A connection that broke while it was idle is replaced."""
+    """Return `act`'s result, None during an outage; a connection that broke while idle is replaced."""
     was_open = _links.link is not None
     try:
         try:

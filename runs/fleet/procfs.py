@@ -1,8 +1,5 @@
-"""Processes as the kernel knows them: which one exactly, whether it lives, and how a child is tied to its parent.
-
-A pid comes again; a pid with its start time, on one boot of one host, doesn't. Linux has all of it in /proc; elsewhere
-psutil stands in, and a thread stands in for the parent-death signal.
-"""
+"""Processes as the kernel knows them: identity, liveness, and ties between parent and child.
+A pid with its start time is unique per boot and host. Elsewhere than on Linux, psutil and a thread stand in."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One incarnation of a process. `boot` is boot id and pid namespace: where its pid means something."""
+    """One incarnation of a process. `boot` is boot id and pid namespace, where its pid is valid."""
 
     host: str
     boot: str
@@ -45,13 +42,13 @@ class Identity:
 
     @property
     def started_at(self) -> datetime:
-        """By this machine's clock; what is stored goes by the database's."""
+        """Return the start by this machine's clock; stored times are the database's."""
         return datetime.now(UTC) - timedelta(seconds=self.age_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """The part of /proc/<pid>/stat that matters here."""
+    """The relevant part of /proc/<pid>/stat."""
 
     pid: int
     state: str
@@ -62,8 +59,7 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """A zombie runs no more code: it only waits for its parent to read the exit status. The state is the first
-        thread's alone, though: while others of its threads are still ending, the process can't be reaped either."""
+        """Return whether it runs no more code. A zombie whose other threads are still ending can't be reaped yet."""
         return self.state in "ZXx" and self.threads <= 1
 
 
@@ -81,13 +77,12 @@ def boot() -> str:
 
 
 def stat(pid: int) -> Stat | None:
-    """What the kernel says about `pid`, or None if there is no such process."""
+    """Return the kernel's data on `pid`; None if there is no such process."""
     if not IS_LINUX:
         return _stat_elsewhere(pid)
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            # The name in brackets is the process's own choice and may hold blanks and brackets: what follows its last
-            # one counts.
+            # The name in brackets may contain blanks and brackets: count from the last bracket.
             fields = file.read().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -106,12 +101,12 @@ def _stat_elsewhere(pid: int) -> Stat | None:
     except (psutil.NoSuchProcess, ProcessLookupError):
         return None
     except (psutil.AccessDenied, PermissionError):
-        # Somebody else's process: it exists, and that is all one may know.
+        # Another user's process: nothing but its existence is known.
         return Stat(pid, "R", 0, 0, -1)
 
 
 def identify(pid: int) -> Identity | None:
-    """The incarnation that has `pid` now, or None if no process runs under it."""
+    """Return the incarnation with this pid; None if none is running."""
     process = stat(pid)
     if process is None or process.is_dead:
         return None
@@ -119,18 +114,18 @@ def identify(pid: int) -> Identity | None:
 
 
 def incarnation_id(identity: Identity) -> uuid.UUID:
-    """The same for the same incarnation, whoever computes it and however often."""
+    """Return an incarnation's id, always the same."""
     return uuid.uuid5(_NAMESPACE, f"{identity.host}|{identity.boot}|{identity.pid}|{identity.born_ticks}")
 
 
 def is_running(pid: int, born_ticks: int) -> bool:
-    """Whether the process of this pid and start time runs on this host and boot. A zombie doesn't."""
+    """Return whether this process runs on this host and boot; False for zombies."""
     process = stat(pid)
     return process is not None and not process.is_dead and process.born_ticks == born_ticks
 
 
 def of_session(session: int) -> Iterator[Stat]:
-    """Every process of a session, zombies too."""
+    """Yield every process of a session, zombies included."""
     for pid in _all_pids():
         process = stat(pid)
         if process is not None and process.session == session:
@@ -144,12 +139,9 @@ def _all_pids() -> list[int]:
 
 
 def tie_to_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Let the kernel signal this process when its parent dies; ends it here if the parent is dead already, which the
-    kernel can't notice.
-
-    From the main thread, after any change of user. The signal is bound to the *thread* that forked: a parent forks from
-    its main thread only.
-    """
+    """Have the kernel signal this process when its parent dies; exit if the parent is dead already.
+    Main thread only, after any change of user. The signal is bound to the thread that forked, so parents must fork from
+    their main thread."""
     if _libc is not None:
         if _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0) != 0:
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
@@ -166,17 +158,14 @@ def _watch_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of its descendants' orphans, so that it can reap them: not every init does."""
+    """Become the parent of descendants' orphans in order to reap them, which not every init does."""
     if _libc is not None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap_orphans(known: Container[int]) -> None:
-    """Read the exit status of every dead child that nobody else will: of those that were adopted. Never that of one of
-    the `known`, nor of one in our own session, where only our own children are: whoever started them needs it.
-
-    Waits for nobody: who is stopped, or still ending, is left to the next look.
-    """
+    """Reap dead adopted children, without blocking.
+    Not the `known`, nor those in our own session, which their starters wait for."""
     if _libc is None or not _has_dead_child():
         return
     me, session = os.getpid(), os.getsid(0)
@@ -205,7 +194,7 @@ def send(pid: int, born_ticks: int, signum: int) -> bool:
             return False
         handle = os.pidfd_open(pid)
         try:
-            # Compared after the handle is held: from here on it can't mean another process.
+            # Compared after the handle is held, which then can't mean another process.
             if not is_running(pid, born_ticks):
                 return False
             signal.pidfd_send_signal(handle, signum)

@@ -1,4 +1,4 @@
-"""What has changed under a version's name, in words: at start-up, in refusals, on the pages."""
+"""Descriptions of code that changed under its version, for logs, refusals and pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARTS = "SELECT graph_id, fingerprint, parts FROM runs_agentversion WHERE graph
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Code of this process that isn't its version's: what differs, and which number the changed code should have."""
+    """Changed code of a version: the differences, and the proposed version number."""
 
     graph_id: str
     said: tuple[str, ...]
@@ -36,7 +36,7 @@ class Change:
 
     @property
     def told(self) -> str:
-        """As `refund: gate limit 10000 → 20000; bump to 1.0.1`."""
+        """Format as `refund: gate limit 10000 → 20000; bump to 1.0.1`."""
         return f"{brief(self.said)}; bump to {self.proposed}"
 
     def __str__(self) -> str:
@@ -44,8 +44,7 @@ class Change:
 
 
 def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
-    """How an agent differs from what is stored of its version. An older scheme is compared with what this code would
-    have been by it, so that only what has changed is named."""
+    """Return how an agent differs from its stored version, compared by the stored fingerprint's scheme."""
     mine = as_stored(agent, fingerprint)
     stored = json.loads(parts) if isinstance(parts, str) else parts
     said = [] if mine is None else differences(stored, mine)
@@ -55,12 +54,12 @@ def change_of(agent: Agent, fingerprint: str, parts: Any) -> Change:
 
 
 def proposed(agent: Agent) -> str:
-    """The number for a changed agent: the next patch that no other version here has."""
+    """Return the next patch number that no other version here has."""
     return next_version(agent.version, (each.version for each in registry.agents() if each.name == agent.name))
 
 
 def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
-    """Of these agents of this process, or all, those whose code isn't their version's."""
+    """Return the changes of these agents, or of all, in this process."""
     every = {agent.graph_id: agent for agent in (registry.agents() if agents is None else agents)}
     with connection.cursor() as cursor:
         cursor.execute(_STORED, [sorted(every)])
@@ -72,8 +71,7 @@ def changed_here(agents: Iterable[Agent] | None = None) -> list[Change]:
 
 
 def say_changes() -> None:
-    """In the log, as a process begins that starts runs: what it has other code of than was used, which it refuses in
-    production."""
+    """Log changed versions as a process that starts runs begins; production refuses them."""
     is_production = settings.DURABLEAGENTS.is_production
     try:
         changes = changed_here()
@@ -88,7 +86,7 @@ def say_changes() -> None:
 
 
 async def code_of(pool: Pool, graph_id: str, fingerprint: str) -> Any:
-    """What the code with this fingerprint was made of, if a worker ever had it."""
+    """Return the parts of the code with this fingerprint, if a worker ever had it."""
     try:
         async with pool.connection() as link:
             row = await (await link.execute(_CODE_OF, [graph_id, fingerprint])).fetchone()

@@ -1,10 +1,6 @@
-"""A run's whole story from one pass over its journal: what the run page shows, and nothing that the journal doesn't
-say.
-
-`Fold` takes events one by one and keeps what they come to, without their payloads and without the time of day: so it
-can be kept, and taken on from where it stands when the journal grows. `Fold.story` tells, as of a moment, the parts
-that are asked for; it gives copies, so whoever draws them needs no lock. `Story.open` then puts in what only the
-payloads of the shown events say.
+"""A run's story, folded from its journal: everything the run's page shows.
+`Fold` takes events one by one without their payloads or the current time, so it can be kept and continued. `Fold.story`
+copies the requested parts as of a moment, so readers need no lock; `Story.open` then adds what only payloads contain.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ DAMAGED_TOLD = 5
 
 @dataclass(slots=True)
 class Crash:
-    """The loss of a worker and the next step of the run. `in_flight`: calls that had been sent and not answered."""
+    """The loss of a worker and the run's next step. `in_flight`: calls that were sent and not answered."""
 
     at: datetime
     seq: int
@@ -66,15 +62,13 @@ class Crash:
 
     @property
     def took(self) -> float | None:
-        """Seconds in which nobody drove the run: from the loss to the first step of the next worker, as the page on
-        recoveries counts."""
+        """Return seconds from the loss to the next worker's first step, counted as on the recoveries page."""
         return None if self.back_at is None else (self.back_at - self.at).total_seconds()
 
 
 @dataclass
 class Trouble:
-    """Something that went wrong, in the words of whoever noticed; `plain` are the engine's, for where the event has
-    none."""
+    """An error, as described by its event, or by `plain` if the event has no description."""
 
     kind: str
     at: datetime
@@ -86,7 +80,7 @@ class Trouble:
     details: Any = None
 
     def open(self, lines: Mapping[int, Line]) -> None:
-        """Put in what only the payload tells."""
+        """Add what only the payload contains."""
         if line := lines.get(self.seq):
             self.message, self.trace = message_of(line), trace_of(line)
             self.details = line.get("details") if line.kind != "OperatorNeeded" else self._evidence(line.shown)
@@ -98,15 +92,13 @@ class Trouble:
 
     @property
     def late(self) -> list[dict[str, Any]]:
-        """What came late, where the run stopped for that: each call's slot, attempt and tool, what is told of it and
-        what is on record."""
+        """Return the late results that stopped the run: slot, attempt, tool, the result, and the recorded outcome."""
         news = self.details.get("late") if self.plain == LATE_NEWS and isinstance(self.details, dict) else None
         return [each for each in news if isinstance(each, dict)] if isinstance(news, list) else []
 
     @property
     def two_calls(self) -> tuple[dict[str, Any], dict[str, Any], list[Change]] | None:
-        """Where a replay came to another call than the journal has: the recorded one, today's, and how their arguments
-        differ."""
+        """Return the recorded call, today's, and their differing arguments, if a replay diverged."""
         details = self.details if isinstance(self.details, dict) else {}
         recorded, now = details.get("recorded"), details.get("now")
         if not isinstance(recorded, dict) or not isinstance(now, dict):
@@ -118,8 +110,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """Which parts of a story a page shows. A page number counts from the newest; `rows` and `effects` are how many a
-    page holds, None for all. 0 pages: not shown at all."""
+    """The parts of a story that a page shows. Pages count from the newest, 0 for none; sizes may be None for all."""
 
     row_page: int = 1
     rows: int | None = None
@@ -134,7 +125,7 @@ ALL = Want()
 
 @dataclass
 class Fold:
-    """Everything, folded. Lists are in the order in which things happened."""
+    """The folded story. Lists are in chronological order."""
 
     timeline: Timeline = field(default_factory=Timeline)
     pace: Pace = field(default_factory=Pace)
@@ -160,7 +151,7 @@ class Fold:
     questions: dict[tuple[str | None, Any], int] = field(default_factory=dict)
     # The last crash, until the next worker's first step.
     _down: Crash | None = field(default=None, repr=False)
-    # What each kind of event is to which part, looked up once for an event instead of once for each part.
+    # The steps of all parts by kind of event, looked up once per event.
     _steps: dict[str, list[tuple[Any, Callable[[Any, Fact], None]]]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -176,8 +167,7 @@ class Fold:
                 self._steps.setdefault(kind, []).append((part, step))
 
     def take(self, line: Fact) -> None:
-        """Fold one event in. One that isn't what its kind says tells nothing: it is named as damaged, and the journal
-        shows it."""
+        """Fold one event in; a damaged one is only listed as such."""
         self.last, self.length = line, self.length + 1
         if line.damage:
             self.damages += 1
@@ -214,8 +204,7 @@ class Fold:
         return None if effect is None else replace(effect)
 
     def story(self, now: datetime, want: Want = ALL, case: str | None = None) -> Story:
-        """What the page shows, as of `now`, before it is opened. `case` is the slot of the call that somebody has to
-        settle."""
+        """Return the unopened story as of `now`. `case` is the slot of the call that a person has to settle."""
         effects = self.effects.all()
         size = want.effects or max(len(effects), 1)
         lane, start, older, newer = window(effects, want.effect_page, size)
@@ -252,7 +241,7 @@ class Fold:
 
 @dataclass
 class Lane:
-    """A page of the effects, and how many of all there are of each standing."""
+    """A page of the effects, and the count of all by status."""
 
     shown: list[Effect]
     tally: dict[str, int]
@@ -302,7 +291,7 @@ class Story:
 
     @property
     def edges(self) -> set[tuple[str, str]]:
-        """Every step from node to node that the run took."""
+        """Return every transition between nodes."""
         return set(pairwise(self.path))
 
     @property
@@ -316,7 +305,7 @@ class Story:
 
     @property
     def stop(self) -> Trouble | None:
-        """Why the engine last stopped for an operator."""
+        """Return why the engine last stopped for an operator."""
         return next((trouble for trouble in self.troubles if trouble.kind == "OperatorNeeded"), None)
 
     @property
@@ -324,8 +313,7 @@ class Story:
         return self.damages - len(self.damaged)
 
     def open(self, opened: Opener, drawn: Container[tuple[int, int]] = ()) -> Story:
-        """Put in what the payloads of the shown events tell. `drawn` are faces of effects that need none: somebody has
-        drawn them already."""
+        """Add what the shown events' payloads contain; `drawn` are faces of effects that are drawn already."""
         wanted = {*self.events, *(gate.decided_seq for gate in self.gates), *(trouble.seq for trouble in self.troubles)}
         calls = [effect for effect in self.effects.shown if effect.face not in drawn]
         calls += [] if self.effects.case is None else [self.effects.case]
@@ -340,8 +328,7 @@ class Story:
 
 
 def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int, int, int]:
-    """A page of a list, counted from its newest end: what is on it, how many come before, and the pages beside it, 0
-    for none."""
+    """Return a page of a list counted from its newest end, how many come before, and the adjacent pages (0: none)."""
     pages = max((len(everything) + size - 1) // size, 1)
     page = min(max(page, 1), pages)
     end = len(everything) - (page - 1) * size
@@ -350,7 +337,7 @@ def window(everything: list[Any], page: int, size: int) -> tuple[list[Any], int,
 
 
 def tell(lines: Iterable[Line], now: datetime) -> Story:
-    """A run's story from its journal, ascending by seq, as of `now`, with all its words."""
+    """Return a run's complete story from its journal, ascending by seq, as of `now`."""
     known = {line.seq: line for line in lines}
 
     def opened(seqs: Iterable[int]) -> Mapping[int, Line]:
@@ -381,7 +368,7 @@ def _requested(fold: Fold, line: Fact) -> None:
 
 
 def _done(fold: Fold, line: Fact) -> None:
-    # A worker that stops on request names only the office; the person is who asked.
+    # A worker that stops on request only names the role; the request names the person.
     fold.requested_by = fold.requested_by if line.clear["by"] == "operator" else line.clear["by"]
 
 
@@ -416,7 +403,7 @@ def _ended(fold: Fold, line: Fact) -> None:
 
 
 def _troubled(fold: Fold, line: Fact) -> None:
-    """The latest of each kind, in order: a page tells of no other."""
+    """Keep the latest error of each kind, in order."""
     where = line.clear.get("tool") or line.clear.get("conversation") or (fold.path[-1] if fold.path else "")
     plain = line.clear.get("reason") or line.clear.get("code") or line.kind
     fold.troubles.pop(line.kind, None)

@@ -1,8 +1,5 @@
-"""What was said in a run, a page at a time: from where the page before ended, reading the events that the page shows.
-
-A row's place is its event and how many rows of that event come before it. Its `idx` counts within its conversation:
-what was said there before is counted once and kept with the run's fold.
-"""
+"""A run's transcript in pages, reading only the shown events.
+A row's place is its event and its position there; its `idx` counts within its conversation."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing said, and where the list goes on after it."""
+    """One message, and the place after it."""
 
     following: Place
     shown: dict[str, Any]
@@ -34,8 +31,8 @@ class Row:
 def transcript(
     run_id: UUID, *, most: int, most_bytes: float = math.inf, since: Place = (0, 0), skip: int = 0
 ) -> list[Row]:
-    """Return up to `most` things said, in the journal's order, beginning at a place, or after so many rows from there.
-    The first row beyond `most_bytes` of payloads is the last one."""
+    """Return up to `most` messages in the journal's order from a place, after skipping some.
+    The first row beyond `most_bytes` of payloads is the last."""
     with folded(run_id) as kept:
         transcript = kept.fold.transcript
         seqs, talks, owners = transcript.events, transcript.talks, transcript.owners
@@ -76,7 +73,7 @@ def _from(
 
 
 def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
-    """How much was said in a conversation before an event of it."""
+    """Return the number of messages in a conversation before an event; the counts are cached."""
     n = bisect_left(talk.events, seq)
     counts = talk.counts
     while len(counts) < n:
@@ -87,7 +84,7 @@ def said_before(run_id: UUID, talk: Talk, seq: int) -> int:
         for one in some:
             total += len(said_in(lines[one])) if one in lines else 0
             more.append(total)
-        # A new list each time: who counts at the same moment comes to the same.
+        # A new list each time: concurrent counters get the same result.
         counts = talk.counts = [*counts, *more]
     return counts[n - 1] if n else 0
 

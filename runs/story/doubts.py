@@ -1,9 +1,5 @@
-"""Whether an event that a page shows was written by one of our processes, and is what was written: asked of each one
-that is drawn.
-
-Whoever has rights in the database may change or add rows. Verification reads a whole record and finds them; a page says
-it of what it shows. A digest of the content and one HMAC an event.
-"""
+"""Authenticity of the events a page shows, because anybody with database access may change rows.
+One digest of the content and one HMAC per event; verification reads whole records instead."""
 
 from __future__ import annotations
 
@@ -18,14 +14,13 @@ from ledger.keys import code_key
 from ledger.models import NO_RUN, Uncoded
 from runs.story.lines import Line, Stored
 
-# Of an event `e`, beside its columns: whether it may lack a code, being from before there were any, or from an upgrade
-# that is under way.
+# Of an event `e`: whether it may lack a code, because it is older than codes or from an upgrade in progress.
 IS_OLD = f"""EXISTS (
     SELECT 1 FROM {Uncoded._meta.db_table} u WHERE u.run_id = e.run_id AND u.seq >= e.seq OR u.run_id = '{NO_RUN}')"""
 
 
 def doubt(run_id: UUID, row: Stored) -> str:
-    """Why a stored event, with its code and whether it `is_old`, is not to be believed; empty where it is."""
+    """Return why a stored event can't be trusted; "" if it can."""
     link = Link.of(row)
     body = link.body()
     if not link.is_as_written(body):
@@ -45,7 +40,7 @@ def _may_lack_code(clear: bytes) -> bool:
 
 
 def mark_gaps(newest_first: Sequence[Line]) -> None:
-    """Say of each event of a part of a journal what is missing before it, and whether it links to the one before."""
+    """Note on each event of a part of a journal what is missing before it, and broken links."""
     for line, older in pairwise(newest_first):
         if older.seq + 1 < line.seq:
             first, last = older.seq + 1, line.seq - 1

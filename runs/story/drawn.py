@@ -1,8 +1,5 @@
-"""What was drawn once of a run and can't look different: an effect as of its last event, an event, a thing said.
-
-It lies with the run's fold, so it goes when the fold goes: when the run is folded anew because its rows were changed,
-or when there is no room. What holds the time of day, who is reading or a form is never kept.
-"""
+"""Cached HTML of a run's unchanging parts (effects as of their last event, events, messages), kept with its fold.
+Nothing with the current time, the reader or a form is cached."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ MOST_DOUBTS = 5
 
 
 class Drawn:
-    """Pieces of HTML by what they show, the latest ones. Used by several threads: each operation is one step of the
-    interpreter's."""
+    """Latest pieces of HTML, by what they show. Thread-safe, because each operation is atomic in the interpreter."""
 
     def __init__(self) -> None:
         self._pieces: dict[Hashable, str] = {}
@@ -26,7 +22,7 @@ class Drawn:
         return self._pieces.get(key)
 
     def keep(self, key: Hashable, html: str) -> None:
-        """Keep it, and let go of all when there are too many: what is still looked at comes back with the next look."""
+        """Cache a piece; when there are too many, drop all, because current ones come back with the next view."""
         if self.bytes + len(html) > MOST_BYTES or len(self._pieces) >= MOST_PIECES:
             self._pieces, self.bytes = {}, 0
         if len(html) * 4 <= MOST_BYTES:
@@ -34,8 +30,7 @@ class Drawn:
             self.bytes += len(html)
 
     def doubt(self, seq: int, why: str) -> None:
-        """An event that is shown, or stands behind what is, can't be believed. What was drawn of it is kept, so this is
-        too."""
+        """Note an event that can't be trusted, as long as what was drawn of it is cached."""
         if len(self._doubts) < MOST_DOUBTS:
             self._doubts[seq] = why
 

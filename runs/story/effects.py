@@ -1,5 +1,4 @@
-"""What the run did to the outside world, call by call: held, sent, committed, refused, unknown. A pure fold over the
-journal, without its payloads."""
+"""A run's effects, call by call, as a pure fold over the journal without payloads."""
 
 from __future__ import annotations
 
@@ -19,13 +18,12 @@ from runs.story.lines import Fact, Line
 
 @dataclass(slots=True)
 class Effect:
-    """One logical call with an effect. `status` names the template that words it.
+    """One logical call with an effect. `status` selects its template.
 
-    held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (under way) · committed, failed, unknown,
-    settled_not · undone. What payloads tell of it is put in by `open`, from the events that the fold has noted:
-    `asked`, `answered`, `troubled`, `traced`, `witness`. `touched` is the last event that changed anything about it.
-    `late` is what a witness told when it was over, of attempt `told_of`; `belied` what of the record that belies and
-    nobody has answered yet: see `findings`.
+    held, cleared, rejected, expired (at its gate) · sent, accepted, not_sent (in progress) · committed, failed,
+    unknown, settled_not · undone. `open` adds what the payloads of the noted events contain. `touched` is the last
+    event that changed it; `late` a late result about attempt `told_of`; `belied` the recorded outcome that it
+    contradicts, while unanswered (see `findings`).
     """
 
     slot: str
@@ -70,7 +68,7 @@ class Effect:
 
     @property
     def is_of_earlier(self) -> bool:
-        """Whether what came when it was over is about an attempt before the newest."""
+        """Return whether the late result is about an attempt before the newest."""
         return 0 < self.told_of < self.attempts
 
     @property
@@ -79,16 +77,16 @@ class Effect:
 
     @property
     def face(self) -> tuple[int, int]:
-        """What it looks like: the same face, the same words."""
+        """Return a key of its appearance."""
         return self.seq, self.touched
 
     @property
     def events(self) -> tuple[int, ...]:
-        """The events whose payloads tell of it; 0 is none."""
+        """Return the events whose payloads describe it; 0 for none."""
         return (*self.requests, self.answered, self.troubled, self.traced, self.witness)
 
     def open(self, lines: Mapping[int, Line]) -> None:
-        """Put in what only the payloads tell."""
+        """Add what only the payloads contain."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.is_hidden:
                 self.arguments = HIDDEN
@@ -113,7 +111,7 @@ class Effect:
 
     @property
     def took(self) -> float | None:
-        """Seconds from the first byte's permission to the last word about it."""
+        """Return seconds from the permission to send to the last event about it."""
         if self.sent_at is None or self.changed_at is None:
             return None
         return (self.changed_at - self.sent_at).total_seconds()
@@ -121,7 +119,7 @@ class Effect:
 
 @dataclass
 class Effects:
-    """Every effect of a run by slot, in the order in which they were first spoken of."""
+    """A run's effects by slot, in order of first appearance."""
 
     by_slot: dict[str, Effect] = field(default_factory=dict)
     tally: Counter[str] = field(default_factory=Counter)
@@ -139,7 +137,7 @@ class Effects:
         return self.by_slot.get(line.slot or "")
 
     def turn(self, effect: Effect, status: str, line: Fact) -> None:
-        """The effect's standing from an event on."""
+        """Set an effect's status as of an event."""
         self.tally[effect.status] -= 1
         self.tally[status] += 1
         effect.status, effect.changed_at, effect.touched = status, line.at, line.seq
@@ -149,13 +147,13 @@ class Effects:
             self._sent.pop(id(effect), None)
 
     def note(self, effect: Effect, line: Fact) -> str:
-        """What was found of it, or told; what of the record that belies."""
+        """Note a finding or a late result; return the recorded outcome that it contradicts."""
         belies = self._findings.take(line)
         effect.belied = self._findings.belied(effect.slot)
         return belies
 
     def lost(self, line: Fact) -> None:
-        """A worker died: what it had sent was under way."""
+        """Note that calls in flight were interrupted by a worker's death."""
         for effect in self._sent.values():
             effect.interrupted, effect.touched = effect.interrupted + 1, line.seq
 
@@ -164,7 +162,7 @@ def _gate(effects: Effects, line: Fact) -> None:
     if line.clear.get("tool") in (None, "", NO_TOOL):
         return
     earlier = effects.by_slot.get(effects._held.get(line.slot or "", ""))
-    # The same call, whose yes is not enough: it is asked about further.
+    # The same call, for which one approval is not enough.
     if earlier is not None and earlier.status == "cleared":
         del effects.by_slot[effects._held[line.slot or ""]]
         effects.tally["cleared"] -= 1
@@ -200,7 +198,7 @@ _AT_ITS_GATE = {"approve": "cleared", "approved": "cleared", "expired": "expired
 
 
 def _amended(effects: Effects, line: Fact) -> None:
-    """The same call is asked about anew, with a person's arguments: it is one effect, and not two."""
+    """Remove the held call, which is requested again with a person's arguments: it is one effect."""
     held = effects.by_slot.pop(effects._held.pop(line.slot or "", ""), None)
     if held is not None:
         effects.tally[held.status] -= 1
@@ -277,7 +275,7 @@ def _unknown(effects: Effects, line: Fact) -> None:
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
-# What a verdict makes of a call. *Fail the run* says nothing of it.
+# What a verdict makes of a call; "fail the run" changes nothing.
 _SETTLED = {"happened": "committed", "did_not": "settled_not"}
 
 
@@ -293,7 +291,7 @@ def _reconciled(effects: Effects, line: Fact) -> None:
 
 
 def _undone(effects: Effects, line: Fact) -> None:
-    """The call at this line's slot undid an effect: it was done when it was done, and stands no more."""
+    """Mark the effect as undone that the call at this slot undid, keeping its own time."""
     effect = None if line.clear["of_run"] else effects.by_slot.get(line.clear["of_slot"])
     if effect is not None:
         since = effect.changed_at
@@ -302,8 +300,7 @@ def _undone(effects: Effects, line: Fact) -> None:
 
 
 def _told(effects: Effects, line: Fact) -> None:
-    """The worker that sent the call, or the other side, tells when it is over. What belies the record stays told until
-    somebody has answered it."""
+    """Note a late result from the worker or the upstream; a contradiction stays until somebody has answered it."""
     effect = effects.at(line)
     if effect is not None:
         belies = effects.note(effect, line)
@@ -314,7 +311,7 @@ def _told(effects: Effects, line: Fact) -> None:
 
 
 def _asked(effects: Effects, line: Fact) -> None:
-    """A person is asked about a call that was settled once: nobody knows any more."""
+    """Mark a settled call as unknown again when a person is asked about it."""
     effect = effects.at(line)
     if line.clear["wait"] == "reconcile" and effect is not None and effect.status in ("settled_not", "failed"):
         effects.turn(effect, "unknown", line)
@@ -325,13 +322,13 @@ def _lost(effects: Effects, line: Fact) -> None:
 
 
 def message_of(line: Line) -> str:
-    """What an event says went wrong, in its own words; of a traceback its last line, which is the error itself."""
+    """Return an event's error message; of a traceback its last line."""
     text = _text_of(line)
     return text.strip().rpartition("\n")[2].strip() if text.startswith(_TRACEBACK) else text
 
 
 def trace_of(line: Line) -> str:
-    """The traceback that an event carries, under whatever name; empty if none."""
+    """Return an event's traceback; "" if it has none."""
     text = line.get("traceback") or _text_of(line)
     return text if isinstance(text, str) and (line.get("traceback") or text.startswith(_TRACEBACK)) else ""
 

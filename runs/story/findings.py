@@ -1,12 +1,11 @@
-"""What became of calls in doubt, as people, the other side and witnesses have it: one fold for the lane of effects and
-the timeline, and the words for it on every page."""
+"""Findings on calls in doubt, for effects and timeline, and their texts on every page."""
 
 from __future__ import annotations
 
 from runs.engine.tape import CALLED_BACK, Finding
 from runs.story.lines import Fact
 
-# What may be on record of a call, as people say it. See `runs.engine.tape.Finding`.
+# Texts of recorded outcomes. See `runs.engine.tape.Finding`.
 ON_RECORD = {
     "happened": "it happened",
     "did_not": "it did not happen",
@@ -14,7 +13,7 @@ ON_RECORD = {
     "refused": "it was refused",
 }
 UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "nothing that can be used"}
-# What a witness tells when it is over: who, and what.
+# Texts of late results: who reports what.
 WITNESSES = {
     "happened": ("the worker that had sent", "says that it happened"),
     "accepted": ("the worker that had sent", "says that it was taken"),
@@ -24,7 +23,7 @@ WITNESSES = {
 
 
 def on_record(found: str) -> str:
-    """A verdict in words; one that this version doesn't know as it is."""
+    """Return a verdict's text; unknown verdicts as they are."""
     return ON_RECORD.get(found, found)
 
 
@@ -38,17 +37,16 @@ def witness(told: str, call: str = "the call") -> str:
 
 
 class Findings:
-    """Every attempt of which something was found or told."""
+    """Findings and late results by attempt."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[int, Finding]] = {}
 
     def take(self, line: Fact) -> str:
-        """Fold in what became of an attempt, or what a witness tells of it; what of the record that belies, if
-        anything."""
+        """Fold in a finding or a late result; return the recorded outcome that it contradicts, if any."""
         attempts = self._of.get(line.slot or "", {})
         known = attempts.get(line.attempt)
-        if line.kind in ("ToolReturned", "CallbackReceived"):  # most calls, and nothing to keep of them
+        if line.kind in ("ToolReturned", "CallbackReceived"):  # most calls, of which nothing needs to be kept
             if known is not None:
                 known.found("answered")
             return ""
@@ -65,5 +63,5 @@ class Findings:
         return ""
 
     def belied(self, slot: str) -> str:
-        """What is on record of a call, whichever attempt, that a witness belies."""
+        """Return the recorded outcome of any of a call's attempts that a late result contradicts; "" if none."""
         return next((finding.belied for finding in self._of.get(slot, {}).values() if finding.belied), "")

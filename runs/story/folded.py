@@ -1,17 +1,9 @@
-"""The stories that this process keeps folded, so that a page costs what has happened since somebody last looked.
+"""Cache of folded stories per process, so that a page costs only the events since the last view.
 
-The journal is only ever added to, so a fold is taken on by the events that came after its last one. Nothing here is
-trusted for long:
-
-- Every look reads the last folded event again. If it isn't the row that was folded (by its hash, the transaction that
-  wrote it and the place where it lies), or the next one doesn't link to it, the run is folded anew.
-- A page that is opened, and a live one every few seconds, asks the database about the rows that are folded: how many
-  there are, which transactions wrote them, and where they lie. No row can be changed, taken out or put in without that:
-  PostgreSQL writes a changed row anew, elsewhere and under the transaction that changed it. Then the run is folded
-  anew.
-
-A run is folded by one thread at a time, and what it is asked for is copied while nobody else folds. What is kept is
-bounded.
+The fold is continued with new events, and checked: every view reads the last folded event again and compares its hash,
+transaction and place, and the next one's link; opened pages, and live ones every few seconds, also compare count,
+transactions and places of all folded rows, which any change of a row alters in PostgreSQL. On a difference the run is
+folded again. One thread folds a run at a time, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -35,27 +27,24 @@ from runs.story.lines import Stored
 
 MOST_BYTES = 64 * 2**20
 MOST_RUNS = 256
-# How long a page that is only brought up to date may go without asking who wrote what it has folded.
+# How long a refreshed page may go without checking all folded rows.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
-# What an event leaves behind in a fold beside its own words: rows, bars, segments, what points to them.
-# tests/integration/scale
-# measures it.
+# Memory per event in a fold: rows, bars, segments, references. Measured by tests/integration/scale.
 BYTES_PER_EVENT = 640
 
 _FIRST = -(2**63)
 _FACTS = """
     SELECT seq, at::text, kind, slot, attempt, clear, prev_hash, hash, xmin::text::bigint + hashtid(ctid)
     FROM ledger_event WHERE run_id = %s AND seq >= %s ORDER BY seq LIMIT %s"""
-# The same, beside what is to be known of the rows up to there; one row without an event where there are no more.
+# The same, with the checksum of the rows up to there; one row without an event if there are no more.
 _ASKED = f"""
     SELECT facts.*, known.* FROM (
         SELECT count(*), coalesce(sum(xmin::text::bigint + hashtid(ctid)), 0) FROM ledger_event
         WHERE run_id = %s AND seq <= %s
     ) AS known LEFT JOIN ({_FACTS}) AS facts ON true ORDER BY seq"""
-# A run that is folded from its start: what is to be known of its rows up to the last one there is, and then the rows
-# without that. A row that is changed in between is folded as changed and known as it was, so whoever asks next finds it
-# out.
+# For a run folded from its start: the checksum of all rows, then the rows. A row changed in between is folded as
+# changed with the old checksum, so the next view notices.
 _KNOWN = """
     SELECT last.*, known.* FROM (
         SELECT seq, hash, xmin::text::bigint + hashtid(ctid) FROM ledger_event
@@ -74,7 +63,7 @@ _WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 
 
 class Last(NamedTuple):
-    """The last folded event, by what can't stay the same if it was changed."""
+    """The last folded event, by values that differ if it was changed."""
 
     seq: int
     hash: bytes
@@ -86,7 +75,7 @@ NOTHING = Last(_FIRST, b"", 0)
 
 @dataclass
 class Kept:
-    """One run's fold. Whoever looks into it holds its lock."""
+    """One run's fold, used under its lock."""
 
     run_id: UUID
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,7 +90,7 @@ class Kept:
         self.fold, self.drawn, self.last, self.prints, self.bytes = Fold(), Drawn(), NOTHING, 0, 0
 
     def catch_up(self, *, is_opened: bool) -> None:
-        """Fold what is new; everything anew where what is folded isn't what the database has."""
+        """Fold new events; fold everything again if the folded rows have changed."""
         if self.last is NOTHING:
             self._anew()
             return
@@ -129,7 +118,7 @@ class Kept:
             self.last, self.prints = Last(seq, bytes(hash_), print_), int(prints)
 
     def _take_some(self, since: int, until: int) -> int | None:
-        """Take so many rows as are read at once; where the next ones begin, if there may be any."""
+        """Fold one batch of rows; return where the next begins, None at the end."""
         with connection.cursor() as cursor:
             cursor.execute(_PLAIN, [self.run_id, since, until, AT_ONCE])
             with _uncollected():
@@ -138,7 +127,7 @@ class Kept:
                 return rows[-1][0] + 1 if len(rows) == AT_ONCE else None
 
     def _checked(self) -> list[tuple[Any, ...]]:
-        """From the last folded event on; nothing if what is folded isn't what the database has."""
+        """Return the rows from the last folded event on; none if the folded rows have changed."""
         rows = _rows(_ASKED, self.run_id, self.last.seq, self.run_id, self.last.seq, AT_ONCE)
         self.checked_at = time.monotonic()
         count, prints = rows[0][-2:]
@@ -158,8 +147,8 @@ class Kept:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without rounds of the garbage collector. What a fold makes stays or goes by itself, so each would walk through it
-    in vain. Whoever switched it off switches it on again; another thread that folds meanwhile has a round too many."""
+    """Disable the garbage collector: a fold leaves no cycles, so collections would be wasted.
+    With several threads, whoever disabled it enables it again."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -169,7 +158,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-# Times come as text and are read here: to have the driver call for each of ten thousand takes twice as long.
+# Times are parsed here from text: a callback of the driver for each would take twice as long.
 _TIMES = ReadableTime(0)
 
 
@@ -189,11 +178,9 @@ _kept: OrderedDict[UUID, Kept] = OrderedDict()
 
 @contextmanager
 def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
-    """A run's fold up to its newest event, for as long as it takes to copy what is wanted of it.
-
-    The caller has spoken to the database already in this request: to wait for a connection while holding a lock that
-    others wait for with theirs in hand would stop both.
-    """
+    """Yield a run's fold up to its newest event, under its lock.
+    The caller must have used the database in this request already: waiting for a connection while holding this lock
+    could deadlock with threads that hold connections."""
     with _guard:
         kept = _kept.setdefault(run_id, Kept(run_id))
         _kept.move_to_end(run_id)
@@ -202,14 +189,14 @@ def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
             kept.catch_up(is_opened=is_opened)
             yield kept
         except BaseException:
-            # Half a fold is none.
+            # A partial fold is useless.
             kept.forget()
             raise
     _make_room()
 
 
 def _make_room() -> None:
-    """Let go of what was looked at longest ago. Who is looking into it keeps it for that long."""
+    """Drop the least recently viewed folds; current users keep theirs."""
     with _guard:
         total = sum(kept.bytes + kept.drawn.bytes for kept in _kept.values())
         while _kept and (total > MOST_BYTES or len(_kept) > MOST_RUNS):
@@ -228,8 +215,8 @@ def forget_all() -> None:
 
 
 class Opened:
-    """Events of one run with their payloads, each read once for one request. Payloads are left out unless they are to
-    be read (`is_read`); of large ones a page needs only the head (`is_head`)."""
+    """Events of one run with payloads, each read once per request.
+    Payloads are hidden unless `is_read`; with `is_head`, only the head of large ones is read."""
 
     def __init__(
         self, run_id: UUID, drawn: Drawn | None = None, *, is_read: bool = True, is_head: bool = False
@@ -243,13 +230,13 @@ class Opened:
         return self._lines
 
     def journal(self, before: int | None, most: int) -> list[Line]:
-        """A part of the journal, newest first."""
+        """Return a part of the journal, newest first."""
         lines = self._shown(_WINDOW, 2**63 - 1 if before is None else before, most)
         doubts.mark_gaps(lines)
         return lines
 
     def _shown(self, statement: str, *values: Any) -> list[Line]:
-        """Hidden once it is known whether they are to be believed: that is about what they hold, too."""
+        """Return lines, hidden only after the authenticity check, which needs their content."""
         lines = _lines(self._drawn, statement, self._run_id, *values)
         for line in lines:
             line.is_head = self._is_head
@@ -259,7 +246,7 @@ class Opened:
 
 
 def _lines(drawn: Drawn, statement: str, run_id: UUID, *values: Any) -> list[Line]:
-    """Events as they are stored. What is to be doubted is noted with what is drawn, which may outlast this look."""
+    """Return stored events; untrusted ones are noted with the cached HTML, which may outlive this request."""
     with connection.cursor() as cursor:
         cursor.execute(statement, [run_id, *values])
         rows = [Stored(*row) for row in cursor.fetchall()]

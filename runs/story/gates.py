@@ -1,4 +1,4 @@
-"""What people were asked and what they answered. A pure fold over the journal, without its payloads."""
+"""Approval requests and decisions, as a pure fold over the journal without payloads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runs.story.lines import Fact, Line
 
 @dataclass(slots=True)
 class Gate:
-    """One question to one queue and its answer, if there is one."""
+    """One request to one queue, and its decision, if any."""
 
     approval_id: str
     queue: str
@@ -27,7 +27,7 @@ class Gate:
     justification: str = ""
     decided_at: datetime | None = None
     decided_seq: int = 0
-    # Queues that it was put to besides, because nobody answered.
+    # Queues it was escalated to.
     also: list[str] = field(default_factory=list)
 
     @property
@@ -39,14 +39,14 @@ class Gate:
         return None if self.decided_at is None else (self.decided_at - self.at).total_seconds()
 
     def open(self, lines: Mapping[int, Line]) -> None:
-        """Put in what only the decision's payload tells."""
+        """Add the justification from the decision's payload."""
         if self.decided_seq in lines:
             self.justification = lines[self.decided_seq].get("justification") or ""
 
 
 @dataclass
 class Gates:
-    """Every gate of a run in the order in which they opened."""
+    """A run's gates in the order in which they opened."""
 
     by_id: dict[str, Gate] = field(default_factory=dict)
 

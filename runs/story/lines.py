@@ -1,5 +1,4 @@
-"""A journal event as the console reads it: the row's columns, its clear facts, and its payload opened only when asked
-for."""
+"""A journal event as the console reads it: columns, clear fields, and its payload opened on demand."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack, unpack_head
 from ledger.events import KINDS, Event, encode_clear
 from ledger.web.seeing.payloads import HIDDEN, is_open
 
-# Acts of people whose payload holds more than why.
+# Actions whose payload holds more than the reason.
 _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed", "ToolReconciled"})
 
 
 @dataclass(slots=True)
 class Stored:
-    """What is read of a stored event, in the order of its columns; `is_old` where it may lack a code."""
+    """A stored event's columns in order; `is_old` if it may lack a code."""
 
     seq: int
     at: datetime
@@ -41,8 +40,7 @@ class Stored:
 
 
 class Bare:
-    """An event as a fold takes it: without its payload, which is read again for the few events that are shown. Made by
-    the ten thousand."""
+    """An event without its payload, for folds that take tens of thousands."""
 
     __slots__ = ("at", "attempt", "clear", "damage", "kind", "seq", "slot")
 
@@ -66,8 +64,8 @@ class Bare:
 
 @dataclass
 class Line:
-    """One event. `clear` holds the fields of its kind, for example `clear["tool"]`; `damage` says why they can't be
-    relied on, `gap` what is missing before it."""
+    """One event. `clear` holds its fields, for example `clear["tool"]`; `damage` says why they can't be trusted,
+    `gap` what is missing before it."""
 
     seq: int
     at: datetime
@@ -88,8 +86,7 @@ class Line:
 
     @cached_property
     def payload(self) -> Any:
-        """The payload, or words about why it can't be read: a damaged row must not take the page down that shows it. Of
-        one that the reader may not read, what stands in its place."""
+        """Return the payload, an explanation if it is unreadable (pages must still show), or HIDDEN."""
         if self.is_hidden:
             return HIDDEN
         try:
@@ -104,8 +101,7 @@ class Line:
 
     @cached_property
     def shown(self) -> Any:
-        """The payload as it may be shown: whoever holds a callback token could answer in upstream's name, so it stays
-        out."""
+        """Return the payload as it may be shown, without callback tokens, which would authorize an answer."""
         if self.kind == "ApprovalRequested":
             return self.payload  # what a decision binds is shown as it is; a plan holds no token
         if self.kind == "ToolInvoked" and isinstance(self.payload, dict) and self.payload.get("callback_token"):
@@ -113,7 +109,7 @@ class Line:
         return masked(self.payload)
 
     def hide(self) -> None:
-        """Take the payload from it, where there is one and it is not everybody's; why a person acted is."""
+        """Remove the payload unless it is public, keeping a person's reason."""
         if self.sealed is not None and not is_open(self.kind):
             self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
             self.sealed, self.is_hidden = None, True
@@ -129,7 +125,7 @@ class Line:
 
     @property
     def face(self) -> int:
-        """What it looks like."""
+        """Return a key of its appearance."""
         whole = (
             self.seq,
             self.at,
@@ -156,25 +152,25 @@ class Line:
         return self.prev_hash.hex()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A field of the payload if it is an object that has it."""
+        """Return a field of the payload if it is an object that has it."""
         if self.is_hidden:
             return self.reason or default if key == "justification" else default
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
-# What a fold may look at. The payload is none of it.
+# What a fold may read; never the payload.
 Fact = Bare | Line
-# What is written between a claim and the first step of whoever claimed.
+# Events between a claim and its worker's first step.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})
 
 
 def is_step(line: Fact) -> bool:
-    """Whether the event shows that somebody drives the run. What counts is the same as for `runs.fleet.incidents`."""
+    """Return whether the event shows that the run is driven, as `runs.fleet.incidents` counts."""
     return line.kind not in _NO_STEP
 
 
 def read(rows: Iterable[Stored]) -> Iterator[Line]:
-    """Stored events as lines, in the order given."""
+    """Yield stored events as lines."""
     for row in rows:
         clear, damage = clear_of(row.kind, bytes(row.clear))
         damage = damage or mislabelled(row.kind, row.slot, row.attempt, clear)
@@ -194,13 +190,11 @@ def read(rows: Iterable[Stored]) -> Iterator[Line]:
 
 
 def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
-    """An event's clear fields, and what is wrong with them: a story may only be told by an event that is what its kind
-    says."""
+    """Return an event's clear fields, and their damage if they don't fit its kind."""
     try:
         clear = from_json(stored)
     except ValueError:
-        # The quick parser is the stricter one (half a surrogate pair, depth): what it refuses, the one that everybody
-        # else reads with decides on.
+        # The quick parser is stricter (half surrogate pairs, depth): what it refuses is decided by the usual one.
         try:
             clear = _in_whole_characters(json.loads(stored))
         except (ValueError, RecursionError) as error:
@@ -215,7 +209,7 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
         else:
             return clear, ""
     except KeyError:
-        pass  # one that is missing, or one that may be left out
+        pass  # missing, or optional
     wrong = [
         name for name, _, hint, is_needed in known if (not _fits(clear[name], hint) if name in clear else is_needed)
     ]
@@ -223,7 +217,7 @@ def clear_of(kind: str, stored: bytes) -> tuple[dict[str, Any], str]:
 
 
 def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]) -> str:
-    """What is wrong with an event's columns, which no hash covers: they say again what its content says."""
+    """Return the damage if the columns, which no hash covers, contradict the content."""
     if not clear or (clear.get("kind", kind), clear.get("slot"), clear.get("attempt", 0)) == (kind, slot, attempt):
         return ""
     return f"its columns say {kind} at {slot or 'no slot'}, attempt {attempt}, and its content says something else"
@@ -231,8 +225,7 @@ def mislabelled(kind: str, slot: str | None, attempt: int, clear: dict[str, Any]
 
 @cache
 def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
-    """The clear fields of a kind: name, the types that surely fit, the whole hint, and whether it must be there; none
-    for a kind that this version doesn't know."""
+    """Return a kind's clear fields: name, certainly fitting types, full type hint, and whether it is required."""
     cls = KINDS.get(kind)
     if cls is None:
         return ()
@@ -245,7 +238,7 @@ def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
 
 
 def _surely(hint: Any) -> frozenset[type]:
-    """The types whose values fit without a further look."""
+    """Return the types that fit without a closer check."""
     several = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return frozenset(
         kind for one in several if (kind := get_origin(one) or one) in (str, int, bool, float, list, dict, NoneType)
@@ -262,7 +255,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _in_whole_characters(value: Any) -> Any:
-    """Half a character, which only a damaged row holds and no page could be sent with, as its escape."""
+    """Escape half characters, which only damaged rows have and which can't be sent."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -283,7 +276,7 @@ def _escaped(value: Any) -> Any:
 
 
 def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:
-    """A line of an event that isn't stored: what a preview or a test reads."""
+    """Return a line of an unstored event, for previews and tests."""
     return Line(
         seq=seq,
         at=at,

@@ -1,4 +1,4 @@
-"""The rows of a run's timeline and their bars: what is drawn."""
+"""Rows of a run's timeline and their bars."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ RowKind = Literal[
     "queued", "visit", "think", "call", "read", "mark", "gate", "wait", "child", "crash", "pause", "error"
 ]
 
-_DECIDE = ("ApprovalDecided", "PlanAmended")  # whose justification stands at their row
+_DECIDE = ("ApprovalDecided", "PlanAmended")  # whose justification is shown in their row
 
 
 @dataclass(slots=True)
 class Bar:
-    """A stretch drawn in one tone: work, done, wait, queue, hold, down. `end` is None while it goes on."""
+    """A bar in one tone: work, done, wait, queue, hold, down. `end` is None while it is open."""
 
     start: datetime
     end: datetime | None
@@ -28,9 +28,8 @@ class Bar:
 
 @dataclass(slots=True)
 class Row:
-    """One row. A crash `is_cut` whose next worker was lost before its first step. `told` and `traced` are the events
-    whose payloads `open` takes words and traceback from. `run` is the child that it is about.
-    """
+    """One row. `is_cut`: a crash whose next worker was lost before its first step; `run`: the child it is about.
+    `noted` and `traced` are the events whose payloads `open` takes text and traceback from."""
 
     kind: RowKind
     label: str
@@ -61,7 +60,7 @@ class Row:
         return None if self.end is None else (self.end - self.start).total_seconds()
 
     def open(self, lines: Mapping[int, Line]) -> None:
-        """Put in what only the payloads tell."""
+        """Add what only the payloads contain."""
         if line := lines.get(self.noted):
             self.note += (line.get("justification") or "") if line.kind in _DECIDE else message_of(line)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
@@ -69,8 +68,7 @@ class Row:
 
 @dataclass
 class Shown:
-    """A part of the rows, as of a moment: open rows end now, visits have their bars. `older` and `newer` are the pages
-    beside it."""
+    """A page of rows as of a moment: open rows end now, visits have their bars."""
 
     rows: list[Row] = field(default_factory=list)
     hidden: int = 0

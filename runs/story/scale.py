@@ -1,8 +1,5 @@
-"""Time as a share of the timeline's width, ready for SVG attributes (a strict content policy leaves no inline styles).
-
-A run works for milliseconds and waits for days: to scale, all that happened would be one line at the left. So by
-default a stretch between two neighbouring moments is as wide as the logarithm of its length, which keeps the order and
-lets both be seen; the figures beside the bars are exact, and the page can be asked for the true scale.
+"""Time as percentages of the timeline's width, for SVG attributes (the content policy forbids inline styles).
+By default the gap between two moments is drawn logarithmically, because runs work for milliseconds and wait for days.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ _TURNS = {
     "RunFailed": ENDED,
     "RunCompleted": ENDED,
 }
-# What makes a waiting run ready. Under pause they wake nothing.
+# Events that make a waiting run ready. Under a pause they wake nothing.
 _WAKES = frozenset(
     {"WaitResolved", "ApprovalDecided", "CallbackReceived", "ToolReconciled", "ChildEnded", "UpstreamAsked"}
 )
@@ -39,7 +36,7 @@ _WAKES = frozenset(
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of time in which one thing was true. `end` is None while it still is."""
+    """An interval with one status; `end` is None while it lasts."""
 
     what: str
     start: datetime
@@ -48,7 +45,7 @@ class Segment:
 
 @dataclass
 class Pace:
-    """The segments of a run in order, without gaps."""
+    """A run's segments in order, without gaps."""
 
     segments: list[Segment] = field(default_factory=list)
     _starts: list[datetime] = field(default_factory=list)
@@ -60,7 +57,6 @@ class Pace:
         return self.segments[-1].what if self.segments else QUEUED
 
     def take(self, line: Fact) -> None:
-        """Fold one event in."""
         turn = _TURNS.get(line.kind)
         if line.kind in _WAKES and self.now == WAITING:
             turn = QUEUED
@@ -72,13 +68,13 @@ class Pace:
             last = self.segments[-1]
             last.end = line.at
             self._spent[last.what] = self._spent.get(last.what, 0.0) + (line.at - last.start).total_seconds()
-            # A clock that was set back: then there is nothing to search by.
+            # After a clock was set back there is no order to search by.
             self._is_ordered = self._is_ordered and last.start <= line.at
         self.segments.append(Segment(turn, line.at))
         self._starts.append(line.at)
 
     def within(self, start: datetime, end: datetime, most: int | None = None) -> list[Segment]:
-        """The segments cut to a stretch of time, of many the latest; those of no length are left out."""
+        """Return the segments within an interval, the latest if there are many, without empty ones."""
         known = self.segments
         if self._is_ordered:
             last = bisect_right(self._starts, end)
@@ -92,7 +88,7 @@ class Pace:
         return cut if most is None else cut[-most:]
 
     def total(self, what: str, now: datetime) -> float:
-        """Seconds spent so far with `what` being true."""
+        """Return the seconds spent with this status so far."""
         last = self.segments[-1] if self.segments else None
         under_way = (now - last.start).total_seconds() if last is not None and last.what == what else 0.0
         return self._spent.get(what, 0.0) + under_way
@@ -101,15 +97,15 @@ class Pace:
 STEPS: dict[str, Callable[[Pace, Fact], None]] = dict.fromkeys([*_TURNS, *_WAKES, "RunResumed"], Pace.take)
 
 
-# Narrower than this a bar could not be seen.
+# A narrower bar would be invisible.
 LEAST_PERCENT = 0.7
-# Stretches shorter than this count as this long when shortened, so that none has no width at all.
+# Minimum length for the logarithm, so that nothing has zero width.
 _FLOOR_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A bar's place: left edge and width as percentages of the track."""
+    """A bar's left edge and width, as percentages."""
 
     x: str
     width: str
@@ -118,7 +114,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A row with its bars placed. `at` is where it began, for rows that are moments."""
+    """A row with placed bars. `at` is the start of a row that is a moment."""
 
     row: Row
     bars: list[Stretch]
@@ -127,7 +123,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The whole picture: rows, and where the axis begins and ends."""
+    """Placed rows, and the start and end of the axis."""
 
     rows: list[Placed]
     start: datetime
@@ -143,7 +139,7 @@ class Scale:
 
 
 class _Axis:
-    """Moments to percentages, piece by piece between the moments at which something began or ended."""
+    """Maps moments to percentages, piecewise between starts and ends."""
 
     def __init__(self, moments: list[datetime], *, is_true: bool) -> None:
         self._moments = sorted(set(moments))
@@ -155,7 +151,7 @@ class _Axis:
             self._edges.append(self._edges[-1] + weight / whole * 100)
 
     def share(self, at: datetime) -> float:
-        """Where a moment lies, from 0 to 100."""
+        """Return a moment's place, from 0 to 100."""
         n = bisect_right(self._moments, at) - 1
         if n < 0:
             return 0.0
@@ -167,7 +163,7 @@ class _Axis:
 
 
 def place(shown: Shown, now: datetime, *, is_true: bool = False) -> Scale | None:
-    """Place rows, or None where there is nothing yet."""
+    """Place the rows; None if there are none."""
     if not shown.rows:
         return None
     start = min(row.start for row in shown.rows)

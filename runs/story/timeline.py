@@ -1,5 +1,4 @@
-"""The run as rows of bars over one axis of time: visits, what happened inside them, crashes, waits. A pure fold,
-without payloads."""
+"""A run's timeline as rows of bars: visits with their content, crashes, waits. A pure fold without payloads."""
 
 from __future__ import annotations
 
@@ -19,14 +18,13 @@ from runs.story.scale import DOWN, PAUSED, QUEUED, WAITING, WORKING, Pace
 _TONES = {WORKING: "done", QUEUED: "queue", WAITING: "wait", PAUSED: "hold", DOWN: "down"}
 
 
-# Narrower than a hundredth of the track no bar can be told from its neighbour: of a row with more, the latest are
-# drawn.
+# Bars narrower than a hundredth can't be told apart: of more, only the latest are drawn.
 MOST_BARS = 150
 
 
 @dataclass
 class Timeline:
-    """Rows in the order in which they began. `shown` gives copies: what is folded is never finished."""
+    """Rows in order of start. `shown` gives copies: the fold itself stays open."""
 
     rows: list[Row] = field(default_factory=list)
     _visit: Row | None = None
@@ -43,8 +41,7 @@ class Timeline:
     _pause: Row | None = None
 
     def stepped(self, line: Fact) -> None:
-        """A crash is over with the next worker's first step. Where there is none that isn't over, whoever folds may
-        spare the call."""
+        """End a crash at the next worker's first step; callers may skip the call without an open crash."""
         if self.crash is not None and self._is_claimed and is_step(line):
             self.finish(self.crash, line.at)
             self.crash = None
@@ -56,7 +53,6 @@ class Timeline:
         return row
 
     def mark(self, line: Fact, label: str, *, tone: str = "", note: str = "", kind: RowKind = "mark") -> Row:
-        """A row for a moment."""
         row = Row(kind, label, line.at, line.seq, tone=tone, note=note, end=line.at)
         self.rows.append(row)
         return row
@@ -71,14 +67,14 @@ class Timeline:
 
     @property
     def under_way(self) -> str:
-        """The call or request whose answer is being waited for, the latest begun."""
+        """Return the latest call or request that awaits its answer."""
         rows = [row for row in self._open.values() if row.kind in ("call", "think")]
         return max(rows, key=lambda row: row.seq).label if rows else ""
 
     def shown(
         self, pace: Pace, now: datetime, ended_at: datetime | None, page: int = 1, most: int | None = None
     ) -> Shown:
-        """A page of at most `most` rows, counted from the newest; all of them without."""
+        """Return a page of at most `most` rows, counted from the newest; all without `most`."""
         lead = self._before_the_first(pace, now, ended_at)
         first = 0 if lead is None else 1
         total = len(self.rows) + first
@@ -96,7 +92,7 @@ class Timeline:
         return Shown(rows, start, page + 1 if page < pages else 0, page - 1)
 
     def _before_the_first(self, pace: Pace, now: datetime, ended_at: datetime | None) -> Row | None:
-        """The wait for a worker that comes before all rows."""
+        """Return the row for the initial wait for a worker."""
         first = self.rows[0].start if self.rows else None
         if not pace.segments or (first is not None and first <= pace.segments[0].start):
             return None
@@ -111,7 +107,7 @@ class Timeline:
 
 
 def _as_of(row: Row, pace: Pace, until: datetime, *, is_over: bool) -> Row:
-    """A copy with what is open ended, and with a visit's bars cut out of where the time went."""
+    """Return a copy that ends at `until`, with a visit's bars taken from the pace."""
     bars = [replace(bar) for bar in row.bars[-MOST_BARS:]]
     row = replace(row, bars=bars)
     if row.is_open and is_over:
@@ -195,7 +191,7 @@ _WITNESSES = {"hook": "upstream was asked", "worker": "the worker that had sent 
 
 def _reconciled(timeline: Timeline, line: Fact) -> None:
     asked = timeline._waits.get((line.slot or "", "reconcile", line.clear.get("n", 0)))
-    if asked is not None and asked.is_open:  # the verdict itself ends the wait for it
+    if asked is not None and asked.is_open:  # the verdict itself ends its wait
         timeline.finish(asked, line.at)
     row = timeline._calls.get(line.slot or "")
     if row is None:
@@ -210,7 +206,6 @@ def _reconciled(timeline: Timeline, line: Fact) -> None:
 
 
 def _told(timeline: Timeline, line: Fact) -> None:
-    """The worker that sent the call, or the other side, tells when it is over."""
     belied = timeline._findings.take(line)
     told = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
     if belied:
@@ -269,7 +264,7 @@ def _amended(timeline: Timeline, line: Fact) -> None:
 
 
 def _wait_opened(timeline: Timeline, line: Fact) -> None:
-    """Gates, calls that answer later and children have rows of their own."""
+    """Add a row, except for gates, accepted calls and children, which have their own."""
     if line.clear["wait"] in ("approval", "webhook", "child"):
         return
     row = timeline.add(line, "wait", line.clear["wait"])
@@ -334,7 +329,7 @@ def _message_handled(timeline: Timeline, line: Fact) -> None:
 
 
 def _taken(timeline: Timeline, line: Fact) -> None:
-    """What a signal or an answer was waited for with: the wait has its end."""
+    """End the wait that a signal or an answer was for."""
     is_signal = line.kind == "SignalTaken"
     row = timeline._waits.get(
         (line.slot or "", "signal" if is_signal else "input", 0 if is_signal else line.clear["n"])

@@ -1,8 +1,5 @@
-"""What was said between the run and its models, turn by turn, with the tool answers in between.
-
-A pure fold over the journal, which notes who spoke where and when; the words are in payloads, and are read for what is
-shown.
-"""
+"""Messages between the run and its models, turn by turn, with tool results in between.
+A pure fold that notes speakers and times; texts are read from payloads when shown."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _ROLES = {"system-prompt": "system", "user-prompt": "user", "tool-return": "tool
 
 @dataclass(slots=True)
 class Said:
-    """One thing said. `role`: system, user, agent, tool, engine. `text` is for people, `data` what was structured."""
+    """One message. `role`: system, user, agent, tool, engine; `text` for people, `data` for structured content."""
 
     role: str
     at: datetime
@@ -38,7 +35,7 @@ class Said:
 
     @property
     def face(self) -> int:
-        """What it looks like."""
+        """Return a key of its appearance."""
         return hash(
             (
                 self.role,
@@ -56,12 +53,8 @@ class Said:
 
 @dataclass(slots=True)
 class Talk:
-    """One conversation: a `think` loop or a single model request. `events` are those in which something was said,
-    `answers` the model's.
-
-    `said` and `model` are put in by whoever opens them, for as many events as are shown. `counts` says how much was
-    said in the first events, as far as somebody has counted.
-    """
+    """One conversation: a `think` loop or a single model request, with its events and the model's answers.
+    `said` and `model` are filled in for the shown events; `counts` caches how many messages the first events have."""
 
     name: str
     node: str
@@ -80,13 +73,9 @@ Opener = Callable[[Iterable[int]], Mapping[int, Line]]
 
 @dataclass
 class Transcript:
-    """All conversations of a run in the order in which they began; `events` are those in which something was said,
-    `owners` whose they are.
-
-    Most looks at a run ask for none of it: so events are only put down, and told apart when somebody does. `heard` are
-    kind, seq and time of those put down, with the node, conversation or slot that they are of, and the assistant: all
-    in one list, for the collector would walk through a tuple for each.
-    """
+    """All conversations of a run in order of start, the events with messages, and their owners.
+    Most views need none of it, so events are only noted in `heard` (kind, seq, time, then node, conversation or slot,
+    and assistant) and sorted on demand. It is one flat list, because the collector would walk a tuple for each."""
 
     heard: list[Any] = field(default_factory=list)
     _talks: list[Talk] = field(default_factory=list)
@@ -128,7 +117,7 @@ class Transcript:
         self.heard.clear()
 
     def _talk(self, seq: int, at: datetime, name: str) -> Talk:
-        """The conversation that a model's event belongs to, with the event noted."""
+        """Return the conversation of a model's event, noting the event."""
         n = self._open.get(name)
         if n is None:
             n = self._open[name] = len(self._talks)
@@ -136,7 +125,7 @@ class Transcript:
         return self._note(seq, n)
 
     def _observed(self, seq: int, slot: str) -> None:
-        """A tool's answer belongs to the conversation whose slot its own slot lies under, the first of them."""
+        """Note a tool's result in the first conversation whose slot is a prefix of its slot."""
         names = (slot[:n] for n, letter in enumerate(slot) if letter == "/")
         known = [self._open[name] for name in names if name in self._open]
         if known:
@@ -149,7 +138,7 @@ class Transcript:
         return self._talks[n]
 
     def shown(self) -> list[Talk]:
-        """The conversations as they are now, for a reader without the fold's lock."""
+        """Return copies of the conversations, for readers without the fold's lock."""
         return [
             Talk(
                 talk.name,
@@ -194,7 +183,7 @@ STEPS: dict[str, Callable[[Transcript, Fact], None]] = {
 
 
 def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
-    """The conversations with the latest things said, `most` in all; those before them are left out."""
+    """Return the conversations with the latest `most` messages in all."""
     ahead: list[int] = []
     for talk in reversed(talks):
         if len(ahead) >= most:
@@ -214,8 +203,7 @@ def latest(talks: list[Talk], most: int, opened: Opener) -> list[Talk]:
 
 
 def last_said(talk: Talk, most: int, opened: Opener) -> list[Said]:
-    """What was said last in a conversation, at least `most` if there is so much: an event may hold several things, or
-    none."""
+    """Return at least the last `most` messages of a conversation; an event may have several, or none."""
     parts: list[Said] = []
     end = len(talk.events)
     while end > 0 and len(parts) < most:
@@ -230,7 +218,7 @@ _AT_ONCE = 20
 
 
 def model_of(talk: Talk, opened: Opener) -> str:
-    """The model that answered last, by its own word; not every answer has it."""
+    """Return the model named by the latest answer that names one."""
     end, size = len(talk.answers), 1
     while end > 0:
         some = talk.answers[max(end - size, 0) : end]
@@ -242,7 +230,7 @@ def model_of(talk: Talk, opened: Opener) -> str:
 
 
 def said_in(line: Line) -> list[Said]:
-    """What one event says; nothing if it can't be relied on."""
+    """Return an event's messages; none if it can't be trusted."""
     if line.damage:
         return []
     match line.kind:
@@ -261,7 +249,7 @@ def said_in(line: Line) -> list[Said]:
 
 
 def prompts(line: Line) -> list[Said]:
-    """What a request adds: instructions, prompts, answers that no other event holds."""
+    """Return what a request adds: instructions, prompts, results that no other event holds."""
     said = []
     for message in _messages(line.payload):
         if isinstance(message.get(COMPACTS), int):
@@ -283,7 +271,7 @@ def prompts(line: Line) -> list[Said]:
 
 
 def answered(line: Line) -> list[Said]:
-    """What the model said: words, thoughts and the calls it asked for."""
+    """Return the model's text, thoughts and calls."""
     said = []
     for message in _messages(line.payload):
         for part in _parts(message):
@@ -315,8 +303,7 @@ def _parts(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _content(content: Any) -> tuple[str, Any]:
-    """Text as text; JSON, also JSON in a string as providers send arguments, as data. What only looks like JSON, which
-    nobody could be sent as data, is text."""
+    """Return text as text, and JSON, also within a string, as data; invalid or too deep JSON stays text."""
     if isinstance(content, str):
         if content[:1] in "{[" and content:
             try:

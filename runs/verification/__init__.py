@@ -1,5 +1,4 @@
-"""What a run's own tables say, held against its journal. Each check sees every event once; see
-ledger/verification/runs.py."""
+"""Verification of a run's own tables against its journal; see ledger/verification/runs.py."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from runs.verification.waits import Waits
 
 
 def register() -> None:
-    """Plug into the verification of runs."""
+    """Register the checks."""
     add(
         Effects,
         RunFields,

@@ -1,4 +1,4 @@
-"""Verify what runs are found and seen by: their attributes and tags."""
+"""Verification of runs' attributes and tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.models import Attribute, Run
 
 
 class Attributes:
-    """Rows against the events that set them."""
+    """Attribute rows against the events that set them."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -52,14 +52,14 @@ def _columns(kind: str, value: str) -> dict[str, Any]:
 
 
 def _number(value: str) -> Decimal | str:
-    """As the database has it; what is no number fits no row."""
+    """Return the number as stored; other text, which fits no row, unchanged."""
     try:
         return Decimal(value)
     except InvalidOperation:
         return value
 
 
-# Each tag with whether there should be a row, where that isn't so.
+# Tags that should have a row and don't, or the reverse.
 _DIFFERENT = """
     WITH run AS (SELECT id, tags, parent, came_from FROM runs_run WHERE id = %s),
     wanted AS (SELECT runs_tags_of(run.tags) AS tag FROM run
@@ -73,13 +73,13 @@ _MORE = "it is shown to whoever sees runs by the tag {tag!r}, which neither it n
 
 
 class SeenBy:
-    """The rows against the run's own row and the rows of those above it. The journal tells nothing of tags."""
+    """Tag rows against the run's row and those of its parents and predecessors; the journal has no tags."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
     def see(self, line: Line) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def problems(self) -> Iterator[str]:
         with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Acts on many runs: what a record says to be a part of one was asked for by somebody, of this run, and done once."""
+"""Verification of bulk actions: each record belongs to an authentic batch with this run, done once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from runs.services.settling.agreeing import PROPOSE
 
 
 class Batches:
-    """The run's records against the batches that they name, and against what those say became of this run."""
+    """A run's records against the batches they name, and the batches' outcomes."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
 
     def see(self, line: Line) -> None:
-        """Events say nothing of it."""
+        """Do nothing: no event concerns batches."""
 
     def problems(self) -> Iterator[str]:
         run_id = self.journal.run_id
         records: dict[str, list[OverrideRecord]] = {}
         for row in OverrideRecord.objects.filter(run_id=run_id, after__has_key="batch").order_by("id"):
-            if isinstance(row.after, dict):  # else its code is wrong, which is said of it
+            if isinstance(row.after, dict):  # otherwise its wrong code is reported
                 records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
         for named, rows in records.items():

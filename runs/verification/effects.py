@@ -1,4 +1,4 @@
-"""Side effects: each event about one has its fact in the ledger, each fact its event, and both say the same."""
+"""Verification of side effects: events and ledger facts match both ways."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runs.engine.undoing.visit import told
 
 Of = tuple[str, str, int]
 Became = e.EffectUndone | e.EffectLeft
-# What may have told of an effect that nobody planned for, or about a call that undoes: a person lets it stand.
+# Events that may reveal an unplanned effect, or concern an undoing call: a person lets it stand.
 _TELL = (e.CallbackReceived, e.CallbackArrivedLate, e.ToolAnsweredLate, e.ToolReturned, e.ToolReconciled)
 
 
 class Undoing:
-    """One run's plan against what became of each of its effects."""
+    """A run's undo plan against the outcome of each effect."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.plan: Plan | None = None
@@ -33,7 +33,7 @@ class Undoing:
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
-        """Follow the plan, and what became of it."""
+        """Follow the plan and its outcomes."""
         event = line.event
         match event:
             case e.UndoBegun():
@@ -64,7 +64,7 @@ class Undoing:
     def _is_meant(self, of: Of, event: Became) -> bool:
         run, slot, attempt = of
         planned = [x for x in self._planned() if (x.slot, x.attempt) == (slot, attempt)]
-        # A child that was at work then may have gone on as another run since.
+        # A child active then may have continued as another run since.
         if any(x.run == run or x.what == "child" for x in planned):
             return isinstance(event, e.EffectLeft) or any(x.what in ("undo", "child", "reopen") for x in planned)
         return isinstance(event, e.EffectLeft) and not run and (slot, attempt) in self.told
@@ -79,7 +79,7 @@ class Undoing:
         seq, end = self.end
         for effect in self._planned():
             of = effect.run, effect.slot, effect.attempt
-            if effect.what != "child" and of not in self.became:  # a child at work undoes its own, and nothing is told
+            if effect.what != "child" and of not in self.became:  # an active child undoes its own, without an event
                 yield f"event {seq}, {end.KIND}: nothing tells what became of {_of(of)}, which was to be undone"
         if payload_of(end).get("undo") != told(self.plan, self.by_slot):
             yield f"event {seq}, {end.KIND}: what it says of undoing is not what came of that"
@@ -103,7 +103,7 @@ _FACTS: dict[type[e.Event], str] = {
 
 @dataclass(slots=True)
 class _Expected:
-    """A fact as the event gives it; a set holds all that would be right."""
+    """A fact as the event implies it; a set holds all valid values."""
 
     seq: int
     kind: str
@@ -123,7 +123,7 @@ class Effects:
         self.expected: dict[tuple[str | None, int, str], list[_Expected]] = {}
 
     def see(self, line: Line) -> None:
-        """Work out the fact that goes with an event. Only reads, and refusals of reads, have none."""
+        """Derive an event's fact; only reads and refused reads have none."""
         event = line.event
         if not isinstance(event, e.ToolReconciled):
             self.retried_by = event.by if isinstance(event, e.RunRetried) else ""
@@ -136,7 +136,7 @@ class Effects:
         if fact is None or intent is None or intent.replay_class == "pure":
             return
         if isinstance(event, (e.CallbackReceived, e.CallbackArrivedLate)):
-            key = None  # whoever takes a callback in needs none
+            key = None  # a callback's recording needs none
         columns = {
             "tool": intent.tool,
             "replay_class": intent.replay_class,
@@ -150,7 +150,7 @@ class Effects:
         self.expected.setdefault((event.slot, event.attempt, fact), []).append(expected)
 
     def _expect_undone(self, line: Line, event: e.EffectUndone) -> None:
-        """The fact is about the effect, not about the call that undid it."""
+        """Expect the fact about the effect, not about the call that undid it."""
         intent, _ = self.intents.get((event.of_slot, event.of_attempt), (None, None))
         columns = {
             "tool": event.tool,
@@ -169,7 +169,7 @@ class Effects:
             case e.CallbackReceived() | e.CallbackArrivedLate():
                 return OUTSIDE.ref
             case e.ToolReconciled(by=by) if by != "hook":
-                # What a retry settles by an answer that came after the end is put on record by whoever retried.
+                # A late result settled by a retry is recorded by whoever retried.
                 return self.retried_by if self.retried_by and by.startswith("worker:") else by
             case _:
                 return self.journal.holder(line)
@@ -195,7 +195,7 @@ def _external_ids(event: e.Event) -> Any:
     if isinstance(event, e.ToolReturned):
         return event.external_id
     result = payload_of(event).get("result") if isinstance(event, e.ToolReconciled) else None
-    # Which member of the result it is, only the tool can tell, whose version may not be installed here.
+    # Only the tool knows the member of the result, and its version may not be installed here.
     return {None, *map(str, result.values())} if isinstance(result, dict) else None
 
 
@@ -206,7 +206,7 @@ def _digests(event: e.Event) -> Any:
         case e.ToolFailed():
             return digest_of(event.payload)
         case e.ToolReconciled(by="hook"):
-            # A hook that is asked while a cancelled run is settled leaves none.
+            # A hook queried while a cancelled run is settled leaves none.
             return {None, digest_of(payload_of(event).get("result"))}
         case e.ToolReconciled(by=by, verdict=verdict):
             return digest_of(payload_of(event).get("result")) if by.startswith("worker:") else verdict

@@ -1,5 +1,5 @@
-"""Forks: both journals and the row tell of each, every call of a fenced tool has a person's word, and what stands for a
-call is what the fork was told of its origin, once."""
+"""Verification of forks: both journals and rows agree, fenced calls have a person's word,
+and answers taken over match the origin, once each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.models import Run
 
 
 class Forks:
-    """One run as a fork, and as what forks were made of."""
+    """One run as a fork, and as an origin of forks."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -28,7 +28,7 @@ class Forks:
         self.taken: list[tuple[int, e.AnswerTakenOver]] = []
         self.agreed: set[str | None] = set()
         self.unasked: list[tuple[int, str]] = []
-        self.is_undoing = False  # from here on only what it did itself is called back
+        self.is_undoing = False  # from here on it only undoes its own effects
 
     def see(self, line: Line) -> None:
         match line.event:
@@ -61,7 +61,7 @@ class Forks:
     def problems(self) -> Iterator[str]:
         row = Run.objects.filter(pk=self.journal.run_id).first()
         if row is None:
-            return  # that is told of elsewhere
+            return  # reported elsewhere
         if self.late:
             yield f"event {self.late}, RunForked, does not stand at the journal's beginning"
         told = self.fork.told if self.fork else None

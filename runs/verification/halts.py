@@ -1,5 +1,4 @@
-"""Halts: each row of their record was written by this installation, follows on the one before, and has its act; what
-holds now is what the record says."""
+"""Verification of halts: authentic, linked rows with their acts; the halts in force match the record."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from runs.services.halts.acts import ACTIONS, shown, subject_of
 
 
 def every_halt() -> Listed | None:
-    """All rows of all halts. None where there are none."""
+    """Check all halts; None if there are none."""
     rows: dict[UUID, list[Halt]] = {}
     for row in Halt.objects.order_by("halt", "n"):
         rows.setdefault(row.halt, []).append(row)

@@ -1,4 +1,4 @@
-"""Verify messages and cached reads against the journal."""
+"""Verification of messages, screenings and cached reads against the journal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ At = tuple[str | None, int]
 
 @dataclass
 class _Look:
-    """One ContentScreened, and the verdicts behind it."""
+    """One ContentScreened event, and its verdicts."""
 
     seq: int
     screened: e.ContentScreened
@@ -32,7 +32,7 @@ class _Look:
 
 
 class Screened:
-    """Looks, their verdicts, and what the journal tells to have been sent in spite of them."""
+    """Screenings, their verdicts, and refused content that was sent all the same."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.looks: dict[At, list[_Look]] = {}
@@ -40,7 +40,7 @@ class Screened:
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
-        """Follow the verdicts, and what comes after a no."""
+        """Follow the verdicts, and what comes after a refusal."""
         event, at = line.event, (line.event.slot, line.event.attempt)
         match event:
             case e.ContentScreened():
@@ -52,7 +52,7 @@ class Screened:
                 if no is not None and (event.KIND != "ModelRouted" or no.place == "0"):
                     self.wrong.append(f"event {line.seq}, {event.KIND}: {no.hook} had refused what it sends")
             case e.ModelFailed(code=code) | e.ToolFailed(code=code) if code == CONTENT_REFUSED:
-                # A tool may fail with a code of that name too, once it was called.
+                # A tool may also fail with a code of that name, once called.
                 if at not in self.refused and isinstance(event, e.ModelFailed):
                     self.wrong.append(f"event {line.seq}, {event.KIND}: no hook refused it")
             case _:
@@ -89,7 +89,7 @@ def _counted(look: _Look) -> Iterator[str]:
 
 
 class Messages:
-    """Rows against events, both ways; and that each was handled once, in the order in which they came."""
+    """Message rows against events, both ways, handled once and in order."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -136,11 +136,11 @@ class Messages:
 
 
 _READS = ("ToolRead", "ToolReadAnew")
-_SLACK = timedelta(hours=1)  # a read begins before it is on record, and by the worker's own clock at that
+_SLACK = timedelta(hours=1)  # a read begins before it is recorded, by the worker's own clock
 
 
 class CachedReads:
-    """Hits against the journals that they name, and the cache's rows of this run against its own."""
+    """Cache hits against the journals they name, and this run's cache rows against its own."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -169,7 +169,7 @@ class CachedReads:
 
 
 def _about(hit: e.CachedReadTaken) -> str | None:
-    """What is wrong with a hit. Of a run that is gone nothing can be said."""
+    """Return what is wrong with a hit; nothing if its run is gone."""
     try:
         of = UUID(hit.run_read)
     except ValueError:

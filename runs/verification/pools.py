@@ -1,8 +1,4 @@
-"""What many runs share: each call's charge against its run's journal, both ways; and each pool's counters against its
-charges, its limit against the record of who set it.
-
-So a pool has used in a period what the debits of its runs say that were begun in it.
-"""
+"""Verification of pools: charges against journals, both ways; counters against charges; limits against acts."""
 
 from __future__ import annotations
 
@@ -21,20 +17,20 @@ from ledger.verification.runs import Line, ReadJournal
 from runs.models import Pool, PoolCharge, PoolMeter, PoolPeriod, Run
 from runs.services.pools.acts import snapshot, subject_of
 
-# A pool's row is seen by steps a moment after its time: whoever made it had not committed yet.
+# A step may miss a pool for a moment after its time, until its creation is committed.
 LATE = timedelta(seconds=10)
 Key = tuple[str | None, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A call that pools count, as its intent tells of it."""
+    """A call that pools count, by its intent."""
 
     at: datetime
     event: e.ToolInvoked | e.ModelRouted
 
     def amount(self, resource: str) -> int | None:
-        """What it sets aside of a resource; None where nobody knows."""
+        """Return what it reserves of a resource; None if unknown."""
         if isinstance(self.event, e.ToolInvoked):
             return int(resource == Pool.Resource.TOOL_CALLS)
         if resource == Pool.Resource.TOOL_CALLS:
@@ -57,7 +53,7 @@ class Charges:
         self.has_ended = False
 
     def see(self, line: Line) -> None:
-        """Fold one event in; where there are no pools, nothing is kept."""
+        """Fold one event in; nothing is kept without pools."""
         if not self.pools:
             return
         match line.event:
@@ -82,7 +78,7 @@ class Charges:
             yield from self._about(charge, self.begun.get(key), self.debits.get(key))
         run = Run.objects.filter(pk=self.journal.run_id).first()
         if run is None:
-            return  # others say so
+            return  # reported elsewhere
         for key, begun in self.begun.items():
             for pool in self.pools.values():
                 is_charged, amount = (key, pool.pk) in found, begun.amount(pool.resource)
@@ -111,8 +107,7 @@ class Charges:
             yield f"{what}: {charge.used} was used, the journal says {used}"
 
     def _used(self, pool: Pool, charge: PoolCharge, debit: e.BudgetDebited | None) -> int | None:
-        """A call of a tool is used by being begun; of a request that nobody debited what was set aside, once the run
-        has ended."""
+        """Return the use: tool calls when begun; undebited requests, once the run has ended, what was reserved."""
         if pool.resource == Pool.Resource.TOOL_CALLS:
             return charge.reserved
         if debit is not None:
@@ -122,7 +117,7 @@ class Charges:
 
 
 def covers(pool: Pool, run: Run, provider: str | None) -> bool:
-    """Whether a pool counts what a run does, of a model's provider where there is one."""
+    """Return whether a pool counts a run's calls, for a model's provider if given."""
     match pool.scope:
         case Pool.Scope.ALL:
             return True
@@ -144,8 +139,8 @@ def _what(key: Key) -> str:
 
 
 def _periods(pool: Pool, at: datetime) -> set[datetime]:
-    """When the period began that a call was begun in; also the one before, for one of its first moments: the meter was
-    read a moment before the intent was written."""
+    """Return the start of a call's period, or the previous one's, as the meter is read just before the intent is
+    written."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT starts_at FROM (VALUES (%s::timestamptz), (%s::timestamptz)) v(at), "
@@ -155,11 +150,11 @@ def _periods(pool: Pool, at: datetime) -> set[datetime]:
         return {row[0] for row in cursor.fetchall()}
 
 
-# --- what belongs to no run -------------------------------------------------------------------------------------------
+# --- outside of runs ------------------------------------------------------------------------------------------------
 
 
 def every_pool() -> Listed | None:
-    """Every pool's counters against its charges, and the pool itself against who set it; None where there is none."""
+    """Check every pool's counters, and the pool against its acts; None if there are none."""
     found: list[str] = []
     every = list(Pool.objects.order_by("id"))
     sums: dict[int, dict[datetime, tuple[int, int]]] = defaultdict(dict)
@@ -193,7 +188,7 @@ def _pool_problems(pool: Pool, sums: dict[datetime, tuple[int, int]]) -> Iterato
                 f"in the period from {starts_at.isoformat()} it counts {counted[0]} used and {counted[1]} set aside, "
                 f"its charges come to {known[0]} and {known[1]}"
             )
-    # Those that have a place in their list alone: what has none, or one before the first, says nothing here.
+    # Only acts with a valid place in their list; others prove nothing here.
     acts = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, subject=subject_of(pool), action__startswith="pool")
     last = acts.order_by("-n").first()
     if last is None or last.after != snapshot(pool, meter):

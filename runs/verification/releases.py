@@ -1,5 +1,4 @@
-"""Ramps: each start that one decided on has its row, as the journal tells it, and each ramp is what the acts made of
-it."""
+"""Verification of ramps: starts match their journals, ramps and closed versions their acts."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from runs.services.releases.acts import ACTIONS, shown, subject_of
 
 
 class Assigned:
-    """The row of a start against its event, both ways; and that the version is the side that it names."""
+    """A start's assignment row against its event, both ways, and its version against the side."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -61,11 +60,11 @@ class Assigned:
 
 
 def every_release() -> Listed | None:
-    """Ramps, and versions closed to new starts, against the last act about each. None where there are none."""
+    """Check ramps and closed versions against their last acts; None if there are none."""
     ramps, gates = list(Ramp.objects.order_by("id")), list(VersionGate.objects.order_by("id"))
     if not ramps and not gates:
         return None
-    # Those that have a place in their list alone: what has none, or one before the first, says nothing here.
+    # Only acts with a valid place in their list; others prove nothing here.
     about = ActRecord.objects.filter(run_id__isnull=True, n__gt=0, action__in=ACTIONS).order_by("n")
     last = {act.subject: act for act in about if isinstance(act.after, dict)}
     problems = [*_ramps(ramps, last), *_gates(gates, last)]

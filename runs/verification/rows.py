@@ -1,4 +1,4 @@
-"""The run's own row: where it stands, what it is, and when it began and ended, as the journal tells it."""
+"""Verification of the run's own row against its journal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RunFields:
         self.is_queued = False
 
     def see(self, line: Line) -> None:
-        """Fold one event into where the run stands."""
+        """Fold one event into the expected state."""
         match line.event:
             case e.RunCreated() as created if self.created is None:
                 self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
@@ -86,14 +86,14 @@ class RunFields:
             case e.RunCompleted() | e.RunFailed() | e.RunCancelled() as end:
                 self._end(line.seq, end)
             case e.CancelRequested() if self.states == {"paused"}:
-                # A call in doubt has to be settled before it ends: back to whatever it waits for.
+                # A call in doubt is settled first: the run returns to what it waits for.
                 self.states = {"running", *map(str, WAITING)}
             case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
-                # Whether it woke the run depends on what else it waits for.
+                # Whether it woke the run depends on its other waits.
                 self.states = self.states | {"running"}
 
     def _move(self, event: e.RunMigrated) -> None:
-        """Another version's: a run that is to go on does, and one that stands still stays so."""
+        """Apply a migration: the run continues if it has to; a stopped one stays stopped."""
         self.version, self.generation = event.to.partition("@")[2], event.generation
         self.node = event.node or self.node
         if event.how == REENTERED and not self.states & {"paused", "pending", *ENDED}:
@@ -105,13 +105,13 @@ class RunFields:
         self.error_code = event.code if isinstance(event, e.RunFailed) else ""
 
     def _states(self) -> set[str]:
-        """Where it stands: one that undoes its effects is at work as that."""
+        """Return the expected states; a run that undoes its effects is compensating instead of running."""
         if self.node != UNDO_NODE:
             return self.states
         return {"compensating" if state == "running" else state for state in self.states}
 
     def _creator(self) -> int | None:
-        """Whoever started it; a child's is its parent's, and an heir's its origin's."""
+        """Return the expected creator: that of the parent or predecessor, if there is one."""
         before = self.come.origin if self.come else self.child.parent if self.child else None
         if before is None:
             return started_by(self.journal.run_id)
@@ -126,8 +126,7 @@ class RunFields:
             yield "the journal does not begin with the run's creation"
             return
         made = self.created
-        # What is asked of a run that an operator cancels ends by people's acts: its row says no error then. Runs from
-        # before there was an `about` have none.
+        # A requested failure has no error code if an operator then cancels. Older runs have no `about`.
         yield from compared(
             "the run's row",
             row,
@@ -173,7 +172,7 @@ class RunFields:
                 yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
 
     def _about_the_plan(self, row: Run) -> Iterator[str]:
-        """When it was to begin, and after which others of its key."""
+        """Check the planned start, and its schedule."""
         plan = self.plan
         yield from compared(
             "the run's row",

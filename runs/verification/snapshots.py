@@ -1,4 +1,4 @@
-"""Checkpoints, signals and incidents: each has its event, and says what the event says."""
+"""Verification of checkpoints, signals and incidents against their events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.models import Checkpoint, Incident, Signal
 
 
 class Checkpoints:
-    """Each visit has one checkpoint, whose digest stands in the event of its beginning."""
+    """One checkpoint per visit, with the digest in its event."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -44,7 +44,7 @@ class Checkpoints:
 
 
 class Signals:
-    """What was sent, and which call got it."""
+    """Signals sent, and the calls that took them."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -73,7 +73,7 @@ class Signals:
 
 
 class Incidents:
-    """Each time that a run was taken from a worker, and the event that tells of it."""
+    """Recoveries, and their events."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal

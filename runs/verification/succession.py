@@ -1,4 +1,4 @@
-"""Runs that go on as others: each link is told by both journals, by both rows, and leads both ways."""
+"""Verification of continuations: both journals and rows agree on each link."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GOES_ON = {e.RunRenewed.KIND: RENEWAL, e.RunHandedOff.KIND: HANDOFF}
 
 
 class Succession:
-    """One run's two links: to the run that it goes on from, and to the one that it goes on as."""
+    """One run's links to its predecessor and its continuation."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
@@ -25,7 +25,7 @@ class Succession:
         self.gone: e.RunRenewed | e.RunHandedOff | None = None
         self.gone_seq = self.end_seq = 0
         self.told = 0  # how often it says so
-        self.late = 0  # an origin that is told of in the middle of a journal
+        self.late = 0  # an origin named in the middle of a journal
         self.carried: list[e.SignalCarried] = []
 
     def see(self, line: Line) -> None:
@@ -46,7 +46,7 @@ class Succession:
     def problems(self) -> Iterator[str]:
         row = Run.objects.filter(pk=self.journal.run_id).first()
         if row is None:
-            return  # that is told of elsewhere
+            return  # reported elsewhere
         if self.late:
             yield f"event {self.late}, RunCarriedOn, does not stand at the journal's beginning"
         yield from self._about_the_row(row)
@@ -126,7 +126,7 @@ def _come(run_id: UUID) -> e.RunCarriedOn | None:
 
 
 def _born_as(run_id: UUID) -> str:
-    """The version that a run began as: it may have been moved since."""
+    """Return the version a run began as; it may have been migrated since."""
     event = _read(Event.objects.filter(run_id=run_id, seq=1).first())
     return f"{event.agent}@{event.version}" if isinstance(event, e.RunCreated) else "nothing"
 

@@ -1,4 +1,4 @@
-"""What a run waited for: each wait was opened by an event, and came to what the journal says, or to nothing yet."""
+"""Verification of waits: each was opened by an event and has the outcome in the journal, or none yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SETTLES = (e.ToolFailed, e.ToolReconciled)
 
 
 class Key(NamedTuple):
-    """What makes a wait one of its kind: a row's id is a function of these."""
+    """A wait's key, from which its id is derived."""
 
     slot: str | None
     attempt: int
@@ -34,15 +34,15 @@ class Key(NamedTuple):
 
 @dataclass
 class _Known:
-    """What the journal says of one wait."""
+    """The journal's account of one wait."""
 
     seq: int
     deadline: datetime
     detail: dict[str, Any] = field(default_factory=dict)
-    also: list[str] = field(default_factory=list)  # queues that it was put to besides
+    also: list[str] = field(default_factory=list)  # queues it was escalated to
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
-    pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run behind it, and the retries after them
+    pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run meanwhile, and the retries after them
     used_by: set[tuple[str | None, int | None]] = field(
         default_factory=lambda: {(None, None)}
     )  # call and attempt that used the grant last
@@ -57,12 +57,11 @@ class Waits:
         self.tokens: dict[tuple[str | None, int], bytes] = {}
         self.settled: set[tuple[str | None, int]] = set()
         self.grants: dict[str | None, Key] = {}  # a gate's newest approval
-        self.questions: dict[str, Key] = {}  # by the approval that waits for the answer
+        self.questions: dict[str, Key] = {}  # by the waiting approval
         self.has_ended, self.last_end = False, 0
-        self.actors = {"system:engine"}  # whoever had a hand in the run
+        self.actors = {"system:engine"}  # everybody who acted on the run
 
     def see(self, line: Line) -> None:
-        """Fold one event in."""
         event = line.event
         self.actors |= {f"worker:{event.worker}"} if isinstance(event, e.RunClaimed) else {getattr(event, "by", "")}
         match event:
@@ -104,7 +103,7 @@ class Waits:
         self.known[key] = _Known(line.seq, datetime.fromisoformat(deadline), detail)
 
     def _move(self, approval_id: str, deadline: str, *to: str) -> None:
-        """Nobody answered a question in time, and it waits on."""
+        """Move the deadline of an unanswered question that waits on."""
         known = self.known.get(self.questions.get(approval_id, Key(None, 0, "", 0)))
         if known is not None and not known.ends:
             known.deadline = datetime.fromisoformat(deadline)
@@ -116,7 +115,7 @@ class Waits:
             self.tokens[event.slot, event.attempt] = hashlib.sha256(token.encode()).digest()
         granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
         if granted is not None:
-            # A grant may have been used before waits told by whom.
+            # A grant may have been used before waits recorded by whom.
             is_old = not line.is_coded and line.seq <= self.journal.coded_after
             granted.consumed, granted.used_by = (
                 line.seq,
@@ -147,8 +146,8 @@ class Waits:
                 elif key in self.known:
                     self.known[key].consumed = seq
             case e.ToolReconciled():
-                # What a retry settles on a witness's word names the wait that would come next: the run's end had
-                # withdrawn the last one.
+                # A retry that settles by a late result names the next wait, because the run's end withdrew the last
+                # one.
                 for key, known in self.known.items():
                     if key[:3] == (event.slot, event.attempt, "reconcile") and key.n >= event.n and not known.ends:
                         known.ends.append((event.verdict, event.by, seq))
@@ -163,7 +162,7 @@ class Waits:
                 pass
 
     def _callback(self, slot: str | None, attempt: int) -> Key:
-        """The wait that a call's callback comes to: where it is waited for again, the newest."""
+        """Return the wait for a call's callback; the newest, if it was opened again."""
         rounds = [key.n for key in self.known if key[:3] == (slot, attempt, "webhook")]
         return Key(slot, attempt, "webhook", max(rounds, default=0))
 
@@ -215,21 +214,20 @@ class Waits:
             yield f"{what}: it says that {user} used it last, the journal otherwise"
 
     def _is_put_off(self, row: Wait, known: _Known) -> bool:
-        """Whether retries and halts can have put a deadline off so far: where a retry opens a wait again, the time in
-        which the run had ended is not taken from it; and none in which the run stood still. By how much a question's,
-        its calendar says: see approvals/timing/verification.py."""
+        """Return whether retries and halts can explain a deferred deadline.
+        A reopened wait isn't charged for the time its run had ended or was halted. Questions follow their calendar: see
+        approvals/timing/verification.py."""
         later, none = row.deadline - known.deadline, timedelta()
         over = [(self.journal.at[end - 1], self.journal.at[retry - 1]) for end, retry in known.pauses if end]
         most = sum((max(to - from_, none) + SLACK for from_, to in over), none)
-        if later > most:  # what is both counts once
+        if later > most:  # overlapping time counts once
             most += could_be_put_off(row) - sum((stood_still(row.run_id, *each) for each in over), none)
         if row.kind == Wait.Kind.APPROVAL and most:
             return later > none
         return none < later <= most
 
     def _token(self, key: Key) -> Any:
-        """A call's first wait for its callback has the token. Where it is waited for again, an older version moved it
-        on."""
+        """Return the valid tokens: a call's first wait has it, but older versions moved it to the newest."""
         if key.kind != Wait.Kind.WEBHOOK:
             return None
         token = self.tokens.get((key.slot, key.attempt))
@@ -245,8 +243,8 @@ class Waits:
         for resolution, by, seq in known.ends:
             if (row.resolution, row.resolved_by) == (resolution, by) and self.journal.is_about(seq, row.resolved_at):
                 return
-        # What a run's end withdraws, and a callback that nobody waits for any more, has no event of its own.
-        # A retry opens only those again that its journal waits for. Whoever did it had a hand in the run.
+        # Waits withdrawn by a run's end, and callbacks nobody awaits any more, have no event. A retry reopens only
+        # those its journal waits for. Whoever did it acted on the run.
         is_withdrawn = row.resolution == "withdrawn" and known.seq < self.last_end
         is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
         is_told = (is_withdrawn or is_settled) and row.resolved_at is not None and row.resolved_by in self.actors
@@ -255,7 +253,7 @@ class Waits:
             yield f"{what} ended as {row.resolution} by {row.resolved_by}, the journal says {ending}"
 
 
-# An id doesn't depend on when a wait is over.
+# An id doesn't depend on when a wait ends.
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
