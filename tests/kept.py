@@ -155,7 +155,6 @@ class _Pool(AsyncConnectionPool[Any]):
 
 
 def borrow_loop() -> Loop:
-    """Return a loop that an earlier test gave back, or a new one."""
     while _free:
         loop = _free.pop()
         if loop.dsn == dsn(name=POOL):

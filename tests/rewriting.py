@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 
 
 def rewrite(rows: QuerySet[Any], **values: Any) -> None:
-    """Give these rows other values, with codes."""
     for row in rows.all():
         for name, value in values.items():
             setattr(row, name, value)

@@ -42,5 +42,4 @@ def shape() -> Shape:
 
 
 def left_behind(before: Shape, after: Shape) -> list[str]:
-    """Return what was added, removed or changed."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))

@@ -74,8 +74,6 @@ class Done(BaseModel):
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the outside saw it."""
-
     tool: str
     key: str | None
     body: str
@@ -145,7 +143,6 @@ class Outside:
         return [r for r in self.requests if name in ("", r.tool)]
 
     def executed(self, name: str = "") -> list[str]:
-        """Return the effects that happened, in order: tool and body."""
         return [f"{r.tool} {r.body}" for r in self.seen(name) if r.executed]
 
 
@@ -276,7 +273,6 @@ def agent_of(
 
 @contextmanager
 def only_for_now() -> Iterator[None]:
-    """Forget the agents made inside."""
     before = set(registry.graph_ids())
     try:
         yield
@@ -286,8 +282,6 @@ def only_for_now() -> Iterator[None]:
 
 
 def ends_with(value: Any) -> NodeFunction:
-    """Return a node that ends at once."""
-
     async def finish(state: Notes, ctx: Context) -> End:
         return End(value)
 

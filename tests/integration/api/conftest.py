@@ -91,7 +91,6 @@ class Seen(BaseModel):
 
 @pytest.fixture(autouse=True)
 def order_agent() -> Iterator[Agent]:
-    """Register a test agent in two versions."""
     made = []
     for version in ("1.0.0", "1.1.0"):
         agent = Agent(
@@ -121,8 +120,6 @@ START = {"agent": "order@1.0.0", "input": {"item": "chair", "amount": 2}}
 
 @pytest.fixture
 def start(integrator: Api) -> Callable[..., dict[str, Any]]:
-    """Return a function that starts a run of the test agent through the API and returns the body."""
-
     def go(**changed: Any) -> dict[str, Any]:
         answer = integrator.post("runs", START | changed)
         assert answer.status_code == 201, answer.content

@@ -37,8 +37,6 @@ def made(name: str, node: Callable[[Notes, Context], Any], output: Any = None) -
 
 @contextmanager
 def family() -> Iterator[None]:
-    """Register the three agents."""
-
     async def help(state: Notes, ctx: Context) -> End:
         match state.job.letters:
             case "f":
@@ -67,5 +65,4 @@ def family() -> Iterator[None]:
 
 
 def children(run: Run, *states: str) -> list[Run]:
-    """Return a run's children in these states, oldest first."""
     return list(Run.objects.filter(parent=run.pk, state__in=states).order_by("created_at"))

@@ -17,7 +17,6 @@ class Kept(Notes):
 
 @contextmanager
 def going_on() -> Iterator[None]:
-    """Register both agents."""
     keeper = Agent(
         "keeper", "1.0.0", input=Job, state=Kept, initial=lambda job: Kept(job=job), title="Keeper", signals=["go"]
     )

@@ -31,11 +31,9 @@ class Wire:
         self._flows.clear()
 
     def flow(self) -> None:
-        """Undo `stall`."""
         self._flows.set()
 
     def mend(self) -> None:
-        """Accept connections."""
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._path))
         listener.listen(64)

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.django_db
 
 
 def told(*fields: str) -> list[tuple[Any, ...]]:
-    """Return the records, oldest first."""
     return list(AccountRecord.objects.order_by("id").values_list(*(fields or ("action", "subject", "before", "after"))))
 
 

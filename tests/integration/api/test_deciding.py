@@ -101,7 +101,6 @@ def finance(caller: Callable[[Any], Api]) -> Api:
 
 @pytest.fixture
 def ira() -> Api:
-    """An integrator without access to it."""
     return Api(issue_key(person("ira", "integrator"), "test"))
 
 

@@ -93,8 +93,6 @@ def told() -> Iterator[list[tuple[str, int]]]:
 
 
 async def started(**fit: Any) -> int:
-    """Count runs in a thread that keeps no connection."""
-
     def count() -> int:
         try:
             return Run.objects.filter(**fit).count()

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.django_db
 
 @contextmanager
 def read_only_session() -> Iterator[None]:
-    """Make this thread's connection one kept over a failover."""
     _execute("SET default_transaction_read_only = on")
     try:
         yield

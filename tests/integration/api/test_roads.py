@@ -67,7 +67,6 @@ def named() -> str:
 
 
 def forge_approver(name: str, token: str) -> int:
-    """Insert an account with a role and a key by SQL."""
     with intruder() as cursor:
         cursor.execute(
             "INSERT INTO auth_user (username, password, first_name, last_name, email, is_active, is_staff,"
@@ -142,7 +141,6 @@ def test_forged_invitation_makes_no_administrator() -> None:
 
 
 def test_deleted_factors_open_no_road_to_a_passkey() -> None:
-    """Deleted factors don't count as none."""
     finance = person("finance", "approver_finance")
     finance.set_password(PASSWORD)
     finance.save()

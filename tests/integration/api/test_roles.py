@@ -126,7 +126,6 @@ CALLERS = (*ROLES, NOBODY, SUPERUSER, None)
 
 
 def api_routes(resolver: Any = None, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, path) of every route under /api/."""
     for entry in (resolver or get_resolver()).url_patterns:
         path = prefix + str(entry.pattern)
         if isinstance(entry, URLResolver):

@@ -26,8 +26,6 @@ SAID = {"verdict": "happened", "receipt": SEEN, "justification": WHY}
 
 
 class Signed:
-    """A signed-in user who calls the API from a browser."""
-
     def __init__(self, name: str) -> None:
         self.client = Client()
         self.client.force_login(User.objects.get(username=name))

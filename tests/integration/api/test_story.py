@@ -27,8 +27,6 @@ YES = {"verdict": "approve", "justification": "within budget"}
 
 
 class Story:
-    """A run of the purchase agent and everybody who deals with it."""
-
     def __init__(self, caller: Callable[[Any], Api], host: Host) -> None:
         self.caller, self.host = caller, host
         self.auditor = caller("auditor")

@@ -23,7 +23,6 @@ RIGHT = "the right password"
 
 
 def tries(name: str, address: str, most: int = 100) -> int:
-    """Return how many attempts are made before one is refused."""
     for count in range(most):
         try:
             attempt(name, address)
@@ -33,13 +32,11 @@ def tries(name: str, address: str, most: int = 100) -> int:
 
 
 def age(seconds: float) -> None:
-    """Make the attempts this much older."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE durableagents_attempts SET until = until - make_interval(secs => %s)", [seconds])
 
 
 def at_once(count: int, act: Callable[[int], Any]) -> list[Any]:
-    """Run `act` in this many threads that begin together."""
     gate = threading.Barrier(count)
 
     def one(n: int) -> Any:
@@ -142,7 +139,6 @@ def test_what_is_over_is_forgotten() -> None:
 
 @pytest.fixture
 def busy_hashing() -> Iterator[None]:
-    """Occupy all slots for checking passwords."""
     for _ in range(password_check.HASHES_AT_ONCE):
         assert password_check._hashing.acquire(timeout=5)
     yield

@@ -52,7 +52,6 @@ def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: 
 
 
 def asks(stage: Stage, agent: Agent, text: str = "pen 5000") -> Approval:
-    """Start a run of the agent and drive it until it waits for finance."""
     run = stage.start(agent, text=text)
     while not Approval.objects.filter(run=run).exists():
         assert stage.drive() in ("parked", "completed")
@@ -95,7 +94,6 @@ def runs_out(grant: StandingGrant) -> None:
 
 
 def swept() -> None:
-    """Run the sweeper with nothing postponed."""
     using._left.clear()
     timers._troubled.clear()
     timers.sweep()

@@ -40,7 +40,6 @@ class Postbox:
         return "250 kept"
 
     def text(self, n: int = -1) -> str:
-        """Return a mail's plain text."""
         body = self.mails[n].get_body(("plain",))
         assert body is not None
         return str(body.get_content()).replace("\r\n", "\n")
@@ -106,12 +105,10 @@ def chat_room() -> Iterator[Room]:
 
 @pytest.fixture
 def room(settings: Any) -> Iterator[Room]:
-    """A chat on this machine, which the installation allows."""
     allow(settings, "127.0.0.0/8")
     with chat_room() as room:
         yield room
 
 
 def allow(settings: Any, *networks: str) -> None:
-    """Allow webhooks to these networks."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"webhook_addresses": list(networks)})

@@ -47,7 +47,6 @@ class Browser:
 
     @property
     def body(self) -> dict[str, str]:
-        """Return what `subscribe` gives the page."""
         return {"endpoint": self.endpoint, "p256dh": b64(self.public), "auth": b64(self.auth)}
 
     def read(self, sealed: bytes) -> bytes:
@@ -82,7 +81,6 @@ class Service:
         return Browser(f"{self.url}/push/{name or secrets.token_hex(8)}")
 
     def told(self, browser: Browser) -> list[dict[str, Any]]:
-        """Return the messages a device has shown, in order."""
         path = browser.endpoint.removeprefix(self.url)
         return [json.loads(browser.read(body)) for where, _, body in self.came if where == path]
 
@@ -102,7 +100,6 @@ def claims_of(header: str) -> tuple[dict[str, Any], str]:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """Create a self-signed certificate for localhost: certificate and key."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     made = (
@@ -158,7 +155,6 @@ def http_server(
 
 @contextmanager
 def push_service(folder: Path) -> Iterator[tuple[Service, Path]]:
-    """Run a push service on this machine; yield it and its certificate."""
     cert, private = certificate(folder)
     service = Service()
 

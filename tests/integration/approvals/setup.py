@@ -37,7 +37,6 @@ WHY = "as agreed with the board"
 
 
 def somebody(name: str, *roles: str, **more: Any) -> Actor:
-    """Create an account with these roles; return it as an actor."""
     user = User.objects.create_user(name, **more)
     user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
     return Actor("user", name, role=roles[0] if roles else "", auth="session", address="192.0.2.7", person=user.pk)
@@ -54,7 +53,6 @@ def boss() -> Actor:
 
 
 def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Agent:
-    """Return an agent that pays this amount once finance approves."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, amount=declared))
 
@@ -65,7 +63,6 @@ def buying(tools: Toolbox, amount: int = 5000, declared: str | None = "amount US
 
 
 def asked(stage: Stage, tools: Toolbox, amount: int = 5000, declared: str | None = "amount USD") -> Approval:
-    """Return an open approval for finance."""
     stage.start(buying(tools, amount, declared))
     assert stage.drive() == "parked"
     return Approval.objects.get(state="open")
@@ -126,7 +123,6 @@ def one_after_the_other(first: Callable[[], object], second: Callable[[], object
 
 
 def away(by: Actor, deputy: str, *, queue: str = "", days: float = 3, **more: Any) -> Deputy:
-    """Name a deputy for the principal, from now on."""
     body = DeputyBody(
         deputy=deputy, queue=queue, ends_at=timezone.now() + timedelta(days=days), justification=WHY, **more
     )

@@ -140,7 +140,6 @@ PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = 
 @pytest.mark.parametrize("what", PAIRS)
 @pytest.mark.parametrize("first", ["removed", "named"])
 def test_what_is_being_removed_is_named_by_nobody(stage: Stage, tools: Toolbox, what: str, first: str) -> None:
-    """The second one waits and is refused because of the first."""
     admin = boss()
     ordering(tools)
     acts.create(body("refunds", "Refunds"), by=admin)

@@ -33,7 +33,6 @@ FINANCE = "approver_finance"
 
 @pytest.fixture
 def ada(stage: Stage) -> Actor:
-    """An administrator who decides for finance."""
     return somebody("ada", FINANCE, is_superuser=True, is_staff=True)
 
 

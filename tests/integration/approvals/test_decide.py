@@ -272,7 +272,6 @@ def test_a_second_decision_can_not_even_be_inserted(asked: Approval) -> None:
 
 
 def test_every_run_has_its_own_questions(stage: Stage, tools: Toolbox, asked: Approval) -> None:
-    """An approval for one run lets nothing of another through, however alike they are."""
     other = stage.start(buying(tools))
     stage.drive()
     twin = Approval.objects.get(run=other)

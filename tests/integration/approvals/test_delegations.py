@@ -29,7 +29,6 @@ ROLE = "approver_finance"
 
 @pytest.fixture
 def dora() -> Actor:
-    """An operator who may decide nothing."""
     return somebody("dora", "operator")
 
 

@@ -56,7 +56,6 @@ def _nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def settled() -> None:
-    """Wait until nothing is being rendered."""
     while under_way := list(drawn._under_way.values()):
         assert all(each.by(monotonic() + 60) for each in under_way)
 
@@ -450,7 +449,6 @@ def api_of(name: str, *roles: str) -> Api:
 
 
 def addresses(approval: Any) -> list[str]:
-    """Return all addresses of the first document, for pages and programs."""
     below = f"approvals/{approval}/documents/1"
     return [f"/{below}", f"/{below}/pages/1", f"/api/v1/{below}", f"/api/v1/{below}/pages", f"/api/v1/{below}/pages/1"]
 
@@ -611,7 +609,6 @@ def slow(monkeypatch: pytest.MonkeyPatch, _nothing_drawn: None) -> Iterator[Slow
 
 @pytest.fixture
 def ten(stage: Stage, tools: Toolbox) -> Approval:
-    """A question with the maximum number of documents."""
     return asked(
         stage, paying(tools, [Given(f"{n}.pdf", "application/pdf", pdf(words=str(n)).bytes) for n in range(10)])
     )

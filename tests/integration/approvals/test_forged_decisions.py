@@ -261,7 +261,6 @@ def lena() -> Actor:
 
 @pytest.fixture
 def ira() -> Actor:
-    """An integrator who sees only their own runs."""
     return somebody("ira", "integrator")
 
 
@@ -370,7 +369,6 @@ said_so = pytest.mark.parametrize("said", SAID.values(), ids=SAID)
 
 
 def insert(table: str, **values: Any) -> int:
-    """Insert a row with the application's database rights."""
     columns, places = ", ".join(f'"{name}"' for name in values), ", ".join(["%s"] * len(values))
     with connection.cursor() as cursor:
         cursor.execute(f"INSERT INTO {table} ({columns}) VALUES ({places}) RETURNING id", list(values.values()))

@@ -49,7 +49,6 @@ def multi() -> Iterator[User]:
 
 
 def as_(user: User, role: str, kind: str = "user") -> Actor:
-    """Return the account as an actor with this role."""
     if role:
         user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor(

@@ -529,7 +529,6 @@ COLUMNS = (
 
 
 def named() -> list[str]:
-    """Return verification's problems about forged rows of standing approvals."""
     return [problem for each in verify_registers() for problem in each.problems if "standing" in problem]
 
 

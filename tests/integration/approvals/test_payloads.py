@@ -221,7 +221,6 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
 
 
 def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbox, outside: Outside) -> None:
-    """The wait's kind and end are shown in our own words, without the run's data."""
     boss = somebody("boss", is_superuser=True, is_staff=True)
     timing(boss, on_timeout="remind", every_hours=1)
     runs = _runs(stage, tools, outside, SHOP)

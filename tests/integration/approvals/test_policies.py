@@ -570,7 +570,6 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
 
 @each_case("condition", ["requester = key:shop", "requester is set and requester != user:olga", "not requester is set"])
 def test_whoever_cant_be_told_is_somebody(condition: str) -> None:
-    """An unknown person doesn't count as nobody."""
     asking = Asking(
         run_id="1",
         agent="a",

@@ -48,7 +48,6 @@ pytestmark = pytest.mark.django_db
 
 
 def administrator(name: str) -> Actor:
-    """An administrator who is an operator too."""
     by = somebody(name, "operator", is_staff=True, is_superuser=True, email=f"{name}@example.org")
     return replace(by, role="operator")
 

@@ -72,7 +72,6 @@ def say(of: Approval, by: Actor, verdict: str = "approve", **more: Any) -> Appro
 
 
 def dear(**proof: Any) -> NewPolicyBody:
-    """Return a policy that asks finance about every call and wants this proof."""
     said = {"name": "dear", "confirm": "every call", "effect": "require", "queue": "finance_po", "rule": "so"}
     return NewPolicyBody(**said, justification=WHY, **proof)
 

@@ -51,7 +51,6 @@ def send(who: Someone, question: Approval, **more: str) -> Any:
 
 
 def kept(answer: Any) -> dict[str, str]:
-    """Return the hidden fields of the confirmation page."""
     found = re.findall(r'<textarea name="(\w+)" hidden>\n(.*?)</textarea>', answer.content.decode(), re.DOTALL)
     return {name: unescape(text) for name, text in found}
 

@@ -66,7 +66,6 @@ def listed(**filters: str) -> list[tuple[str, str]]:
 
 
 def literals(called: ast.Call) -> Iterator[str]:
-    """Yield the action names that a recording call contains."""
     first = called.args[0]
     for each in (first.body, first.orelse) if isinstance(first, ast.IfExp) else (first,):
         if isinstance(each, ast.Constant):

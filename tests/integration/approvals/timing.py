@@ -36,7 +36,6 @@ def calendar(by: Actor, name: str = "DE", zone: str = "Europe/Berlin", **more: A
 
 
 def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
-    """Set the queue's deadlines from now on."""
     row = acts.set_timing(queue, TimingBody.model_validate({**said, "justification": WHY}), by=by)
     wait_hooks.queues.forget()
     return row
@@ -88,13 +87,11 @@ def make_late(approval: Approval, at: datetime | None = None) -> None:
 
 
 def _terms(approval: Approval) -> Any:
-    """Return the recorded deadlines."""
     told = [x for x in events(approval.run, e.ApprovalTimed) if x.approval_id == str(approval.pk)]
     return told[-1].payload if told else None
 
 
 def due(run: Run) -> None:
-    """Let every open wait of the run be due."""
     for question in Approval.objects.filter(run=run, state="open"):
         make_late(question)
     Wait.objects.filter(run=run, resolved_at=None).update(deadline=database_now() - timedelta(seconds=1))

@@ -85,7 +85,6 @@ class Shop:
 
 
 def agent_with(shop: Shop, name: str = "shopper", **more: Any) -> Tool:
-    """Return an agent with one tool, `place_order`."""
     given: dict[str, Any] = {"replay_class": KEYED, "external_id": "number", "timeout": 5} | more
 
     async def place_order(args: Order, call: ToolCall) -> Placed:

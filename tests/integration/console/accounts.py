@@ -32,7 +32,6 @@ def boss(name: str = "boss") -> Reader:
 
 
 def invite(name: str = "ada", *roles: str, **more: Any) -> tuple[Invitation, str]:
-    """Return an invitation and its link's path."""
     for role in roles or ("approver_finance",):
         Group.objects.get_or_create(name=role)
     user = boss_account()
@@ -56,7 +55,6 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, password: str, act: Callable[[], 
 
 
 def path_of(link: str) -> str:
-    """Return the path of a link."""
     return re.sub(r"^https?://[^/]+", "", link)
 
 
@@ -69,7 +67,6 @@ def reset_path(user: User) -> str:
 
 
 def mailed(number: int = 1, seconds: float = 60.0) -> list[Any]:
-    """Wait for this many mails and return them."""
     began = time.monotonic()
     while len(sent.outbox) < number:
         assert time.monotonic() < began + seconds, f"only {len(sent.outbox)} of {number} mails"

@@ -51,7 +51,6 @@ class Reader:
 
 
 def text_of(answer: Any) -> str:
-    """Return a page's text without markup, blanks collapsed."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", answer.content.decode()))).strip()
 
 
@@ -90,7 +89,6 @@ _BREAK = re.compile(r"\r\n|\r|\n")
 
 
 def filled_in(page: str) -> dict[str, str]:
-    """Return the values of a page's form by field name."""
     return _Fields(page).values
 
 
@@ -246,7 +244,6 @@ def agent() -> Iterator[Agent]:
 
 
 def start(**given: Any) -> Run:
-    """Start a run of the agent without driving it."""
     return lifecycle.start("buyer", {"item": "chairs", **given}, by=SHOP)
 
 
@@ -265,7 +262,6 @@ def asked() -> Callable[..., Approval]:
 
 @pytest.fixture
 def ada(reader: Callable[..., Reader]) -> Reader:
-    """An auditor who signed in by password."""
     found = reader("auditor", name="ada")
     assert found.user is not None
     found.user.set_password(PASSWORD)

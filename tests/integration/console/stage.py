@@ -18,7 +18,6 @@ def settled(run: Run, *states: str) -> Run:
 
 
 def question(run: Run, revision: int = 1) -> Approval:
-    """Wait for the run's open question of that revision."""
     query = Approval.objects.filter(run=run, revision=revision, state="open")
     found: Approval = until(query.first, f"revision {revision} of run {run.pk}")
     return found

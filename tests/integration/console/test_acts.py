@@ -239,7 +239,6 @@ class TestDemo:
 
 
 def field_error(page: str, name: str) -> str:
-    """Return the message at a field that is marked as wrong."""
     assert re.search(rf'aria-invalid="true"\s+aria-describedby="{name}_error"', page), f"{name} is not marked"
     found = re.search(rf'id="{name}_error">(.*?)</span>', page, re.S)
     assert found is not None
@@ -322,7 +321,6 @@ def test_whom_it_can_not_be_handed_to_is_said(browser: Client, stage: Stage) -> 
 
 
 def stopped_run(**budget: Any) -> Run:
-    """Return a run that a real worker drove to its cap."""
     asked = Budget.model_validate(budget or {"tool_calls": 0})
     run = lifecycle.start("buyer", {"item": "chairs", "ending": "unknown"}, by=SHOP, budget=asked)
     with working():
@@ -330,7 +328,6 @@ def stopped_run(**budget: Any) -> Run:
 
 
 def overdue_run() -> Run:
-    """Return a run whose hour is over."""
     run = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, budget=Budget(wall_seconds=3600))
     began = run.created_at - timedelta(hours=2)
     Run.objects.filter(pk=run.pk).update(created_at=began, time_up_at=began + timedelta(hours=1))

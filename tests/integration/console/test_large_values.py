@@ -102,7 +102,6 @@ def done() -> Run:
 
 
 def event_of(run: Run) -> int:
-    """Return the event that holds the large result."""
     return Event.objects.get(run_id=run.id, kind="ToolReturned").seq
 
 

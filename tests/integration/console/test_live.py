@@ -56,8 +56,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Link:
-    """The browser's end of a socket."""
-
     def __init__(self, path: str, headers: list[tuple[bytes, bytes]]) -> None:
         scope = {
             "type": "websocket",

@@ -257,7 +257,6 @@ _NAMED = re.compile(r"<str:\w+>")
 
 
 def routes(found: URLResolver, before: str = "") -> Iterator[str]:
-    """Yield every route with a text parameter."""
     for each in found.url_patterns:
         route = before + str(each.pattern)
         if isinstance(each, URLResolver):

@@ -124,7 +124,6 @@ ALLOWED = {"account_keys"}
 
 
 def _routes(patterns: list[URLPattern | URLResolver]) -> Iterator[tuple[str, set[str]]]:
-    """Yield the name of each address and its parameters."""
     for each in patterns:
         if isinstance(each, URLResolver):
             yield from _routes(each.url_patterns)
@@ -166,7 +165,6 @@ def paths_of(db: None) -> Callable[..., Callable[[str], str]]:
 
 
 def _run_and_batch(by: Actor) -> dict[str, Any]:
-    """Create a run with a checkpoint, and a previewed batch that was not started."""
     run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by).id, pack({"request": {"item": "chairs"}})
     kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": checksum("", 0, state)}
     Checkpoint.objects.create(run_id=run, seq=1, state=state, at=timezone.now(), **kept)

@@ -31,7 +31,6 @@ FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:132.0) Gecko/20100101 Firefox/132.
 
 
 def signed(who: Reader, **more: Any) -> Client:
-    """Return another signed-in browser of this person."""
     assert who.user is not None
     client = Client(**more)
     assert client.post("/login", {"username": who.user.username, "password": OLD}).status_code == 302

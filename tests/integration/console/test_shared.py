@@ -63,7 +63,6 @@ def as_of(answer: Any) -> int:
 
 
 def words(answer: Any) -> str:
-    """Return an answer's text without moments and durations."""
     return re.sub(r"\d+ ?(s|ms|m|min|seconds?)\b|\d\d:\d\d(:\d\d)?", "", AS_OF.sub("", answer.content.decode()))
 
 

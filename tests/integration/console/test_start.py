@@ -32,7 +32,6 @@ def address_of(page: Any) -> str:
 
 
 def form_of(answer: Any, **typed: str) -> dict[str, str]:
-    """Return the form as a browser sends it, with some fields overridden."""
     page = answer.content.decode()
     hidden = dict(re.findall(r'<input type="hidden" name="(agent|token|sample|like)" value="([^"]*)"', page))
     return {**filled_in(page), **hidden, **typed}

@@ -153,7 +153,6 @@ def test_an_approval_that_is_waited_for_is_a_link() -> None:
 
 
 def made_up(hint: Any) -> Any:
-    """Return a value for an event's field, hostile where it is text."""
     one = next(
         kind
         for kind in (get_args(hint) if get_origin(hint) not in (list, dict) else (hint,)) or (hint,)

@@ -73,7 +73,6 @@ class Onboarding:
                 self.run.resolve(wait_id, "fired")
 
     def gate(self) -> Any:
-        """Return the one open question."""
         (wait,) = (wait for wait in self.run.open_waits() if wait.gate is not None)
         return wait.gate
 
@@ -84,7 +83,6 @@ class Onboarding:
         return await self.drive()
 
     async def settle(self, verdict: str, receipt: Any = None) -> str:
-        """Settle the one unknown outcome, as an operator does."""
         ((wait_id, wait),) = ((i, w) for i, w in self.run.waits.items() if w.resolution is None)
         assert wait.spec.kind == "reconcile"
         said = e.ToolReconciled(
@@ -100,7 +98,6 @@ class Onboarding:
 
     @property
     def ended(self) -> Any:
-        """Return the payload of the run's last event: its output, or its error."""
         return self.run.events[-1].payload
 
     @property
@@ -108,7 +105,6 @@ class Onboarding:
         return [event.node for event in self.run.events if isinstance(event, e.VisitEntered)]
 
     def executed(self) -> list[str]:
-        """Return what the sandbox recorded of this run, in order, as `system.operation`."""
         return [
             f"{row['system']}.{row['operation']}" for row in self.sandbox.executed() if row["run_id"] == self.run.id
         ]

@@ -129,7 +129,6 @@ class Provider:
         return (openai_answer if openai else anthropic_answer)(said, is_streamed=bool(body.get("stream")))
 
     def under_way(self) -> list[Asked]:
-        """Return the requests without an answer yet."""
         return [asked for asked in list(self.asked) if not asked.answered]
 
     def close(self) -> None:
@@ -146,7 +145,6 @@ def review(body: dict[str, Any]) -> Say:
 
 
 def tools_of(body: dict[str, Any]) -> list[str]:
-    """Return the names of the tools that a request offers, of either API."""
     return [tool["function"]["name"] if "function" in tool else tool["name"] for tool in body.get("tools", [])]
 
 
@@ -278,7 +276,6 @@ def _events(*events: tuple[str, Any]) -> str:
 
 
 def openai_answer(said: Say, *, is_streamed: bool) -> Raw:
-    """Return a chat completion, or its chunks."""
     calls = [
         {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in said.calls
     ]

@@ -52,7 +52,6 @@ def reset(connection: socket.socket) -> None:
 
 
 def read_http(connection: socket.socket) -> bytes:
-    """Read one whole request."""
     raw = b""
     while b"\r\n\r\n" not in raw:
         raw += _more(connection)
@@ -66,8 +65,6 @@ def read_http(connection: socket.socket) -> bytes:
 
 
 def answering(answer: bytes) -> Dialogue:
-    """Return a dialogue that reads the request, then sends `answer` and closes."""
-
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         server.heard.put(read_http(connection))
         connection.sendall(answer)

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class OneThread(TidyHost):
-    """A worker's host with one thread per tool."""
-
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._threads = ToolThreads(1)

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def dead_worker() -> Process:
-    """Return the row of a worker of this host that was killed."""
     child = subprocess.Popen(["sleep", "60"])
     identity = procfs.identify(child.pid)
     assert identity is not None

@@ -44,7 +44,6 @@ def payloads() -> list[str]:
 
 
 def taken(broker: DoorbellBroker) -> list[str]:
-    """Return the run ids of the next delivery."""
     found = broker.dequeue()
     if not found:
         return []

@@ -30,7 +30,6 @@ def run(stage: Stage, tools: Toolbox) -> Run:
 
 
 def said(*args: Any) -> tuple[int, str, str]:
-    """Return the exit code and what is printed."""
     out, err, code = StringIO(), StringIO(), 0
     try:
         call_command("runs", *map(str, args), stdout=out, stderr=err)

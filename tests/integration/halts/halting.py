@@ -34,8 +34,6 @@ def stage_of(it: Halt, **more: Any) -> Halt:
 
 
 def calls(tools: Toolbox, *names: str, name: str = "thrower", version: str = "1.0.0") -> Any:
-    """Return an agent that calls these tools in order."""
-
     async def node(state: Notes, ctx: Context) -> End:
         done = [
             (await ctx.call(getattr(tools, one), Item(name=f"{state.asked.text}-{n}", amount=5000))).ref
@@ -63,7 +61,6 @@ def everybody_goes_on() -> int:
 
 
 def lift_for_all(it: Halt) -> None:
-    """Lift it and continue every run it held."""
     lift(it)
     everybody_goes_on()
 

@@ -30,8 +30,6 @@ def asked() -> list[str]:
 
 
 def thinker(tools: Toolbox, asked: list[str]) -> Agent:
-    """Return an agent that calls a tool and then asks its model."""
-
     def thought(messages: list[Any], info: Any) -> ModelResponse:
         asked.append("mind")
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])

@@ -53,7 +53,6 @@ MOVED = {
 
 
 def pass_time(by: timedelta) -> None:
-    """Make all halts, waits and events this much older."""
     with connection.cursor() as cursor:
         cursor.execute("SET session_replication_role = replica")
         for table, columns in MOVED.items():

@@ -66,7 +66,6 @@ def kind_of(column: Any) -> str:
 
 
 def other(column: models.Field[Any, Any]) -> str:
-    """Return SQL for another value of a column."""
     return OTHER.get(kind_of(column), '"{}" + 1').format(column.column)
 
 
@@ -84,7 +83,6 @@ def filled(model: type[models.Model], **given: Any) -> Any:
 
 
 def sample(model: type[models.Model], **given: Any) -> Any:
-    """Save a row with a value in every column, as the application does."""
     row = filled(model, **given)
     if isinstance(row, Coded):
         row.seal()

@@ -37,7 +37,6 @@ def declare(host: str) -> None:
 
 
 def problems() -> dict[str, list[str]]:
-    """Return the problems of the two lists."""
     lists = {each.name for each in LISTS}
     return {each.name: each.problems for each in verify_registers() if each.problems and each.name in lists}
 

@@ -29,7 +29,6 @@ def said(key: str = KEY, *, by: Actor = OLGA, **rule: int) -> Limit:
 
 
 def permits_of(stage: Stage) -> Permits:
-    """Return the permits of a new worker."""
     return Permits(stage.hire().id)
 
 
@@ -93,7 +92,6 @@ async def in_thread(act: Callable[[], T]) -> T:
 
 
 async def row_once(found: Callable[[Limit], Any], key: str = KEY) -> Limit:
-    """Return the key's row once the condition holds."""
     find = Limit.objects.filter(pk=key).first
     while (row := await in_thread(find)) is None or not found(row):  # noqa: ASYNC110  what is waited for is a row
         await asyncio.sleep(0.02)

@@ -44,7 +44,6 @@ def is_over(*runs: Run) -> Callable[[], bool]:
 
 
 def ring_now() -> None:
-    """Make all waiting timers due and run the sweeper."""
     Wait.objects.filter(resolved_at__isnull=True, kind="timer").update(deadline=now() - timedelta(seconds=1))
     timers.sweep()
 

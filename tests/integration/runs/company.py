@@ -54,7 +54,6 @@ def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
 
 
 def commits(*runs: Run) -> int:
-    """Return how many transactions wrote the newest events of these runs."""
     with connection.cursor() as cursor:
         cursor.execute(
             """SELECT count(DISTINCT e.xmin::text) FROM ledger_event e

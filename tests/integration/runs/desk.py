@@ -150,7 +150,6 @@ def written(folder: Path, change: str = "", *, version: str = "1.0.0") -> Path:
 
 
 def loaded(folder: Path) -> Agent:
-    """Import and register the agent of the package in a folder."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "desk"]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))

@@ -33,8 +33,6 @@ STEPS = (
 
 @dataclass
 class Told:
-    """A run as its events describe it."""
-
     state: str = "pending"
     epoch: int = 0
     node: str = ""
@@ -188,7 +186,6 @@ def check_against_journal(run: Run, *, damaged: str = "nothing") -> None:
 
 
 def _check_figures(run: Run) -> None:
-    """Assert that a run's usage is the sum of its journal."""
     top, every = head(run), events(run)
     done = [x for x in every if x.KIND in STEPS or (isinstance(x, e.ToolReconciled) and x.by == "hook" and x.payload)]
     responses = [x for x in every if isinstance(x, e.ModelResponded)]
@@ -227,7 +224,6 @@ def _undebited(turn: Any) -> e.BudgetDebited:
 
 
 def _check_ledger(run: Run) -> None:
-    """Assert that each ledger fact belongs to exactly one event."""
     expected: list[tuple[str, int, str, str]] = []
     intents: set[tuple[str | None, int]] = set()
     for event in events(run):

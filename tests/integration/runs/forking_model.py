@@ -28,7 +28,6 @@ class Forker(Mover):
     """The new run knows exactly the origin's effects, and only one of the two continues."""
 
     def take(self, run: Run, model: Model) -> None:
-        """Continue the machine with this run."""
         raise NotImplementedError
 
     def became(self, slot: str, attempt: int, what: str) -> None:

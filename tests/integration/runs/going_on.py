@@ -42,11 +42,9 @@ class Going(Spender):
 
     @property
     def agent(self) -> Agent:
-        """Return the agent by which its worker drives it."""
         raise NotImplementedError
 
     def take(self, run: Run, model: Model) -> None:
-        """Continue the machine with this run."""
         raise NotImplementedError
 
     def _go_on(self, *, is_handoff: bool) -> None:

@@ -52,7 +52,6 @@ class TidyHost(Host):
 
 @contextmanager
 def serving(incarnation: UUID, *, slots: int = 10, kind: type[TidyHost] = TidyHost) -> Iterator[TidyHost]:
-    """Run a host in its own thread until it has drained."""
     host = kind(slots=slots, incarnation=incarnation)
     thread = threading.Thread(target=lambda: asyncio.run(host.serve()), name="host")
     thread.start()
@@ -66,5 +65,4 @@ def serving(incarnation: UUID, *, slots: int = 10, kind: type[TidyHost] = TidyHo
 
 
 def working(stage: Stage, worker: Worker | None = None, **more: Any) -> Any:
-    """Run a host as a worker of this stage."""
     return serving((worker or stage.worker).id, **more)

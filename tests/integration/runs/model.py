@@ -15,7 +15,6 @@ COUNTS = {"ToolInvoked", "ApprovalDecided"}
 
 
 def visit_of(place: Place) -> int:
-    """Return the visit in which a call was made."""
     return int(place[1].partition("/")[0].partition(".")[2])
 
 
@@ -255,7 +254,6 @@ class Model:
 
     @property
     def has_done(self) -> bool:
-        """Return whether its node has recorded anything."""
         has_slept = self.here.count("WaitOpened") > self.here.count("BudgetExceeded")
         return bool(MADE & {*self.here}) or has_slept
 

@@ -81,13 +81,11 @@ def asked(*runs: Run | UUID, nodes: dict[str, str] | None = None, of: str = "1.0
 
 
 def seen(*runs: Run | UUID, **more: Any) -> Outcome:
-    """Preview the migration of one run."""
     (found,) = acts.preview(NAME, LookBody.model_validate(asked(*runs, **more)))
     return found
 
 
 def moved(*runs: Run | UUID, by: Any = OLGA, **more: Any) -> Outcome:
-    """Migrate one run; return the outcome."""
     body = MigrateBody.model_validate(asked(*runs, **more) | {"justification": "the old one is wrong"})
     (found,) = acts.migrate(NAME, body, by=by)
     return found

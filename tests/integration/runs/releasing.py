@@ -23,7 +23,6 @@ NAME = "releasing"
 
 
 def versions(*nodes: Any, name: str = NAME, **more: Any) -> tuple[Agent, Agent]:
-    """Return the older and the newer version."""
     nodes = nodes or (ends_with("done"),)
     older, newer = (agent_of(*nodes, name=name, version=version, **more) for version in ("1.0.0", "2.0.0"))
     return older, newer
@@ -40,7 +39,6 @@ def served(stage: Stage, *agents: Agent, worker: Any = None, is_draining: bool =
 
 
 def ramp(share: Any = 50, **more: Any) -> Ramp:
-    """Begin a ramp from 1.0.0 to 2.0.0."""
     body = {"agent": NAME, "from_version": "1.0.0", "to_version": "2.0.0", "share": share, "justification": WHY}
     return acts.begin(RampBody.model_validate(body | more), by=OLGA)
 
@@ -55,7 +53,6 @@ def raised(of: Ramp, share: Any) -> Ramp:
 
 
 def start(key: str = "", tags: Any = (), agent: str = NAME, **more: Any) -> Run:
-    """Start by name, with a business key or without."""
     if key:
         with transaction.atomic():
             wanted = keys.Wanted(agent, {}, tags, business_key=key, on_conflict="queue", **more)

@@ -23,8 +23,6 @@ class Said(BaseModel):
 
 
 def takes_messages(agent: Agent) -> Agent:
-    """Let the agent take a message `say`."""
-
     @agent.message(takes=Said)
     def say(state: BaseModel, request: Said) -> None:
         return None

@@ -32,7 +32,6 @@ def meter(shared: Pool) -> PoolMeter:
 
 
 def counted(shared: Pool) -> tuple[int, int]:
-    """Return used and reserved amounts of the current period."""
     found = meter(shared)
     return found.used, found.reserved
 

@@ -17,8 +17,6 @@ FORGED = Grant("0.1/9", "nobody", "plan", "hash", "user:nobody", "finance_po")
 
 
 def agent_for_all(tools: Toolbox) -> Agent:
-    """Return an agent that does what its input says."""
-
     async def node(state: Notes, ctx: Context) -> End:
         match state.asked.text:
             case "gate":
@@ -179,7 +177,6 @@ ALL = [*NOT_ENDED, *ENDED]
 
 
 def act(service: str, run: Run, justification: Any = "because I say so", **more: Any) -> Run:
-    """Call a service by name."""
     if service in ("happened", "did_not", "fail"):
         receipt = {"ref": "seen"} if service == "happened" else None
         reconciling.reconcile(run.id, verdict=service, receipt=receipt, justification=justification, by=OLGA, **more)

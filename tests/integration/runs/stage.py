@@ -232,7 +232,6 @@ class Stage:
         return lifecycle.start(agent.graph_id, input, by=SHOP)
 
     def decide(self, run: Run, verdict: str = "approve", *, why: str = "as quoted") -> Approval:
-        """Decide the one open gate of a run as its approver."""
         approval = Approval.objects.get(run=run, state="open")
         by = {"finance_po": FIONA, "legal": LENA}[approval.queue]
         return decide(approval.id, verdict=verdict, plan_hash=approval.plan_hash, justification=why, by=by)
@@ -261,8 +260,6 @@ class Mood:
 
 
 def calling(tools: Toolbox, tool: str, item: str = "a", amount: int = 1, **more: Any) -> Agent:
-    """Return an agent that makes this one call and ends with its reference."""
-
     async def node(state: Notes, ctx: Context) -> End:
         return End((await ctx.call(getattr(tools, tool), Item(name=item, amount=amount))).ref)
 
@@ -287,7 +284,6 @@ def head(run: Run) -> Head:
 
 
 def events(run: Run, kind: type[Any] | None = None) -> list[Any]:
-    """Return a run's journal as objects."""
     rows = Event.objects.filter(run_id=run.pk).order_by("seq").values_list("clear", "sealed")
     every = [decode(clear, unpack(packed)) for clear, packed in rows]
     return [x for x in every if kind is None or isinstance(x, kind)]

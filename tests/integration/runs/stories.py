@@ -204,7 +204,6 @@ def allowed_again(stage: Stage, tools: Toolbox) -> Run:
 
 
 def signed(stage: Stage, tools: Toolbox) -> Run:
-    """Return a run whose two calls were approved by passkey signatures."""
     assert tools.pay.gate is not None
     Queue.objects.filter(name="legal").update(proof={"within": 300})
     row = Queue.objects.get(name="legal")

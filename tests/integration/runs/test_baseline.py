@@ -31,7 +31,6 @@ def file(tmp_path: Path) -> Path:
 
 
 def check(file: Path, *more: str) -> tuple[int, str]:
-    """Return the exit code and the output."""
     out, err = StringIO(), StringIO()
     try:
         call_command("agents", "check", "--baseline", str(file), *more, stdout=out, stderr=err)

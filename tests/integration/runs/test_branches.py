@@ -41,7 +41,6 @@ def everything_at_once(tools: Toolbox) -> Agent:
 
 
 def help_on(stage: Stage, run: Run) -> None:
-    """Give the run everything it waits for."""
     for wait in waiting(run):
         match wait.kind:
             case "approval":

@@ -49,8 +49,6 @@ def _prices_of_this_test() -> Iterator[None]:
 
 
 def ordering(tools: Toolbox, *names: str, **more: Any) -> Agent:
-    """Return an agent that makes these calls in order."""
-
     async def node(state: Notes, ctx: Context) -> End:
         for i, name in enumerate(names):
             await ctx.call(getattr(tools, name), Item(name=str(i), amount=5000))
@@ -86,7 +84,6 @@ def start(agent: Agent, **caps: Any) -> Run:
 
 
 def at_cap(stage: Stage, tools: Toolbox, *names: str, **caps: Any) -> Run:
-    """Return a run that is paused at its cap."""
     run = start(ordering(tools, *(names or ("order", "order"))), **(caps or {"tool_calls": 1}))
     assert stage.drive() == "paused" and asked(run)
     return run
@@ -101,7 +98,6 @@ def raised(run: Run, by: Any = OLGA, why: str = WHY, **caps: Any) -> Run:
 
 
 def overdue(run: Run) -> None:
-    """Let the time to raise it pass."""
     Wait.objects.filter(run=run, kind="budget", resolved_at=None).update(deadline=now() - timedelta(seconds=1))
     timers.sweep()
 
@@ -198,8 +194,6 @@ def test_a_key_gives_no_more_than_it_may(stage: Stage, tools: Toolbox) -> None:
 
 
 class Untidy(TidyHost):
-    """A host without housekeeping."""
-
     async def _housekeeping(self) -> None:
         await asyncio.Event().wait()
 

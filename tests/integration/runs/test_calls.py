@@ -62,7 +62,6 @@ def out_of_call(worker: Worker) -> None:
 
 
 def called_for(run: Run) -> str:
-    """Return the worker that is woken for the run."""
     with psycopg.connect(dsn(), autocommit=True) as link:
         link.execute(f"LISTEN {CHANNEL}")
         link.execute(CALL_SQL, [str(run.id)])

@@ -26,7 +26,6 @@ from tests.world import OLGA, Outside, Toolbox
 
 
 def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = None) -> Probe:
-    """Record a probe's result."""
     now = at or database_now()
     row = Probe(
         tool=tool.name,

@@ -248,7 +248,6 @@ def test_the_web_process_serves_with_connections_that_have_rehearsed(
 
 
 def _memory_of_plans(link: Any) -> int:
-    """Return how many plans the session keeps."""
     row = link.execute(
         "SELECT count(*) FROM pg_backend_memory_contexts WHERE name IN ('CachedPlan', 'CachedPlanSource', 'SPI Plan')"
     ).fetchone()

@@ -17,8 +17,6 @@ from tests.world import Done, Item, Notes, agent_of
 
 
 class Door:
-    """Holds a tool until the test lets it go on."""
-
     def __init__(self) -> None:
         self.reached, self._open = threading.Event(), threading.Event()
 

@@ -41,7 +41,6 @@ def test_whatever_there_is_it_is_a_time_that_was_seen_and_more_takes_longer(last
 
 
 def ended(version: str, *seconds: float, state: str = "completed") -> None:
-    """Insert ended runs of a version with these durations."""
     run = start(agent=f"{NAME}@{version}")
     now = timezone.now()
     with connection.cursor() as cursor:

@@ -29,8 +29,6 @@ DEAR = {"name": "x", "amount": 1000}
 
 @dataclass
 class Scene:
-    """One waiting run, and what a test uses to build it."""
-
     stage: Stage
     outside: Outside
     monkeypatch: pytest.MonkeyPatch
@@ -49,7 +47,6 @@ class Scene:
             pass
 
     def look(self) -> None:
-        """Run one full pass of a worker's housekeeping."""
         house = House(self.stage.worker.id)
         house.keep()
         house.close()

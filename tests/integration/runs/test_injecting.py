@@ -68,7 +68,6 @@ def handed(
 
 
 def paused(stage: Stage, agent: Agent) -> Run:
-    """Return a waiting run that is paused."""
     run = stage.start(agent)
     assert stage.drive() == "parked"
     lifecycle.pause(run.id, by=OLGA, justification=WHY)

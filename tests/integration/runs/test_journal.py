@@ -213,7 +213,6 @@ def snapshot(node: str = "one", visit: int = 1, state: Any = None) -> Snapshot:
 
 
 def opened(kept: Kept, wait: WaitSpec) -> WaitSpec:
-    """Store the wait."""
     event = e.WaitOpened(slot=wait.slot, wait=wait.kind, deadline=wait.deadline.isoformat(), n=wait.n)
     kept.wait(record(kept.journal, [event], wait=wait))
     return wait
@@ -815,7 +814,6 @@ def test_an_intent_beyond_a_cap_is_refused_and_leaves_nothing(kept: Kept, resour
 
 
 def _only(resource: str, used: int) -> dict[str, int]:
-    """Return a debit of this resource alone."""
     none = {"model_calls": 0, "tokens_in": 0, "tokens_out": 0, "usd_micro": 0}
     return {name: used if name == resource else 0 for name in none}
 

@@ -154,7 +154,6 @@ def test_a_later_start_takes_the_place_of_one_that_has_not_begun(name: str, stag
 
 
 def due(run: Run) -> None:
-    """Let its start time come."""
     with connection.cursor() as cursor:
         cursor.execute("UPDATE runs_run SET ready_at = clock_timestamp() WHERE id = %s", [run.id])
 

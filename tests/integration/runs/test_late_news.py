@@ -36,7 +36,6 @@ def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
 
 
 def said_of(run: Run) -> str:
-    """Return the operator's message of the run's last stop."""
     found = events(run, e.OperatorNeeded)[-1]
     assert found.reason == "late_news"
     return str(found.payload["problem"])

@@ -117,7 +117,6 @@ def test_a_yes_to_one_gate_is_none_to_another(
 
 
 def to_the_end(stage: Stage, child: Run) -> None:
-    """Complete the child and then its parent."""
     assert stage.settle(child) == "completed"
     ends.tell_parent(child.pk)
     while stage.drive() != "idle":

@@ -50,8 +50,6 @@ def asked(stage: Stage) -> list[str]:
 
 
 def thinking() -> Agent:
-    """Return an agent that thinks, waits for a signal, and thinks again."""
-
     def thought(messages: list[Any], info: Any) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "thought"})])
 
@@ -74,7 +72,6 @@ def fresh(run: Run) -> Run:
 
 
 def waiting(stage: Stage) -> Run:
-    """Return a run that has thought once and waits."""
     run = start(thinking())
     assert stage.drive() == "parked"
     return run

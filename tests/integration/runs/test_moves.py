@@ -20,7 +20,6 @@ ILLEGAL = sorted(set(itertools.permutations(STATES, 2)) - set(LEGAL))
 
 
 def run_in(state: str) -> Run:
-    """Return a run forced into this state."""
     at = now()
     run = Run(
         id=uuid4(),

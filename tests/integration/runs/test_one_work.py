@@ -34,14 +34,12 @@ def payer(tools: Toolbox, mood: Mood, name: str) -> Agent:
 
 @pytest.fixture
 def failed(stage: Stage, tools: Toolbox, mood: Mood) -> Run:
-    """A run that failed before any effect."""
     run = stage.start(payer(tools, mood, "one-work"))
     assert stage.settle(run) == "failed"
     return fresh(run)
 
 
 def idle(stage: Stage, origin: Run) -> Run:
-    """Return a fork of it that failed before any effect."""
     made = fork(origin, 1)
     assert stage.settle(made) == "failed"
     return fresh(made)

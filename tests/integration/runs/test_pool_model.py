@@ -36,8 +36,6 @@ TAGS = (["a"], ["a", "b"], ["b"])
 
 @dataclass
 class Share:
-    """A model of a pool."""
-
     row: Pool
     most: int
     tag: str

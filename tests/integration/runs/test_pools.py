@@ -133,7 +133,6 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
 
 
 def queue(stage: Stage, tools: Toolbox, n: int, **more: Any) -> list[Run]:
-    """Return runs that wait for a pool, in order of arrival."""
     agent, runs = ordering(tools, "order"), []
     for _ in range(n):
         runs.append(start(agent, **more))
@@ -207,7 +206,7 @@ def test_a_call_that_wants_more_than_a_period_gives_holds_nobody_up(stage: Stage
 
 
 def terse(tools: Toolbox) -> Any:
-    """Let another worker drive a run for which there is no room."""
+    """Return an agent with short answers, so that little is reserved for them."""
 
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "done"})])

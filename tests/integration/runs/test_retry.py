@@ -119,7 +119,6 @@ def test_retry_uses_an_unused_approval(stage: Stage, tools: Toolbox, outside: Ou
 
 
 def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
-    """Return an agent that pays once finance approves, and fails in a bad mood."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
 
@@ -162,7 +161,6 @@ def halted(by: timedelta) -> None:
 
 
 def about_time(run: Run) -> list[str]:
-    """Return verification's problems about deadlines of a run made older."""
     return [problem for problem in verify(run.id).problems if "deadline" in problem or "had not ended" in problem]
 
 

@@ -30,7 +30,6 @@ def role(postgres: Mapping[str, str]) -> str:
 
 @contextmanager
 def acting_as(role: str) -> Iterator[None]:
-    """Use the database with that role's rights."""
     with connection.cursor() as cursor:
         cursor.execute(f'SET ROLE "{role}"')
         try:

@@ -64,7 +64,6 @@ def schedule(name: str, by: Actor, **more: Any) -> Schedule:
 
 
 def came(one: Schedule, ago: timedelta = timedelta(0)) -> datetime:
-    """Set its planned time this long ago."""
     at = (now() - ago).replace(second=0, microsecond=0)
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=at)
     return at

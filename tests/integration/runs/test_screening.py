@@ -85,14 +85,12 @@ def test_a_refused_prompt_ends_the_run_by_name_and_costs_nothing(stage: Stage) -
 
 
 def screened(to: str = "tool x", refused: int = 0, replaced: int = 0, **more: Any) -> e.Event:
-    """Return a recorded look of the hook `guard`."""
     return e.ContentScreened(
         slot="0.1/9", n=0, to=to, hooks=["guard@1"], pieces=1, refused=refused, replaced=replaced, **more
     )
 
 
 def withheld(**more: Any) -> e.Event:
-    """Return a hook's recorded verdict."""
     given = {"place": "arguments", "source": "node node", "to": "tool x", "verdict": "replaced", "hook": "guard"} | more
     return e.ContentWithheld(slot="0.1/9", n=0, version="1", digest="", size=1, reason="x", **given)
 

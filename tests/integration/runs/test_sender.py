@@ -23,8 +23,6 @@ def line() -> Iterator[threading.Event]:
 
 
 def faxing(line: threading.Event, **more: Any) -> Agent:
-    """Return an agent that sends a fax over this line."""
-
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=0.2, **more)
     def fax(args: Item, call: ToolCall) -> Done:
         line.wait(60)

@@ -65,7 +65,6 @@ def events_of(run: Run, kind: str) -> int:
 
 
 def guarded_since(ago: timedelta) -> None:
-    """Make the rule this much older."""
     row = FourEyes(n=FourEyes.objects.count() + 1, families=FAMILIES, set_by="user:boss", at=now() - ago)
     row.seal()
     row.save(force_insert=True)

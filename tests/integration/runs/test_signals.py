@@ -36,7 +36,6 @@ def send(run: Run, payload: Any = None, **more: Any) -> Sent:
 
 
 def due(run: Run) -> None:
-    """Let all deadlines of the run pass."""
     Wait.objects.filter(run=run, resolved_at=None).update(deadline=now())
 
 

@@ -140,7 +140,6 @@ class Walk:
             self.stage.decide(self.run, self.random.choice(["approve", "approve", "reject"]))
 
     def finish(self) -> None:
-        """Answer everything until it ends."""
         self.outside.troubles.clear()
         for _ in range(80):
             state = str(fresh(self.run).state)

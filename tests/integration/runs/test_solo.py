@@ -24,7 +24,6 @@ from tests.world import agent_of, ends_with
 
 @contextmanager
 def beating(*crew: Host) -> Iterator[None]:
-    """Write the heartbeats of these hosts."""
     done = threading.Event()
 
     def beat() -> None:

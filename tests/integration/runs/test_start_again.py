@@ -31,7 +31,6 @@ def damaged(statement: str, *parameters: Any) -> None:
 
 
 def tear(run: Run, kind: str, n: int = 0) -> None:
-    """Make the `n`-th event of a kind unreadable."""
     damaged(
         "UPDATE ledger_event SET sealed = '\\x00'::bytea WHERE run_id = %s AND seq = (SELECT seq FROM ledger_event"
         " WHERE run_id = %s AND kind = %s ORDER BY seq OFFSET %s LIMIT 1)",

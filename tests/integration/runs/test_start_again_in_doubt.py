@@ -40,7 +40,6 @@ def line() -> Iterator[Flag]:
 
 @pytest.fixture
 def sent() -> list[str]:
-    """The requests that began."""
     return []
 
 
@@ -68,7 +67,6 @@ def failed(stage: Stage, faxing: Agent) -> Run:
 
 
 def again(run: Run, counts_as: str, *, by: Actor = OLGA, **said: Any) -> Run:
-    """Restart with the same verdict on everything."""
     audit = [Verdict(x.slot, x.attempt, counts_as, x.run, **said) for x in remains(fresh(run)).effects]
     return start_again(run.pk, Again(audit), by=by, justification="it went wrong")
 

@@ -124,7 +124,6 @@ def test_legal_act_leaves_one_record(situations: Situations, stage: Stage, servi
 
 
 def check_form(run: Run) -> None:
-    """Assert what must hold of a run's row in any state."""
     row, open_ = fresh(run), waiting(run)
     if row.state in ("completed", "failed", "cancelled"):
         assert open_ == [] and row.ready_at is None and row.owner is None and row.ended_at is not None
@@ -146,7 +145,6 @@ def check_form(run: Run) -> None:
 
 
 def is_sound(run: Run) -> None:
-    """Assert what must hold of a run's row and its journal."""
     check_form(run)
     check_against_journal(run)
 
@@ -174,7 +172,6 @@ def test_nobody_acts_without_saying_why(situations: Situations, service: str) ->
 
 
 def refusal(kind: type[Refused], what: str, attempt: Callable[[], Any]) -> Refused:
-    """Return the error of an attempt that must be refused."""
     try:
         attempt()
     except kind as refused:

@@ -20,8 +20,6 @@ from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
 def both(tools: Toolbox) -> Any:
-    """Return an agent that waits for a signal and a timer at once, then mails."""
-
     async def node(state: Notes, ctx: Context) -> End:
         went = await ctx.gather(ctx.signal("go"), ctx.sleep(3600))
         return End([went[0], (await ctx.call(tools.mail, Item(name="a"))).ref])

@@ -43,7 +43,6 @@ def wait_for_later(count: int) -> None:
 
 
 def rows_read() -> dict[str, int]:
-    """Return the rows read so far by table, by scans and by indexes."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_force_next_flush()")
         cursor.execute("SELECT pg_stat_clear_snapshot()")

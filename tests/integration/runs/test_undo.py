@@ -22,8 +22,6 @@ def tools(outside: Outside) -> Reversible:
 
 @pytest.fixture
 def waits(tools: Reversible) -> Agent:
-    """Return an agent with one undoable and one permanent effect that waits for a signal."""
-
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": "a"})
         await ctx.call(tools.order, {"name": "b"})

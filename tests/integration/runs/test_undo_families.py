@@ -45,7 +45,6 @@ def child_of(run: Run) -> Run:
 
 
 def until_reopened(stage: Stage, run: Run) -> Run:
-    """Drive until the child is reopened and unclaimed."""
     for _ in range(40):
         child = Run.objects.filter(parent=run.pk).first()
         if child is not None and child.state == "compensating":

@@ -207,7 +207,6 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 
 def move(dice: random.Random, table: str, rows: list[Any]) -> str:
-    """Move a row to another run."""
     column = tables.get(table, {"ledger_accountrecord": "subject", "ledger_register": "name"}.get(table, "approval_id"))
     target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
     sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
@@ -286,7 +285,6 @@ def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back:
 
 @contextmanager
 def taken_back() -> Iterator[None]:
-    """Roll back what is done inside."""
     with suppress(_Undo), transaction.atomic():
         yield
         raise _Undo

@@ -41,8 +41,6 @@ def operator(stage: Stage) -> Client:
 
 
 def changed(agent: Agent) -> Agent:
-    """Return the same name and version with other code."""
-
     async def another(state: Notes, ctx: Context) -> End:
         return End("something else")
 

@@ -204,7 +204,6 @@ def test_every_situation_has_one_cause_with_evidence_and_somebody_who_must_act(l
 
 
 def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
-    """Return a valid body for an offered action."""
     body: dict[str, Any] = {"justification": "because I say so"}
     match offer["act"]:
         case "cancel" if "effects" in offer["body"]["required"]:
@@ -232,7 +231,6 @@ def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Roll back what is done inside."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

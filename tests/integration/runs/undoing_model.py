@@ -50,7 +50,6 @@ class Undoer(Spender):
 
     @property
     def said(self) -> dict[str, object]:
-        """Return the extra fields of its end event."""
         return {"undo": told(self.plan, self.left)} if self.model.is_undoing else {}
 
 

@@ -43,7 +43,6 @@ class LossyWire:
 
     @property
     def has_lost(self) -> bool:
-        """Return whether everything planned is lost."""
         return not self._plan
 
     def close(self) -> None:
@@ -89,7 +88,6 @@ class LossyWire:
 
 
 def counted(wire: LossyWire, doing: Callable[[], object]) -> int:
-    """Return how many statements `doing` takes."""
     before = wire.statements
     doing()
     return wire.statements - before

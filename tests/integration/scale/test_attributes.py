@@ -119,7 +119,6 @@ def test_every_page_goes_by_index_and_within_its_bound_and_the_pages_have_each_r
 
 
 def _took(filters: Filters, sought: Any, cursor: str) -> float:
-    """Return the milliseconds of one page."""
     began = time.perf_counter()
     stretch(filters, sought, limit=50, cursor=cursor)
     return (time.perf_counter() - began) * 1000

@@ -31,7 +31,6 @@ _GROWN = """
 
 
 def grown() -> UUID:
-    """Return the id of a parent with very many children."""
     vacuum()
     fill()
     with connection.cursor() as cursor:

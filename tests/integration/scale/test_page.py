@@ -57,7 +57,6 @@ def long_run(events: int = LONG) -> Run:
 
 
 def scanned(statement: str) -> int:
-    """Return how many rows of the journal a statement reads."""
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) " + statement.replace("%", "%%"))
         found = cursor.fetchone()[0]

@@ -79,7 +79,6 @@ MINE = 2000
 
 
 def own(user: User) -> None:
-    """Give one account its share of what `fill` made."""
     own_tags.give(user, "tenant:7", justification="Theirs.")
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL session_replication_role = replica")
@@ -89,7 +88,6 @@ def own(user: User) -> None:
 
 
 def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
-    """Return what is wrong with each path for this person."""
     person.client.get("/agents")  # the session's first request of a minute also notes that somebody is there
     trouble: dict[str, list[str]] = {}
     for path in paths():

@@ -105,7 +105,6 @@ def is_read(route: URLPattern) -> bool:
 
 
 def scheduled() -> Schedule:
-    """A schedule with a history, among others."""
     now = timezone.now()
     given = {
         "agent": "buyer",
@@ -219,7 +218,6 @@ def standing_grant() -> StandingGrant:
 
 
 def timed() -> None:
-    """A calendar that a queue uses."""
     if not Calendar.objects.exists():
         root = Actor("os", "root", auth="shell")
         calendar(root)

@@ -70,7 +70,6 @@ class Device:
         return self._answer(response)
 
     def sign(self, options: dict[str, Any], **lies: Any) -> str:
-        """Return the answer to `get`."""
         client, data = self.client_data("webauthn.get", options["challenge"], **lies), self.data()
         signature = self.key.sign(data + hashlib.sha256(client).digest(), ec.ECDSA(hashes.SHA256()))
         return self._answer(

@@ -26,8 +26,6 @@ PASSWORD = "correct horse battery"
 
 
 class Clock:
-    """The clock of one-time codes."""
-
     seconds = 1_800_000_000.0
 
     def pass_steps(self, steps: int = 1) -> None:
@@ -36,8 +34,6 @@ class Clock:
 
 @dataclass
 class Someone:
-    """A person with a browser, a password, and perhaps a device."""
-
     user: User
     clock: Clock
     client: Client = field(default_factory=Client)
@@ -65,7 +61,6 @@ class Someone:
         return codes_on(answer)
 
     def elsewhere(self) -> Someone:
-        """Return the same person in another browser."""
         return Someone(self.user, self.clock, secret=self.secret)
 
 
@@ -92,8 +87,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def someone(db: None, clock: Clock) -> Callable[..., Someone]:
-    """Return a function that makes an account with a password and roles."""
-
     def of_name(name: str = "olga", *roles: str, **more: Any) -> Someone:
         user = User.objects.create_user(name, password=PASSWORD, **more)
         user.groups.set([Group.objects.get_or_create(name=role)[0] for role in roles])
@@ -119,7 +112,6 @@ def with_factor(olga: Someone) -> Someone:
 
 @pytest.fixture
 def required() -> Iterator[Callable[..., None]]:
-    """Return a function that sets the roles which need a second factor."""
     before = settings.DURABLEAGENTS
 
     def roles(*patterns: str) -> None:
@@ -144,7 +136,6 @@ def _server() -> Iterator[Idp]:
 
 @pytest.fixture
 def configure(tmp_path: Path, idp: Idp) -> Iterator[Callable[..., OidcProvider]]:
-    """Return a function that configures the provider in the environment."""
     before, secret = settings.DURABLEAGENTS, tmp_path / "secret"
     secret.write_text(SECRET + "\n")
 

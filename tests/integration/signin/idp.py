@@ -99,7 +99,6 @@ class Idp:
 
 
 def forged_without_signature(claims: dict[str, Any]) -> str:
-    """Return a token of algorithm `none` with these claims."""
     parts = ({"alg": "none", "typ": "JWT"}, claims)
     return ".".join(base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in parts) + "."
 

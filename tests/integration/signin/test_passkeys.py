@@ -47,7 +47,6 @@ def keep(who: Someone, token: str, answer: str, name: str = "my phone") -> Any:
 
 
 def set_up(who: Someone, device: Device, name: str = "my phone") -> Any:
-    """Set up a passkey on the pages, signed in."""
     token, options = to_make(who, name)
     answer = keep(who, token, device.make(options), name)
     assert answer.status_code in (200, 302), answer.content.decode()

@@ -104,7 +104,6 @@ def boss(someone: Callable[..., Someone]) -> Someone:
 
 
 def acts_on_people() -> list[str]:
-    """Return every address that changes something on an administrator's page."""
     found = [
         "/" + str(pattern.pattern)
         for pattern in urls_console.urlpatterns

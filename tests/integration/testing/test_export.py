@@ -148,7 +148,6 @@ def private_agent(tools: Toolbox, name: str = "private") -> Agent:
 
 
 def recording_of(agent: Agent, given: Any = None) -> Recording:
-    """Return the recording of a run in memory."""
     from durableagents.testing import Harness
     from runs.engine.recordings.recording import recordings_of
 

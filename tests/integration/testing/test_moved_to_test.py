@@ -23,8 +23,6 @@ NODES = {"take": "take", "hold": "hold"}
 
 
 def version(tools: Toolbox, number: str, looks_for: str, *, orders: str = "first", waits: str = "go") -> Agent:
-    """Return an agent that orders, looks, waits, and orders again."""
-
     async def take(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.order, Item(name=orders))
         await ctx.uuid()

@@ -143,8 +143,6 @@ def by_a_handoff(stage: Stage) -> tuple[Run, str]:
 
 
 def parent(name: str, child: Agent) -> Agent:
-    """Return an agent with its child's result in its state."""
-
     async def take(state: Any, ctx: Context) -> str:
         given = await ctx.child(child, {"code": state.code, "what": "asked"})
         state.what = given["code"]

@@ -24,15 +24,12 @@ ADDRESS_LIMIT = 30
 
 
 class Door(Web):
-    """A web process, and raw connections to it."""
-
     log: Path
 
     def knock(self, *, source: str = "127.0.0.1") -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60, source_address=(source, 0))
 
     def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
-        """Return everything received until the server closes."""
         with closing(self.knock(source=source)) as link:
             with suppress(BrokenPipeError):  # it has heard enough, and has answered
                 link.sendall(raw)
@@ -40,7 +37,6 @@ class Door(Web):
 
     @property
     def said(self) -> list[str]:
-        """Return the lines of its log."""
         return self.log.read_text().splitlines()
 
     @property
@@ -49,7 +45,6 @@ class Door(Web):
 
 
 def rest_of(link: socket.socket) -> bytes:
-    """Read until the other side closes."""
     parts = []
     try:
         while part := link.recv(65536):

@@ -107,7 +107,6 @@ def test_with_no_connection_to_be_had_runs_wait_and_the_api_says_when_to_come_ba
 def test_a_pool_that_is_used_up_is_503_and_no_5xx_besides(
     admin: psycopg.Connection[Any], web: httpx.Client, operator: Any
 ) -> None:
-    """Every connection waits for a lock; later requests find none."""
     with admin.transaction(), ThreadPoolExecutor(40) as crowd:
         admin.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
         answers = list(crowd.map(lambda _: web.get("/api/v1/runs", headers=operator.headers), range(40)))

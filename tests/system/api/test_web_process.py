@@ -27,7 +27,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def running(env: dict[str, str], folder: Path) -> Iterator[Web]:
-    """Run a web process with its own proxy to the database."""
     address = urlsplit(env["DATABASE_URL"])
     (host,) = parse_qs(address.query)["host"]
     port = parse_qs(address.query).get("port", ["5432"])[0]
@@ -59,7 +58,6 @@ def web(
 
 @pytest.fixture
 def mortal(process_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
-    """One web process for a test that ends it."""
     with running(process_env, tmp_path_factory.mktemp("w")) as web:
         yield web
 

@@ -15,8 +15,6 @@ from tests.waiting import eventually
 
 
 class Web:
-    """A running web process and a client to it."""
-
     def __init__(self, env: dict[str, str], *options: str, stderr: Any = None) -> None:
         self.port = int(env["PORT"])
         command = [sys.executable, "manage.py", "web", *options]

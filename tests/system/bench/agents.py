@@ -114,7 +114,6 @@ def _link() -> socket.socket:
 
 
 def tell(run_id: str, what: str, key: str | None = None) -> None:
-    """Report to the bench that something happened now."""
     _link().send(json.dumps([run_id, what, time.monotonic(), os.getpid(), key]).encode())
 
 

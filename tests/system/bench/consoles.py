@@ -165,7 +165,6 @@ def measured(folder: Path) -> list[dict[str, Any]]:
 
 
 def person(role: str, name: str = "bench-olga") -> Any:
-    """Return a signed-in client with this role."""
     from django.contrib.auth.models import Group, User
     from django.test import Client
 

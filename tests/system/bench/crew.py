@@ -71,8 +71,6 @@ class Ears:
 
 
 class Crew:
-    """A supervisor, its workers, and all that they started."""
-
     def __init__(self, process: subprocess.Popen[bytes], workers: int) -> None:
         self.process, self.workers = process, workers
 
@@ -113,7 +111,6 @@ def crew(folder: Path, ears: Ears, *, workers: int, slots: int) -> Iterator[Crew
 
 @contextmanager
 def web(folder: Path) -> Iterator[int]:
-    """Run a web process; yield its port once it serves."""
     reading, writing = os.pipe()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))

@@ -31,7 +31,6 @@ class Figure:
 
 
 def latency(name: str, seconds: Sequence[float], **more: Any) -> Figure:
-    """Return a figure about times."""
     p50, p95, p99 = (round(percentile(seconds, share) * 1000, 2) for share in (0.5, 0.95, 0.99))
     return Figure(name, p50=p50, p95=p95, p99=p99, count=len(seconds), **more)
 
@@ -64,7 +63,6 @@ _COLUMNS = (
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[tuple[str, str]] = _COLUMNS) -> str:
-    """Return a Markdown table, padded for terminals."""
     cells = [[title for title, _ in columns], *([_cell(row.get(name)) for _, name in columns] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     lines = [

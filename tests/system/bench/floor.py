@@ -82,7 +82,6 @@ def make() -> None:
 
 
 async def drive(pool: Any, kind: Kind, runs: int, steps: int) -> None:
-    """Run `runs` coroutines of `steps` rows each."""
     event = e.ToolRead(
         slot="0.1/1", tool="look", requested_hash="0" * 64, payload={"arguments": {"n": 1}, "result": {"text": TEXT}}
     )

@@ -84,7 +84,6 @@ class Timed(PgJournal):
 
 
 async def drive_all(connections: Any, graph_id: str, count: int, seconds: list[float] | None = None) -> None:
-    """Claim `count` runs and drive them together until each is released."""
     worker, lent = Worker(uuid4(), "bench", os.getpid()), runtime()
     claimed: list[Any] = []
     while len(claimed) < count:
@@ -258,7 +257,6 @@ def _texts(kind: str, messages: int) -> list[str]:
 
 
 async def _stored(connections: Any, tables: Sequence[str]) -> int:
-    """Return the bytes of these tables with their indexes."""
     query = "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c WHERE c.relkind = 'r' AND c.relname = ANY(%s)"
     async with connections.connection() as link:
         row = await (await link.execute(query, [list(tables)])).fetchone()

@@ -113,5 +113,4 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def somebody(profiles: Profile, bare: Site) -> Callable[[], Page]:
-    """Return a function that opens a page of the bare installation."""
     return lambda: profiles(bare)

@@ -79,7 +79,6 @@ WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 
 
 def signed_in(site: Site, browser: Browser, role: str, window: Any = WIDE, **options: Any) -> Page:
-    """Return a page of a user with this role, signed in by one click."""
     return sign_in(browser.new_context(base_url=site.url, viewport=window, **options).new_page(), role)
 
 

@@ -126,7 +126,6 @@ def busy_worker(site: Site) -> int | None:
 
 
 def fault(site: Site, what: dict[str, Any]) -> None:
-    """Set the sandbox's fault at an operation, or clear it."""
     urllib.request.urlopen(
         f"http://127.0.0.1:{site.sandbox_port}/faults", json.dumps(what).encode(), timeout=20
     ).close()

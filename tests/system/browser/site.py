@@ -33,7 +33,6 @@ class Site(Installation):
         return f"http://127.0.0.1:{self.port}"
 
     def api(self, path: str, role: str = "operator", body: Any = None, **headers: str) -> Any:
-        """Send one request to the API; with a body a POST."""
         data = None if body is None else json.dumps(body).encode()
         headers |= {"Authorization": f"Bearer {self.demo()['api_keys'][role]}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers)
@@ -47,8 +46,6 @@ class Site(Installation):
         return self.api(f"/runs/{run_id}")
 
     def reaches(self, run_id: str, *states: str) -> Any:
-        """Return the run once it is in one of these states."""
-
         def there() -> Any:
             run = self.run(run_id)
             return run if run["state"] in states else None
@@ -56,17 +53,14 @@ class Site(Installation):
         return eventually(there, f"run {run_id} {' or '.join(states)}")
 
     def waiting(self, agent: str, given: dict[str, Any], **more: Any) -> str:
-        """Start a run and return its id once it waits for people."""
         run_id = self.start(agent, given, **more)
         self.reaches(run_id, "waiting_human")
         return run_id
 
     def question(self, run_id: str) -> Any:
-        """Return the open approval of a run."""
         return next(a for a in self.api("/approvals?state=open&limit=1000")["results"] if a["run_id"] == run_id)
 
     def asked(self, agent: str, given: dict[str, Any]) -> Any:
-        """Start a run and return the approval that it asks for."""
         return self.question(self.waiting(agent, given))
 
     def decide(self, case: Any, verdict: str, why: str = "Fine.", role: str = "approver_finance") -> None:
@@ -74,7 +68,6 @@ class Site(Installation):
         self.api(f"/approvals/{case['id']}/decision", role, body)
 
     def approve(self, run_id: str) -> None:
-        """Approve a run's request as finance through the API."""
         self.reaches(run_id, "waiting_human")
         self.decide(self.question(run_id), "approve")
 
@@ -85,7 +78,6 @@ class Site(Installation):
                 self.api(f"/halts/{halt['id']}/lift", body={"justification": "The story is over."})
 
     def effects(self, run_id: str) -> list[str]:
-        """Return what the sandbox executed for a run."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.sandbox_port}/effects", timeout=20) as answer:
             rows = json.load(answer)
         return [f"{row['system']}.{row['operation']}" for row in rows if row["run_id"] == run_id and row["executed"]]

@@ -62,7 +62,6 @@ def sign_in_as_finance(page: Page, site: Site) -> Page:
 
 
 def user(site: Site, username: str) -> dict[str, Any]:
-    """Scroll every argument of a case into view, as Approve requires; a picture counts once it is rendered."""
     (found,) = [each for each in site.demo()["users"] if each["username"] == username]
     return dict(found)
 
@@ -71,7 +70,7 @@ def user(site: Site, username: str) -> dict[str, Any]:
 
 
 def read_all(page: Page) -> None:
-    """Look at every argument of a case to its end, as Approve waits for; a picture counts once it is drawn."""
+    """Scroll every argument of a case into view, as Approve requires; a picture counts once it is rendered."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         if page.locator("#seen").is_hidden():
@@ -92,7 +91,6 @@ def approve(page: Page, why: str = "Matches the quote.") -> None:
 
 
 def reject(page: Page, why: str) -> None:
-    """Reject the open case."""
     page.fill("#justification", why)
     page.click("[data-verdict=reject]")
     expect(page.locator(".messages")).to_contain_text("Rejected.")
@@ -112,7 +110,6 @@ def start_clerk(page: Page, ending: str, **more: str) -> str:
 
 
 def setup_link(site: Site) -> str:
-    """Return the link that `manage.py setup_link` prints."""
     answer = subprocess.run(
         [sys.executable, "manage.py", "setup_link"],
         cwd=CHECKOUT,

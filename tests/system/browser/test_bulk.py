@@ -16,7 +16,6 @@ MANY, TAG = 128, "quarter-end"
 
 
 def asking(site: Site) -> list[str]:
-    """Start many runs in one request; each asks finance something."""
     given = [
         {"agent": "zz-clerk", "input": {"ending": "asks", "legal_name": f"Pallet Yard {n}"}, "tags": [TAG]}
         for n in range(MANY)
@@ -26,7 +25,6 @@ def asking(site: Site) -> list[str]:
 
 
 def rows(site: Site, path: str) -> list[Any]:
-    """Return all rows of an API list, page by page."""
     answer = site.api(f"{path}&limit=100", "auditor")
     found = answer["results"]
     while answer["next"]:

@@ -42,7 +42,6 @@ def test_papers_are_read_whole_and_compared(person: Person, site: Site, complain
 
 
 def refused(person: Person, site: Site) -> tuple[Page, str]:
-    """Read the first revision completely and reject it."""
     case = site.asked("zz-signer", {})
     page = person("approver_finance", viewport={"width": 1280, "height": 800})
     page.goto(f"/inbox/{case['id']}")
@@ -75,7 +74,6 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
 
 
 def compared(page: Page) -> None:
-    """Check the second revision's differences."""
     terms = page.locator("#document-1")
     expect(terms.locator("header")).to_contain_text("another than in revision 1")
     expect(terms.locator(".text del").first).to_contain_text("100")

@@ -20,7 +20,6 @@ REMINDED = re.compile(r"Reminded \d+ times?\.")
 
 
 def asked(site: Site, about: str, **more: Any) -> tuple[str, str]:
-    """Start a run that asks; return it and its case."""
     run_id = site.waiting("zz-caller", {"about": about, **more})
     return run_id, str(site.question(run_id)["id"])
 
@@ -45,7 +44,6 @@ def reminded_here(page: Page) -> Iterator[None]:
 
 
 def reminders(site: Site, case: str) -> list[str]:
-    """Return the states of a case's sent reminders."""
     told = site.api("/notifications/deliveries?by=browser&limit=1000")["results"]
     return [row["state"] for row in told if row["kind"] == "reminder" and row["approval_id"] == case]
 

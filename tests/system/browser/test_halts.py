@@ -35,7 +35,6 @@ class Yard:
 
     @property
     def parcels(self) -> list[str]:
-        """Return what was handed over, repeats included."""
         return sorted(name for name, key in self.came if key)
 
 
@@ -193,7 +192,6 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
 
 
 def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str]) -> None:
-    """Lift the halt for an agent, then a tag, then all."""
     goes_on(page, agents="vendor-onboard", why="Its prices are mended.")
     told = page.locator("section[id^=halt-]", has_text="the whole installation")
     expect(told.locator("header")).to_contain_text("lifted for some")

@@ -13,7 +13,6 @@ HIDDEN = ("\u202e", "\u202c", "\u200b", "\U000e0041")
 
 
 def unfold(page: Page) -> None:
-    """Open everything that is folded."""
     page.evaluate("document.querySelectorAll('details:not([data-close])').forEach(d => d.open = true)")
 
 

@@ -38,8 +38,6 @@ def paid(site: Site, order: str, usd: str) -> str:
 
 
 def kill_worker(site: Site) -> None:
-    """Kill the worker and wait for its replacement."""
-
     def workers() -> set[int]:
         return {row["pid"] for row in site.api("/fleet")["results"] if row["kind"] == "worker"}
 

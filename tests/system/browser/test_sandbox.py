@@ -69,7 +69,6 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 
 def _deal(sandbox: Sandbox, n: int, name: str) -> None:
-    """Do everything for one vendor."""
     key = f"{n}" + "K" * 190
     long = WORD if n == 0 else MARKUP
     vendor = {"legal_name": name, "category": long, "contact_email": ADDRESS}

@@ -31,7 +31,6 @@ def says(page: Page, words: str, verdict: str = "approve") -> None:
 
 
 def signed(site: Site) -> list[str]:
-    """Return what the notary was told to sign."""
     kept = site.data / "leases.txt"
     return kept.read_text().splitlines() if kept.exists() else []
 

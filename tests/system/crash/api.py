@@ -65,7 +65,6 @@ class Api:
         return list(self._all(f"/runs/{run_id}/ledger"))
 
     def approvals(self, run_id: str = "", *, state: str = "") -> list[dict[str, Any]]:
-        """Return approvals of a run, or of all, newest first."""
         wanted = {"run_id": run_id, "state": state}
         return list(self._all("/approvals?" + "&".join(f"{name}={value}" for name, value in wanted.items() if value)))
 
@@ -110,11 +109,9 @@ class Api:
         return self._ask("operator", "POST", f"/runs/{run_id}/budget", json=body)
 
     def steer(self, run_id: str, action: str) -> httpx.Response:
-        """Pause, resume, cancel or retry."""
         return self._ask("operator", "POST", f"/runs/{run_id}/{action}", json={"justification": "The test says so."})
 
     def visits(self, run_id: str) -> list[int]:
-        """Return the visits at which it can be forked."""
         points = _good(self._ask("operator", "GET", f"/runs/{run_id}/fork"))["points"]
         return [point["visit"] for point in points if not point["problem"]]
 
@@ -124,7 +121,6 @@ class Api:
         return self._ask("operator", "POST", f"/runs/{run_id}/fork", json=body, headers=headers)
 
     def migrate(self, agent: str, run_id: str, of: str, to: str) -> dict[str, Any]:
-        """Migrate it to another version of the same code; return the outcome."""
         headers = {"Idempotency-Key": str(uuid.uuid4())}
         body = {
             "from_version": of,
@@ -146,13 +142,11 @@ class Api:
     # --- the sandbox --------------------------------------------------------------------------------------------------
 
     def effects(self, run_id: str = "") -> list[dict[str, Any]]:
-        """Return the oracle's record."""
         query = {"run_id": run_id} if run_id else {}
         rows: list[dict[str, Any]] = self._patiently(lambda: self._sandbox.get("/effects", params=query)).json()
         return rows
 
     def faults(self, **entry: Any) -> None:
-        """Set one entry of the sandbox's faults."""
         self._patiently(lambda: self._sandbox.post("/faults", json=entry)).raise_for_status()
 
     def no_faults(self) -> None:

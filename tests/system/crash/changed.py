@@ -22,14 +22,12 @@ def amendments(events: Iterable[Event]) -> Counter[str]:
 
 
 def judge_changed(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Judge each call of `changed`."""
     slots = {e["slot"] for e in facts.events if e["kind"] == "ApprovalRequested" and e["data"]["tool"] == TOOL}
     for slot in sorted(slots):
         yield from judge_call([event for event in facts.events if event["slot"] == slot])
 
 
 def judge_call(told: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    """Judge one call by its events."""
     asked = {x["data"]["approval_id"]: x for x in told if x["kind"] == "ApprovalRequested"}
     ended = Counter(x["data"]["approval_id"] for x in told if x["kind"] in ("ApprovalDecided", "PlanAmended"))
     what = f"the call {told[0]['slot']}"

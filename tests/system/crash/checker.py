@@ -45,8 +45,6 @@ _BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead", "ToolReadA
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violated promise."""
-
     kind: Kind
     run_id: str
     what: str
@@ -93,7 +91,6 @@ class Facts:
 
 
 def judge(facts: Facts, expected: Expected) -> list[Finding]:
-    """Return what is wrong."""
     if not facts.run:
         return [Finding("lost", facts.run_id, "the API answered for it and no longer knows it")]
     found: list[tuple[Kind, str]] = []
@@ -436,5 +433,4 @@ def _retries(facts: Facts) -> int:
 
 
 def moment(text: str) -> datetime:
-    """Parse an ISO time."""
     return datetime.fromisoformat(text.replace("Z", "+00:00"))

@@ -40,7 +40,6 @@ class _Words:
 
     @classmethod
     def of(cls, facts: Facts) -> _Words:
-        """Read the verdicts from its journal."""
         words = cls()
         for event in facts.events:
             payload = event.get("payload") or {}

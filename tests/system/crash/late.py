@@ -18,14 +18,12 @@ MANNERS = ("early", "race", "after")
 
 
 def judge_late(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Judge each question of `further` and `patient`."""
     for asked in facts.events:
         if asked["kind"] == "ApprovalRequested" and asked["data"]["tool"] in WORDS:
             yield from judge_question(asked, facts.events)
 
 
 def judge_question(asked: Event, events: Sequence[Event]) -> Iterable[tuple[Kind, str]]:
-    """Judge one question by the journal."""
     approval_id, what = asked["data"]["approval_id"], f"{asked['data']['tool']} at {asked['slot']}"
     told = [x for x in events if x["data"].get("approval_id") == approval_id and x is not asked]
     timed = [x for x in told if x["kind"] == "ApprovalTimed"]

@@ -24,7 +24,6 @@ class Released:
 
 
 def expected_of_start(version: str, ramp: Row) -> Expected:
-    """Return what a run of this version does."""
     side = "to_version" if version == ramp["to_version"] else "from_version"
     return Expected({"erp.create_vendor": CALLS[side]})
 

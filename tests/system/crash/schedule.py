@@ -79,7 +79,6 @@ class Schedule:
 
 
 def draw(seed: str, *, jobs: int = 12) -> Schedule:
-    """Draw the schedule of a seed."""
     dice = random.Random(seed)
     sandbox: dict[str, Any] = {}
     if dice.random() < 0.5:
@@ -132,8 +131,6 @@ def _draw_fault(dice: random.Random) -> Fault:
 
 
 class Performance:
-    """One schedule on a stack."""
-
     def __init__(self, stack: Stack, people: People, schedule: Schedule) -> None:
         self._stack, self._people, self._schedule = stack, people, schedule
         self._runs: list[tuple[str, Job]] = []
@@ -192,7 +189,6 @@ class Performance:
         self._schedule_id = self._stack.schedule(*BY_CLOCK)
 
     def _all(self) -> list[str]:
-        """Return the schedule's runs and their forks."""
         return [*(run_id for run_id, _ in (*self._runs, *self._guests)), *self._again.made]
 
     def _key(self, job: Job) -> str:
@@ -259,7 +255,6 @@ class Performance:
         yield from judge_schedule(self._stack.api.scheduled(self._schedule_id), of_clock)
 
     def _judge_forks(self) -> Iterator[Finding]:
-        """Judge forks and migrations."""
         jobs = dict(self._runs)
         for fork, (origin, asked) in self._again.made.items():
             facts, of = self._stack.facts(fork), self._stack.facts(origin)
@@ -315,7 +310,6 @@ def everybody_is_back(stack: Stack) -> None:
 
 
 def describe(schedule: Schedule) -> str:
-    """Describe a schedule for debugging."""
     lines = [f"schedule {schedule.seed}: sandbox {schedule.sandbox or 'without faults'}"]
     lines += [
         f"  {AGENT} {' '.join(job.steps)} | {' '.join(job.points) or 'no points'} | {job.act or 'left alone'}"

@@ -45,7 +45,6 @@ class _Calls:
 
 
 def judge_shared(shared: Shared, journals: Mapping[str, Sequence[Row]], ended: frozenset[str]) -> Iterator[Finding]:
-    """Find what is wrong with the pools."""
     calls = _Calls()
     for run, events in journals.items():
         calls.read(run, events)

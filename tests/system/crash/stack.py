@@ -105,7 +105,6 @@ class Stack(Installation):
         return self
 
     def demo(self) -> dict[str, Any]:
-        """Return the demo's people and the additional ones."""
         found = super().demo()
         return found | {"api_keys": found["api_keys"] | self._another}
 
@@ -114,7 +113,6 @@ class Stack(Installation):
         return self.shell(_ANOTHER.format(role=role)).split()[-1]
 
     def _put_price(self) -> None:
-        """Give the model calls a price."""
         self.shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
 
     def kill_up_and_start_again(self) -> None:
@@ -151,7 +149,6 @@ class Stack(Installation):
         draft.replace(self.points / "armed")
 
     def acted(self) -> list[str]:
-        """Return the armed points that have acted."""
         from runs.failpoints import marker_name
 
         names = [marker_name(point, self._armed[:i].count(point)) for i, point in enumerate(self._armed)]
@@ -203,7 +200,6 @@ class Stack(Installation):
         return found
 
     def links(self, run_id: str) -> list[Link]:
-        """Return a run's journal rows as stored."""
         query = "SELECT seq, epoch, at, clear, sealed, prev_hash, hash FROM ledger_event WHERE run_id = %s ORDER BY seq"
         with self.database() as connection:
             return [Link(*row) for row in connection.execute(query, [run_id]).fetchall()]
@@ -273,7 +269,6 @@ class Stack(Installation):
         return eventually(parked, f"the run waiting for {kind}") or {}
 
     def facts(self, run_id: str) -> Facts:
-        """Return everything to judge a run by."""
         run = self.api.run(run_id)
         if not run:
             return Facts(run_id, {}, [], [], [], [])
@@ -288,7 +283,6 @@ class Stack(Installation):
         )
 
     def row(self, run_id: str) -> tuple[str, int] | None:
-        """Return a run's version and its number of migrations by its row."""
         with self.database() as connection:
             return row_of(connection, run_id)
 
@@ -306,7 +300,6 @@ class Stack(Installation):
 
 
 def expected_of(steps: Sequence[str]) -> Expected:
-    """Return the effects of a run of the crash-test agent with these steps."""
     calls = [call for step in steps for call in GATHERED.get(step, (step,))]
     effects = Counter(EFFECTS[call] for call in calls if call in EFFECTS)
     return Expected(

@@ -15,7 +15,6 @@ Event = dict[str, Any]
 
 
 def judge_stages(facts: Facts) -> Iterable[tuple[Kind, str]]:
-    """Judge each call of `staged` by its journal."""
     asked: dict[str, list[Event]] = defaultdict(list)
     for event in facts.events:
         if event["kind"] == "ApprovalRequested" and event["data"]["tool"] == "staged":
@@ -25,7 +24,6 @@ def judge_stages(facts: Facts) -> Iterable[tuple[Kind, str]]:
 
 
 def staged_slots(facts: Facts) -> set[str]:
-    """Return the slots where several people are asked."""
     asked = [event for event in facts.events if event["kind"] == "ApprovalRequested"]
     return {event["slot"] for event in asked if event["data"]["tool"] == "staged"}
 

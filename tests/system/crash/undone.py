@@ -15,7 +15,6 @@ OWN_END = "undone"  # the code that they fail with
 
 
 def undoes(facts: Facts) -> bool:
-    """Return whether it is a run of an agent that undoes."""
     return _agent(facts) in (AGENT, REGRETTER, GIVER)
 
 
@@ -97,7 +96,6 @@ def judge_undone(facts: Facts, *, is_wanted: bool = False) -> Iterable[tuple[Kin
 
 
 def _done(facts: Facts) -> set[tuple[str, str]]:
-    """Return the calls with an outcome that says they were done."""
     found = {
         (event["slot"], "result") for event in facts.events if event["kind"] in ("ToolReturned", "CallbackReceived")
     }

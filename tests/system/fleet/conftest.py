@@ -36,7 +36,6 @@ class Crew:
         self.sessions: set[int] = set()
 
     def start(self, *, processes: int = 1, wait: bool = True, **env: str) -> None:
-        """Start it and, with `wait`, return when every worker serves."""
         command = [sys.executable, str(CHECKOUT / "manage.py"), "worker", "--processes", str(processes), "--slots", "7"]
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(command, env=self._env | env, stderr=log, start_new_session=True)

@@ -81,7 +81,6 @@ class Customers:
         connection.close()
 
     def seen(self, more: int) -> None:
-        """Wait for this many more starts."""
         wanted = len(self.started) + more
         eventually(lambda: len(self.started) >= wanted or self.refused, what=f"{more} more starts")
 

@@ -26,8 +26,6 @@ def crew(real_crew: Crew) -> Crew:
 
 
 class Wait:
-    """A run that waits at a door, and its worker."""
-
     def __init__(self, folder: Path) -> None:
         self.door = folder / "door"
         self.id = lifecycle.start("fleet-patient", {"path": str(self.door)}, by=SOMEBODY).id

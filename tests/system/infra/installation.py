@@ -44,8 +44,6 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 class Installation:
-    """The data folder, and the `up` that runs on it."""
-
     def __init__(self, data: Path) -> None:
         self.data = data
         self.port, self.sandbox_port, self.smtp_port = free_ports(3)
@@ -141,7 +139,6 @@ class Installation:
             self.family[child.pid] = child
 
     def left(self) -> list[psutil.Process]:
-        """Return processes seen under `up` that still run."""
         return [each for each in self.family.values() if _is_alive(each)]
 
     def stop(self, signum: int = signal.SIGINT) -> tuple[int, float]:
@@ -189,7 +186,6 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def get(port: int, path: str) -> int | None:
-    """Return the status of a GET, or None without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
     try:
         connection.request("GET", path)

@@ -83,8 +83,6 @@ WRONG = {
 
 @pytest.fixture
 def with_agents(manage: Manage, tmp_path: Path) -> Manage:
-    """Return a function that runs a command with an agents module of this source."""
-
     def run(source: str, *command: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "agents_under_test.py").write_text(source)
         return manage(*command, env={"PYTHONPATH": str(tmp_path), "DURABLEAGENTS_AGENTS": "agents_under_test"})
@@ -261,7 +259,6 @@ def test_an_older_database_adopts_the_key_that_its_records_were_made_with(tmp_pa
 
 
 def record_a_call(requested_hash: str) -> None:
-    """Record a tool call of an older installation."""
     from ledger import events as e
     from ledger.append import append
     from runs.services import lifecycle

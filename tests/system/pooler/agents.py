@@ -22,7 +22,6 @@ class Filed(BaseModel):
 
 
 def _note(**told: object) -> None:
-    """Write one line to the record of the outside system."""
     place = Path(os.environ["POOLER_STORY"]) / "seen.jsonl"
     with place.open("a") as file:
         file.write(json.dumps(told) + "\n")

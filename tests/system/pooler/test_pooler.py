@@ -104,7 +104,6 @@ class Story:
         return eventually(there, f"{run} {state}", 60)
 
     def seen(self, run: str) -> list[dict[str, Any]]:
-        """Return what the outside system saw of a run."""
         place = self.folder / "seen.jsonl"
         lines = place.read_text().splitlines() if place.exists() else []
         return [told for told in map(json.loads, lines) if told["run"] == run]

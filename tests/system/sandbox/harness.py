@@ -32,8 +32,6 @@ VENDOR = {
 
 
 class Sandbox:
-    """One sandbox on its own data and ports, which can be started and killed repeatedly."""
-
     def __init__(self, data: Path, http_port: int, smtp_port: int) -> None:
         self.data = data
         self.smtp_port = smtp_port

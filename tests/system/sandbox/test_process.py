@@ -16,7 +16,6 @@ from .harness import CHECKOUT, PATIENCE_SECONDS, Sandbox
 
 
 def refusal(sandbox: Sandbox, **changed: str) -> str:
-    """Return the error of a sandbox that can't start."""
     process = sandbox.spawn(**changed)
     errors = process.communicate(timeout=PATIENCE_SECONDS)[1]
     assert process.returncode == 2

@@ -26,7 +26,6 @@ WAYS = pytest.mark.parametrize("opening", [REQUEST, HANDSHAKE], ids=["http", "we
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """Send a lot, in either protocol."""
     pieces = [PIECE] * PIECES + [TAKEN]
     if scope["type"] == "websocket":
         await send({"type": "websocket.accept"})

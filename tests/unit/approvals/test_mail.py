@@ -17,7 +17,6 @@ from tests.integration.approvals.test_chats import DRIP_SECONDS, dripping
 
 
 def mailed(settings: Any, port: int, how: str) -> tuple[mail.Outcome, float]:
-    """Return the outcome and the seconds of a mail to a server on this machine."""
     use_mail(settings, port)
     settings.EMAIL_TIMEOUT = DRIP_SECONDS
     settings.EMAIL_HOST, settings.EMAIL_USE_SSL, settings.EMAIL_USE_TLS = "localhost", how == "smtps", how == "starttls"

@@ -74,7 +74,6 @@ def document_of(typed: dict[str, str], schema: dict[str, Any] = SCHEMA) -> dict[
 
 
 def drawn(form: SchemaForm) -> str:
-    """Return the form as a page draws it."""
     return "".join(render_to_string("forms/field.html", {"field": field}) for field in form.roots)
 
 

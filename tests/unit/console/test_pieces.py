@@ -34,8 +34,6 @@ _EMPTY = {"br", "rect", "line", "circle"}
 
 
 class Page(HTMLParser):
-    """The tags and attributes of a piece of HTML."""
-
     def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
@@ -66,7 +64,6 @@ def whole(html: str) -> str:
 
 
 def hostile_effect(status: str, **more: Any) -> Effect:
-    """Return an effect in which all text is hostile."""
     words = {field.name: HOSTILE for field in fields(Effect) if field.type in ("str", "str | None")}
     return Effect(
         **{

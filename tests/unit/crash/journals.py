@@ -27,7 +27,6 @@ def numbered(events: Iterable[Event]) -> list[Event]:
 
 
 def facts_of(events: Sequence[Event] = (), state: str = "completed", run_id: str = "run", **run: Any) -> Facts:
-    """Return a run with this journal and nothing else."""
     return Facts(run_id, {"state": state, **run}, numbered(events), [], [], [])
 
 

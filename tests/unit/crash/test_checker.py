@@ -99,7 +99,6 @@ def effect(
 
 
 def stored() -> list[Link]:
-    """Return two journal rows with correct hashes."""
     links: list[Link] = []
     prev = hashlib.sha256(uuid.UUID(RUN).bytes).digest()
     for seq in (1, 2):

@@ -29,7 +29,6 @@ def blocks(page: Path) -> list[Block]:
 
 
 def links(page: Path) -> list[str]:
-    """Return a page's link targets within the repository."""
     targets = _LINK.findall(_CODE.sub("", page.read_text()))
     return [target for target in targets if "://" not in target]
 
@@ -41,7 +40,6 @@ def anchors(page: Path) -> set[str]:
 
 
 def rows(page: Path) -> list[list[str]]:
-    """Return every table row of a page as its cells."""
     lines = [line for line in page.read_text().splitlines() if line.startswith("|") and not line.startswith("|--")]
     return [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
 

@@ -24,7 +24,6 @@ class Stop:
 
 
 def ways() -> dict[str, list[Stop]]:
-    """Return the page's lists by their titles."""
     found = {}
     for part in re.split(r"^## ", PAGE, flags=re.M)[1:]:
         title, _, text = part.partition("\n")

@@ -22,7 +22,6 @@ def gathering(tools: Toolbox, body: Body, assistants: Any = ()) -> Agent:
 
 
 def ring(story: Story) -> None:
-    """Fire every timer."""
     for wait_id, _ in story.waiting("timer"):
         story.run.resolve(wait_id, "fired")
 

@@ -51,8 +51,6 @@ class MortalJournal(MemoryJournal):
 
 
 def mortal(schedule: list[Death]) -> type[MortalJournal]:
-    """Return the journal of a worker that dies as scheduled."""
-
     class Mortal(MortalJournal):
         pass
 

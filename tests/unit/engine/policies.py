@@ -50,7 +50,6 @@ class Known:
 
 
 def with_policies(story: Story, rules: Sequence[Rule]) -> Known:
-    """Return the policies of the run, with these in force."""
     known = Known(story)
     if rules:
         known.put(*rules)

@@ -35,8 +35,6 @@ from tests.world import IN_PLACE, Notes, agent_of
 
 @dataclass
 class World:
-    """Counts what the tools were asked to do."""
-
     done: Counter[str] = field(default_factory=Counter)
     keys: list[Any] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)  # one line for each request that a model answered
@@ -57,7 +55,6 @@ def heard(messages: list[ModelMessage]) -> list[str]:
 
 
 def told(messages: list[ModelMessage], tool: str) -> Any:
-    """Return a tool's last answer."""
     answers = [p.content for m in messages for p in m.parts if isinstance(p, ToolReturnPart) and p.tool_name == tool]
     return answers[-1]
 
@@ -232,7 +229,6 @@ def list_files() -> list[str]:
 
 
 async def turns(n: int) -> None:
-    """Let other tasks run for this many turns of the loop."""
     for _ in range(n):
         await asyncio.sleep(0)
 

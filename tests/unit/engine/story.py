@@ -153,7 +153,6 @@ class Story:
         self.run.decide(verdict, justification=justification, slot=slot)
 
     def reconcile(self, verdict: str, receipt: Any = None, result: Any = None, slot: str = "") -> None:
-        """Settle the one unknown outcome, as an operator does."""
         wait_id, wait = self.one_waiting("reconcile", slot)
         payload = {"receipt": receipt} | ({} if result is None else {"result": result})
         s = wait.spec
@@ -169,7 +168,6 @@ class Story:
         self.run.resolve(wait_id, verdict, event=said)
 
     def call_back(self, body: Any, slot: str = "") -> None:
-        """Answer the one accepted call."""
         wait_id, wait = self.one_waiting("webhook", slot)
         s = wait.spec
         came = e.CallbackReceived(slot=s.slot, attempt=s.attempt, tool=s.detail["tool"], payload=body)
@@ -194,7 +192,6 @@ class Story:
 
     @property
     def found(self) -> e.OperatorNeeded:
-        """Return why the run stopped."""
         return self.events(e.OperatorNeeded)[-1]
 
     def events(self, kind: type[Any]) -> list[Any]:
@@ -204,7 +201,6 @@ class Story:
         return [event.KIND for event in self.run.events]
 
     def facts(self, slot: str = "") -> list[str]:
-        """Return the ledger's facts, in order."""
         return [entry.fact for entry in self.run.entries if slot in ("", entry.slot)]
 
 

@@ -40,7 +40,6 @@ DEAR = 84_000
 
 
 def changeable(tools: Toolbox, name: str = "pay", **more: Any) -> Tool:
-    """Return a tool whose amount people may change."""
     known: Tool = getattr(tools, name)
     assert known.gate is not None
     return replace(known, gate=replace(known.gate, editable=["amount"], **more))
@@ -59,7 +58,6 @@ def paying(tool: Tool) -> Agent:
 
 
 async def parked(tool: Tool) -> Story:
-    """Return a payment that waits for its approval."""
     story = Story(paying(tool))
     assert await story.drive() == "parked"
     return story

@@ -20,7 +20,6 @@ ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": M
 
 
 def told(*events: e.AttributesSet) -> dict[str, list[str]]:
-    """Return the attributes after these events."""
     found: dict[str, list[str]] = {}
     for event in events:
         found |= {name: [] for name in event.named}

@@ -120,7 +120,6 @@ def answer(story: Story, outside: Fickle, wait_id: UUID, wait: MemoryWait) -> No
 
 
 def stable(program: Program, output: Sequence[Any]) -> list[Any]:
-    """Return an output without random values and times."""
     return [
         [stable(branch, value) for branch, value in zip(step, values, strict=True)]
         if isinstance(step, tuple)
@@ -133,7 +132,6 @@ READS = (e.ToolRead, e.CachedReadTaken, e.ToolReadAnew)
 
 
 def places(story: Story) -> set[tuple[str, str]]:
-    """Return which call is at which slot."""
     found = (x for x in story.run.events if isinstance(x, (e.ToolInvoked, *READS, e.ToolFailed, e.BranchesOpened)))
     return {(str(x.slot), getattr(x, "tool", "gather")) for x in found}
 

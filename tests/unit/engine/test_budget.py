@@ -22,8 +22,6 @@ from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, 
 
 
 def calling(tools: Toolbox, *names: str) -> Agent:
-    """Return an agent that makes these calls in order."""
-
     async def node(state: Notes, ctx: Context) -> End:
         for i, name in enumerate(names):
             await ctx.call(getattr(tools, name), Item(name=str(i)))
@@ -33,8 +31,6 @@ def calling(tools: Toolbox, *names: str) -> Agent:
 
 
 def at_once(tools: Toolbox, *names: str) -> Agent:
-    """Return an agent that makes these calls at once."""
-
     async def node(state: Notes, ctx: Context) -> End:
         calls = (ctx.call(getattr(tools, name), Item(name=str(i))) for i, name in enumerate(names))
         return End(len(await ctx.gather(*calls)))
@@ -43,8 +39,6 @@ def at_once(tools: Toolbox, *names: str) -> Agent:
 
 
 def thinking(tools: Toolbox, *turns: list[Any], most_tokens: int | None = 50, times: int = 1) -> Agent:
-    """Return an agent whose model has these turns."""
-
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(m, ModelResponse) for m in messages)
         return ModelResponse(parts=turns[min(turn, len(turns) - 1)])
@@ -275,8 +269,6 @@ async def test_what_its_tools_take_is_set_aside_with_each_request(tools: Toolbox
 
 
 def thinking_alone() -> Agent:
-    """Do the same with an assistant without tools."""
-
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[final()])
 
@@ -318,7 +310,6 @@ async def test_what_has_no_price_is_not_asked_under_a_cap_in_dollars(tools: Tool
 
 
 def counted() -> tuple[list[int], Callable[..., Any]]:
-    """Return a list that grows with each request, and the model."""
     asked: list[int] = []
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:

@@ -21,8 +21,6 @@ def helper() -> Agent:
 
 
 def parent_of(*children: tuple[Any, dict[str, Any]], tools: Toolbox | None = None, **more: Any) -> Agent:
-    """Return an agent that starts these in order and returns each result."""
-
     async def node(state: Notes, ctx: Context) -> End:
         told = []
         for agent, input in children:

@@ -99,8 +99,6 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
 
 
 def mind(tools: Toolbox) -> Assistant:
-    """Return an assistant that orders what it is told to, and returns the result."""
-
     def say(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         got = [part.content["ref"] for m in messages for part in m.parts if isinstance(part, ToolReturnPart)]  # type: ignore[index,call-overload]
         (told,) = (part.content for part in messages[0].parts if isinstance(part, UserPromptPart))
@@ -242,7 +240,6 @@ def test_deaths_do_not_change_the_end(program: list[list[Op]], deaths: list[Deat
 
 
 def stable(program: Sequence[Sequence[Op]], output: list[list[Any]]) -> list[list[Any]]:
-    """Return an output without random values and times."""
     return [
         [op if op in ("now", "random", "uuid") else value for op, value in zip(ops, values, strict=True)]
         for ops, values in zip(program, output, strict=True)

@@ -19,7 +19,6 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 def shown(story: Story) -> list[list[tuple[str, str]]]:
-    """Return names and digests, by question."""
     return [[(each.name, each.digest) for each in named_in(x.payload)] for x in story.events(e.ApprovalRequested)]
 
 

@@ -27,8 +27,6 @@ AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_rec
 
 
 def two_orders(tools: Toolbox, *, names: str = "ab") -> Agent:
-    """Return an agent that reads, enters a second node, and orders in sequence."""
-
     async def read(state: Notes, ctx: Context) -> str:
         state.seen.append((await ctx.call(tools.look, Item(name="catalogue"))).ref)
         return "order"

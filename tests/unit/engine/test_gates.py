@@ -27,7 +27,6 @@ def paying(tools: Toolbox, name: str = "pay", amount: int = DEAR, **more: Any) -
 
 
 def asked(story: Story) -> Any:
-    """Return the one open question, as `approvals` stores it."""
     ((_, wait),) = story.waiting("approval")
     assert wait.gate is not None
     return wait.gate

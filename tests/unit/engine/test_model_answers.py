@@ -100,7 +100,6 @@ def well(body: dict[str, Any]) -> Say:
 
 
 def answering(provider: Provider, *first: Say | Raw) -> None:
-    """Let the provider give these answers first, then good ones."""
     left = list(first)
     provider.script = lambda body: left.pop(0) if left else well(body)
     provider.requests.clear()

@@ -43,7 +43,6 @@ def applied(story: Story) -> list[tuple[str, str, int, int]]:
 
 
 def history(story: Story) -> list[str]:
-    """Return what the last question tells of earlier answers."""
     told = story.events(e.ApprovalRequested)[-1].payload["evidence"][0]
     assert told["label"] == "This call was asked for before"
     return list(told["content"])

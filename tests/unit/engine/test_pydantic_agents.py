@@ -21,8 +21,6 @@ PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayC
 
 @dataclass(frozen=True)
 class Case:
-    """An agent and its expected result."""
-
     agent: Callable[[], Agent]
     output: Any
     done: dict[str, int]
@@ -77,7 +75,6 @@ def fresh() -> World:
 
 
 def answer(story: Story) -> None:
-    """Answer every open wait."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue

@@ -28,8 +28,6 @@ PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayC
 
 
 class Fickle:
-    """Returns another value from the second time on."""
-
     def __init__(self) -> None:
         self.times = 0
 

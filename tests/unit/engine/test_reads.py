@@ -141,8 +141,6 @@ async def test_a_hit_is_replayed_from_the_record_when_the_cache_has_forgotten_it
 
 
 class Moody(Outside):
-    """Gives a different answer each time."""
-
     def _serve(self, name: str, args: Item, call: ToolCall) -> Done:
         super()._serve(name, args, call)
         return Done(ref=f"{name} {len(self.requests)}")

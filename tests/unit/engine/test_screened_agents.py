@@ -85,8 +85,6 @@ async def test_what_the_cache_has_needs_no_permit(outside: Outside) -> None:
 
 
 class SlowReads(MemoryReads):
-    """A cache that takes a moment, as over a network."""
-
     async def find(self, key: bytes) -> KeptRead | None:
         await asyncio.sleep(0)
         return await super().find(key)

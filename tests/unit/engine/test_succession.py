@@ -19,8 +19,6 @@ from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, en
 
 
 def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
-    """Return an agent that orders once per run and ends after `turns`."""
-
     async def work(state: Notes, ctx: Context) -> Any:
         done = await ctx.call(tools.order, Item(name=f"t{len(state.seen)}"))
         state.seen.append(done.ref)
@@ -30,14 +28,12 @@ def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
 
 
 def heir(story: Story) -> Story:
-    """Return this run's continuation."""
     next_ = Story(story.agent)
     next_.run = heir_of(story.run)
     return next_
 
 
 async def to_the_end(story: Story, most: int = 50) -> list[Story]:
-    """Drive the run and its continuations to the end."""
     chain = [story]
     for _ in range(most):
         while chain[-1].run.state != "completed":

@@ -40,8 +40,6 @@ class Unwritten(MemoryJournal):
 
 @dataclass
 class Heard(Story):
-    """Keeps what is handed in."""
-
     late: list[LateAnswer] = field(default_factory=list)
 
     @property

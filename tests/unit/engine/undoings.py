@@ -86,7 +86,6 @@ def answer_all(story: Story, outside: Outside, *, gate: str = "approved", decisi
 
 
 async def to_the_end(story: Story, outside: Outside, **answers: Any) -> str:
-    """Drive until it has ended, answering every wait."""
     for _ in range(300):
         how = await story.drive()
         if how in ("completed", "failed", "cancelled"):

@@ -18,8 +18,6 @@ SWITCHES = (nodes.EvalContextModifier, nodes.MarkSafe, nodes.MarkSafeIfAutoescap
 
 
 class Marks(HTMLParser):
-    """The elements of a piece of HTML with their attributes, and all its text."""
-
     def __init__(self, piece: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []

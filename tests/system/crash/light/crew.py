@@ -34,7 +34,6 @@ class Member:
             pass  # it died meanwhile, which its pid will show
 
     def words(self) -> list[list[str]]:
-        """Return its new messages, by line."""
         try:
             self.rest += os.read(self.says, 65536)
         except BlockingIOError:

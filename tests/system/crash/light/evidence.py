@@ -63,7 +63,6 @@ def facts(link: psycopg.Connection[Any], run_id: str, effects: list[dict[str, An
 
 
 def children(link: psycopg.Connection[Any], run_id: str) -> list[str]:
-    """Return all runs that name this one as their parent."""
     return [id for (id,) in link.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()]
 
 

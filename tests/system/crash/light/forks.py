@@ -42,7 +42,6 @@ class Forks:
 
     @property
     def origins(self) -> set[str]:
-        """Return the runs that were forked."""
         return {origin for _, origin, _ in self.made.values()}
 
     def do_due(

@@ -83,7 +83,6 @@ class Lane:
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
 
     def reader(self) -> psycopg.Connection[Any]:
-        """Return the checker's own connection."""
         if self._link is None or self._link.closed:
             self._link = psycopg.connect(self._dsn, autocommit=True, application_name="crash evidence")
         return self._link
@@ -130,8 +129,6 @@ def patiently(act: Callable[[], T]) -> T:
 
 
 class Performance:
-    """One schedule on a lane."""
-
     def __init__(self, lane: Lane, schedule: Schedule) -> None:
         self._lane, self._schedule = lane, schedule
         self.crew = Crew(schedule)
@@ -198,7 +195,6 @@ class Performance:
         )
 
     def _known(self) -> list[str]:
-        """Return the schedule's runs and their forks."""
         return [*self._ids, *filter(None, self._forks.ids)]
 
     def _limit(self) -> None:
@@ -402,7 +398,6 @@ class Performance:
         return [Finding("broken", run_id, what) for run_id, what in found]
 
     def _judge_run(self, facts: Facts, expected: Expected) -> list[Finding]:
-        """Judge one run, with its children and versions."""
         run_id = facts.run_id
         children = self._children(run_id)
         below = {child.run_id: self._children(child.run_id) for child in children if undoes(child)}

@@ -66,7 +66,6 @@ class Outside:
             return  # another lane did it a moment ago
 
     def effects(self, run_id: str) -> list[dict[str, Any]]:
-        """Return the oracle's record of a run."""
         found: list[dict[str, Any]] = self._ask(lambda: self._client.get("/effects", params={"run_id": run_id})).json()
         return found
 

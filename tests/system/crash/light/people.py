@@ -57,8 +57,6 @@ WHY = "The schedule says so."
 
 
 class People:
-    """Looks after the runs of one schedule."""
-
     def __init__(self, outside: Outside, schedule: Schedule, ids: list[str], sharing: Sharing) -> None:
         self._outside, self._schedule, self._ids, self._sharing = outside, schedule, ids, sharing
         self.shown = Shown(schedule.manners)
@@ -82,7 +80,6 @@ class People:
         self._asked: dict[str, list[UUID]] = {}
 
     def also(self, ids: list[str]) -> None:
-        """Look after these runs too."""
         self._ids = [*self._ids, *ids]
 
     def also_fork(self, run_id: str, words: tuple[str, ...]) -> bool:
@@ -279,7 +276,6 @@ class People:
             at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
 
     def _choices(self, wait_id: UUID) -> list[str]:
-        """Return the choices of a decision, where that is asked."""
         schema = Wait.objects.values_list("detail__schema", flat=True).get(pk=wait_id)
         return list(schema["properties"].get("decision", {}).get("enum", ()))
 

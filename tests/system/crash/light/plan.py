@@ -158,7 +158,6 @@ class Schedule:
 
 
 def draw(seed: str) -> Schedule:
-    """Draw the schedule of a seed."""
     dice = random.Random(f"light {seed}")
     jobs = tuple(_job(dice) for _ in range(dice.choice((1, 1, 1, 1, 2, 3))))
     points, acts = _points(dice, jobs), _acts(dice, jobs)

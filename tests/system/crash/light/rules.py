@@ -38,7 +38,6 @@ class Rules:
         return is_done
 
     def put_away(self) -> None:
-        """Retire the policy."""
         if Policy.objects.filter(name=self._name, ended_at__isnull=True).exists():
             acts.retire(self._name, by=ROOT, justification=WHY)
 

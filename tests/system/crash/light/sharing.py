@@ -31,8 +31,6 @@ WHERE pool_id = ANY(%s)"""
 
 
 class Sharing:
-    """The pools of one schedule."""
-
     def __init__(self, schedule: Schedule, tag: str) -> None:
         self._schedule, self.tag = schedule, tag
         self._asked_at: dict[UUID, float] = {}

@@ -30,7 +30,6 @@ class Shown:
         return self.word(approval, "approve", by, self._left.pop(0) if self._left else "whole")
 
     def word(self, approval: Approval, verdict: str, by: Actor, manner: str) -> Callable[[], Any]:
-        """Return an act that decides in some manner."""
         typed = {} if manner == "blank" else _typed(approval)
         by = _as(by, manner)
         said = self.how[str(approval.id)]

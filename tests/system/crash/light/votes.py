@@ -33,14 +33,11 @@ def put_people() -> None:
 
 
 def account(name: str, role: str) -> Actor:
-    """Return one of them as an actor."""
     person = User.objects.values_list("pk", flat=True).get(username=name)
     return Actor("user", name, role=role, auth="session", address="192.0.2.9", person=person)
 
 
 class Voters:
-    """Votes for a schedule's people."""
-
     def __init__(self, words: tuple[tuple[str, ...], ...], shown: Shown) -> None:
         self._words, self._shown = list(words), shown
         self._turns: dict[Any, int] = {}
