@@ -88,8 +88,7 @@ async def claim(
     solo: bool = False,
     on_damaged: Callable[[UUID, str], None] = _say,
 ) -> list[Claim]:
-    """Claim up to `limit` of the best ready runs of these agent versions; with `solo`, those to be driven alone. A
-    run that the database refuses is reported to `on_damaged`, with the error."""
+    """Claim up to `limit` of the best ready runs (`solo`: to be driven alone); `on_damaged` gets refused ones."""
     async with pool.connection() as connection:
         if failpoints.is_armed("CP9"):
             ready = await (await connection.execute(_READY, [list(graph_ids)])).fetchall()

@@ -109,8 +109,8 @@ class Committer:
     async def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Reply:
-        """Write one step of a run, in a batch unless `is_alone`. Raises psycopg.Error and OSError like a statement.
-        Statements in `after` run in the same transaction, take the run's id and return nothing."""
+        """Write a step of a run, batched unless `is_alone`; `after` are statements of the run's id in its
+        transaction. Raises psycopg.Error and OSError like a statement."""
         step = as_sent(statement, values)
         if is_alone:
             return await self.alone(run, step, after)
@@ -203,8 +203,8 @@ class Committer:
         self._send_soon()
 
     async def _given_up(self, write: _Write) -> None:
-        """Handle a cancelled write. Others continue; a batch that nothing waits for is cancelled. Either way it is
-        over before the run writes again, unless the server takes longer than `CUT_OFF_SECONDS`."""
+        """Handle a cancelled write: cancel its batch if nothing waits for it, and wait for it, so that it is over
+        before the run writes again, unless that takes longer than `CUT_OFF_SECONDS`."""
         if write.batch is None:
             if not write.answer.cancelled():
                 self._landed(1)  # it had got its place
@@ -278,9 +278,8 @@ async def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> 
 
 @lru_cache(maxsize=512)
 def in_company(statement: str) -> str:
-    """Return a batch variant of a step's statement: no effect and no row if it would have to wait for a lock. It
-    skips a locked head, and steps that may lock a pool's meter. The function takes its run from the locked row, so
-    that it can't be called before the lock."""
+    """Return the batch variant of a step's statement: no effect and no row if its head is locked or it may lock a
+    pool's meter. It takes the run from the locked row, so it can't be called before the lock."""
     step = _STEP.match(statement)
     assert step is not None, statement
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"

@@ -35,7 +35,6 @@ MOST_REFUSALS = 6
 
 
 def _itself(error: BaseException) -> BaseException:
-    """Return the original error behind one of Django's."""
     is_wrapped = isinstance(error, (DatabaseError, InterfaceError)) and error.__cause__ is not None
     return error.__cause__ or error if is_wrapped else error
 
@@ -69,8 +68,7 @@ class Refusals:
         self._what, self._count = what, 0
 
     def note(self, error: BaseException) -> bool:
-        """Count a transient error. Return whether the server refused and nothing was done. Raises StatementRefused
-        when the limit is reached."""
+        """Count a transient error; return whether the server refused. Raises StatementRefused at the limit."""
         error = _itself(error)
         if not isinstance(error, psycopg.Error) or not is_refusal(error):
             return False

@@ -48,8 +48,8 @@ def turns(pool: Pool) -> asyncio.Semaphore:
 
 
 async def ask_again(pool: Pool) -> None:
-    """Keep a pool connecting, as its `reconnect_failed`. psycopg gives up after `reconnect_timeout` and tries again
-    only for a new request, while queued ones wait for their whole timeout even if the database is back."""
+    """Keep a pool connecting, as its `reconnect_failed`: psycopg stops after `reconnect_timeout` until a new request
+    comes, while queued ones wait for their whole timeout."""
     if pool in _asking:
         return
     _asking.add(pool)
@@ -67,9 +67,8 @@ def as_sent(statement: str, values: Sequence[Any]) -> Sent:
 
 
 async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
-    """Run a statement that returns one row; return its columns in PostgreSQL's binary format. Raises psycopg.Error.
-    The caller must have the connection to itself. Outside a transaction the statement is one of its own, regardless
-    of psycopg's `autocommit`."""
+    """Run a statement and return its only row in binary format, on an exclusive connection; outside a transaction it
+    is one of its own, regardless of psycopg's `autocommit`. Raises psycopg.Error."""
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)
@@ -85,8 +84,7 @@ async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
 
 @asynccontextmanager
 async def transaction(link: Connection) -> AsyncIterator[None]:
-    """Run several statements, also psycopg's, in one transaction. A rollback makes psycopg deallocate everything
-    prepared on the connection, so steps are prepared again, under new names."""
+    """Run statements in one transaction; after a rollback forget prepared names, as psycopg deallocates them."""
     try:
         async with link.transaction():
             yield
@@ -104,8 +102,8 @@ class Undone(Exception):
 
 
 async def rows_in_one_commit(link: Connection, statements: Sequence[Sent]) -> list[list[bytes | None] | None]:
-    """Run several statements in one round trip and one transaction: all between two Syncs is one. Return each one's
-    only row, or None. Raises Undone; after psycopg.Error it is unknown what was committed."""
+    """Run statements in one round trip and transaction (all between two Syncs); return each one's only row, or None.
+    Raises Undone; after psycopg.Error it is unknown what was committed."""
     names, fresh, pgconn = _names_on(link), dict[str, bytes](), link.pgconn
     answers: list[str | None] = []  # by answer: the statement that was prepared, or None for one that was executed
     pgconn.enter_pipeline_mode()

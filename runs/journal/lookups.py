@@ -1,5 +1,4 @@
-"""A claimant's reads of its run. Each is repeated until the database answers: during an outage nothing is known, so
-nothing is sent."""
+"""A claimant's reads of its run, each repeated until the database answers: during an outage nothing is sent."""
 
 from __future__ import annotations
 
@@ -68,9 +67,8 @@ class Lookups:
         self._pool, self._run_id = pool, run_id
 
     async def history(self, lease: Lease, said: tuple[str, int], *, at_least: int) -> History:
-        """Return checkpoint and tail, at least up to event `at_least`. Raises JournalBroken. The claim was an
-        earlier statement, so the old owner's last commit is visible. `said` are the version and generation of the
-        run's row."""
+        """Return the history, at least up to event `at_least`; `said` are version and generation of the run's row.
+        The claim was an earlier statement, so the old owner's last commit is visible. Raises JournalBroken."""
         return await patiently(lambda: self._history(lease, said, at_least), f"run {self._run_id}, reading its journal")
 
     async def _history(self, lease: Lease, said: tuple[str, int], at_least: int) -> History:
@@ -176,8 +174,7 @@ class Lookups:
         return event
 
     async def may_repeat(self, lease: Lease, slot: str, attempt: int, key: str, judged: int | None) -> Reply:
-        """Return whether a call may be repeated: no stop request, no halt, no recorded outcome. Raises
-        PoliciesChanged."""
+        """Return whether a call may be repeated: no stop, no halt, no outcome. Raises PoliciesChanged."""
         head = await patiently(
             lambda: self._row(_MAY_REPEAT, slot, attempt, key, self._run_id), f"run {self._run_id}, asking about {slot}"
         )

@@ -1,4 +1,4 @@
-"""Finds out what happened to a commit whose answer was lost: CP5 of docs/step-protocol.md. The worker reclaims its
+"""Finds out whether a commit without an answer was written (CP5 of docs/step-protocol.md): the worker reclaims its
 run under a new epoch, which waits for and fences off the old backend, then reads whether its events are there."""
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ def named(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A commit of unknown outcome. `after` is the journal's end before it, `epoch` the one it was sent under;
-    `lets_go`: it was to release the run."""
+    """A commit of unknown outcome, sent at `epoch` `after` that event; `lets_go`: it was to release the run."""
 
     pool: Pool
     worker: Worker
@@ -41,8 +40,7 @@ class Lost:
     lets_go: bool
 
     async def find_out(self) -> tuple[int | None, Claim | None]:
-        """Return the number of its last event, if written, and the new claim, if the run was not released. Raises
-        StaleLease."""
+        """Return its last event's number, if written, and the new claim, if not released. Raises StaleLease."""
         delay, refusals = 0.05, Refusals(f"run {self.run_id}, finding out whether {named(self.events)} was written")
         while True:
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -65,16 +63,16 @@ class Lost:
                 refusals.note(error)
 
     async def _let_go(self) -> int | None:
-        """Check before the reclaim, which must not fence off a newer claim in this very worker. The lock outlasts
-        the old backend."""
+        """Check before a reclaim, which must not fence off this worker's newer claim. The row lock outlasts the old
+        backend."""
         async with self.pool.connection() as connection, transaction(connection):
             await connection.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [self.run_id])
             cursor = await connection.execute(_WRITTEN, self._parameters())
             return self._last(await cursor.fetchone())
 
     async def _written(self) -> int | None:
-        """Return the number of its last event, if this worker wrote it. The epoch matters: a new owner makes
-        identical calls, and its intent doesn't permit us to send."""
+        """Return its last event's number, if this worker wrote it. The epoch decides: a new owner makes the same
+        calls, and its intent doesn't permit us to send."""
         async with self.pool.connection() as connection:
             return self._last(await (await connection.execute(_WRITTEN, self._parameters())).fetchone())
 

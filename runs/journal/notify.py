@@ -1,12 +1,5 @@
-"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown, without content.
-The journal is authoritative; a notification may be late, duplicated or lost, and a listener catches up by the run's
-`seq`. It is never part of the transaction that it reports: `NOTIFY` holds a lock until the commit is durable, so within
-step transactions it would serialize all commits of the database.
-- `ring(run_id, seq)`: for services, after their transaction's commit.
-- `ring_for(person)`: for one person's items, whose pages may not show the run they belong to.
-- `AsyncBell`: for a worker, which writes many events a second: coalesced, on its own connection.
-- `Hub`: for the web process: one listening connection, any number of subscribers.
-"""
+"""Notifications (`LISTEN`/`NOTIFY`) that a run's journal has grown; they may be late, duplicated or lost. `NOTIFY`
+locks until its commit is durable, so inside step transactions it would serialize all commits of the database."""
 
 from __future__ import annotations
 
@@ -47,9 +40,8 @@ Ring = tuple[str, int]
 
 
 def ring(run_id: UUID, seq: int) -> None:
-    """Notify watchers, after this transaction's commit, that the run's journal has reached `seq`. Outside a
-    transaction it notifies at once. A failure is logged and made good by the watchers' periodic reading; it never
-    fails the caller, whose transaction has committed."""
+    """Notify watchers, after this transaction's commit, that the run's journal has reached `seq`. A failure is
+    logged and made good by periodic reading; it never fails the caller, whose transaction has committed."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
@@ -64,16 +56,14 @@ def mark_of(person: int) -> str:
 
 
 def ring_above(parent: UUID | None) -> None:
-    """Notify watchers of a parent run that a child's state changed. Its own journal has not grown, so the `seq` is
-    0, and they read again."""
+    """Notify watchers of a parent run that a child's state changed; `seq` 0 makes them read again."""
     if parent is not None:
         ring(parent, 0)
 
 
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
-    """Send a notification that may be lost: the data is stored, and watchers look again within seconds. It catches
-    its own errors instead of `on_commit(robust=True)`: Django's handler fails for a partial, and an outage between
-    commit and notification would turn a finished operation into an error."""
+    """Send a notification that may be lost, catching errors itself: `on_commit(robust=True)` fails for a partial,
+    and an outage after the commit must not fail a finished operation."""
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))
@@ -113,8 +103,7 @@ def moment_of(payload: str) -> int:
 
 
 class AsyncBell:
-    """A worker's bell: `ring()` returns at once; the latest `seq` of each run is sent within 20 ms. Use as `async
-    with AsyncBell() as bell`. During an outage one notification per run is kept, and sent afterwards."""
+    """A worker's bell: `ring()` returns at once; the latest `seq` of each run is sent within 20 ms or after outages."""
 
     def __init__(self) -> None:
         self._pending: dict[str, int] = {}
@@ -167,9 +156,8 @@ class AsyncBell:
 
 
 class Subscription:
-    """Unread notifications of one subscriber: the latest `seq` of each run, so that a slow reader costs no memory.
-    `get()` returns `(run_id, seq)`, or None for *notifications may be missing: read again*. Those for the account
-    `person`, if given, come as `(mark_of(person), 0)`; those for other accounts are not delivered."""
+    """Unread notifications of one subscriber: the latest `seq` of each run. `get()` returns `(run_id, seq)`,
+    `(mark_of(person), 0)` for its account, or None for *some may be missing: read again*."""
 
     def __init__(self, run_id: UUID | str | None, *, person: int | None = None) -> None:
         self.run_id = None if run_id is None else str(run_id)
@@ -219,8 +207,7 @@ S = TypeVar("S", bound=Subscription)
 
 
 class Hub:
-    """One listening connection for all subscribers of a process, open while there are any. After every connect,
-    including the first, each subscriber gets a None: earlier notifications were missed."""
+    """One listening connection for a process's subscribers, each of which gets a None after every connect."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()

@@ -1,5 +1,4 @@
-"""Checks DATABASE_URL and DATABASE_DIRECT_URL behind a pooler. In transaction mode, listening, session locks and
-prepared steps need a direct connection; Django's statements don't."""
+"""Checks DATABASE_URL and DATABASE_DIRECT_URL: behind a pooler, listening, session locks and steps need the latter."""
 
 from __future__ import annotations
 

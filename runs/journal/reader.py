@@ -159,8 +159,7 @@ def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: 
 def with_cut(
     events: Sequence[Event], snapshot: Snapshot | None, version: str = "", generation: int = 0
 ) -> tuple[Sequence[Event], str, list[Any]]:
-    """Return a commit's events with the checkpoint's digest, and the checkpoint as an SQL `runs_cut` with
-    parameters. `version` (name@version) and `generation` are the run's: after a move the event records the version."""
+    """Return the events with the checkpoint's digest (and `version`, if moved), and it as an SQL `runs_cut`."""
     if snapshot is None:
         return events, "NULL", []
     at, state = snapshot, pack(snapshot.state) or b""
@@ -172,8 +171,7 @@ def with_cut(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The checkpoint that a claimant continues from, its event's number, and the digest in that event. Without a
-    snapshot there is none, or only its place matters."""
+    """The checkpoint a claimant continues from, at event `seq`; without a snapshot only the place matters."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
@@ -181,8 +179,7 @@ class Cut:
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
-    """Return the newest checkpoint with a valid checksum; the journal covers later ones. One of a newer format is
-    not skipped: later events may be unknown here too."""
+    """Return the newest checkpoint with a valid checksum; one of a newer format is not skipped, but raises."""
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         if checksum(node, visit, bytes(state)) == bytes(stored):
             try:
@@ -250,9 +247,8 @@ def _who(code: bytes | None) -> str:
 def read(
     run_id: UUID, rows: Sequence[TupleRow], cut: Cut, *, at_least: int, said: tuple[str, int] | None
 ) -> tuple[Event, list[Event]]:
-    """Return a run's first event and its tail, after checking that events link up. Raises JournalBroken. `said` are
-    the version and generation of the run's row, which must match the journal's; None if the rows end before the
-    journal does."""
+    """Return a run's first event and its tail, after checking that they link up and match `said`, version and
+    generation by its row (None: the rows end before the journal does). Raises JournalBroken."""
     created: Event | None = None
     entered: Event | None = None
     tail: list[Event] = []
@@ -287,8 +283,7 @@ def read(
 
 
 def forked_in(run_id: UUID, rows: Sequence[TupleRow]) -> RunForked | None:
-    """Return the event that makes the run a fork, if any. Raises JournalBroken. If that event were lost, the run
-    would count as an ordinary one, so the whole beginning must be there."""
+    """Return the event that makes the run a fork, if any; the whole beginning must be there. Raises JournalBroken."""
     first = [row for row in rows if row[0] <= _FIRST]
     if [row[0] for row in first] != list(range(1, min(_FIRST, rows[-1][0] if rows else 0) + 1)):
         raise JournalBroken(f"events are gone from the beginning of the journal of run {run_id}")
@@ -338,8 +333,7 @@ def at_slot(run_id: UUID, slot: str) -> list[Event]:
 
 
 def end_of(run_id: UUID, seq: int | None, state: str) -> tuple[Event, int]:
-    """Return a run's final event and the stored size of its payload in bytes. Raises JournalBroken. That includes an
-    end that a retry has revoked."""
+    """Return a run's end and its payload's stored bytes. Raises JournalBroken if missing or revoked by a retry."""
     with connection.cursor() as cursor:
         cursor.execute(_END, [run_id, seq])
         row = cursor.fetchone()
@@ -386,8 +380,7 @@ def undo_of(run_id: UUID) -> list[Event]:
 
 
 def taken_back(rows: Sequence[TupleRow], places: Collection[Place]) -> set[Place]:
-    """Return which of these effects were, will be or may have been undone, by the rows of TAKEN_BACK. If a run has
-    an untrusted event, all its effects count as undone."""
+    """Return the effects that were or may have been undone, by TAKEN_BACK; all of a run with an untrusted event."""
     by_run: dict[str, Undoing | None] = {}
     for *row, run_id in rows:
         back = by_run.setdefault(str(run_id), Undoing())

@@ -1,5 +1,4 @@
-"""Sends nodes' progress messages to the database in the background. Messages that can't be sent are dropped; the gap
-in their numbers shows it."""
+"""Sends nodes' progress messages to the database in the background; dropped ones leave a gap in the numbers."""
 
 from __future__ import annotations
 

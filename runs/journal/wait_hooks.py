@@ -56,8 +56,7 @@ on_reopen: list[str] = []
 
 
 def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
-    """Return the statement that stores a gate. Raises LookupError without an app for gates, as none could be
-    decided."""
+    """Return the statement that stores a gate. Raises LookupError if no app keeps gates."""
     if not gate_opener:
         raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
     return gate_opener[0](gate, wait)

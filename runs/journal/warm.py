@@ -71,8 +71,7 @@ def rehearse_pool(count: int) -> None:
 
 
 def load_and_freeze() -> None:
-    """Load what the first requests need, and exempt it from garbage collection. It is never freed, and each full
-    collection would block all requests for a tenth of a second."""
+    """Load what the first requests need, and exempt it from garbage collection, which would block all requests."""
     get_resolver().url_patterns  # noqa: B018  loads every page
     for agent in registry.agents():
         agent.fingerprint()

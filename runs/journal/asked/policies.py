@@ -1,6 +1,5 @@
-"""The policies in force, cached for a few seconds and reloaded before one stops a call. A stale cache lets no call
-through: the intent names the revision it was judged by, and the database refuses one that is not in force
-(runs/sql/policies.sql). Only reads, which have no intent, go by policies a few seconds old."""
+"""The policies in force, cached for a few seconds and reloaded before one stops a call. The database refuses an intent
+judged by another revision (runs/sql/policies.sql), so only reads, which have none, can go by an outdated cache."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""The queues and the role in charge of each, as this process last loaded them.
-A web process loads them with each session or key, so a page is never older than its request; other processes reload
-them after a few seconds, and before they report an unknown queue. Nothing is authorized by this cache: a decision is
-judged from the rows, in its own transaction. A row not written by our processes defines a queue without anyone in
-charge: it makes no group a role, and shows nobody what is asked there.
-"""
+"""The queues and the role in charge of each, cached per process: reloaded with each web request, elsewhere after
+seconds. Nothing is authorized by it. A row not written by our processes has nobody in charge."""
 
 from __future__ import annotations
 
@@ -64,9 +60,7 @@ def _is_not(row: str) -> bool:
 
 
 class Queues(Mapping[str, str]):
-    """The role in charge of each queue, including closed ones. `statement` selects the facts as one JSON document,
-    `is_ours` tests whether a row's text was written by our processes, and `timings_in` parses the time settings.
-    Approvals, which keeps the queues, sets all three."""
+    """The role in charge of each queue, also a closed one. Approvals sets how to select and parse them."""
 
     statement: str = ""
     is_ours: Callable[[str], bool] = staticmethod(_is_not)
@@ -144,8 +138,7 @@ class Queues(Mapping[str, str]):
 
 
 class Asked(Collection[str]):
-    """The queues that may be asked, for the engine: open ones, and with `has_roles` roles too. `pool` is the
-    worker's; without one it uses Django's connection, off the event loop."""
+    """The queues (`has_roles`: and roles) that may be asked; without a `pool`, read on Django's connection."""
 
     def __init__(self, queues: Queues, *, has_roles: bool, pool: Pool | None = None) -> None:
         self._queues, self._has_roles, self._pool = queues, has_roles, pool

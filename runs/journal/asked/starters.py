@@ -1,5 +1,4 @@
-"""Who started a run. Child runs and continuations count as started by the starter of their topmost ancestor,
-according to authenticated events."""
+"""Who started a run; for child runs and continuations the topmost ancestor's starter, by authenticated events."""
 
 from __future__ import annotations
 
