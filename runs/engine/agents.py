@@ -297,8 +297,7 @@ class Agent:
         return self._fingerprint
 
     def older_fingerprints(self) -> tuple[str, ...]:
-        """Return the fingerprints of this code by earlier schemes, latest first. The first scheme did not see
-        upgraders, so it is left out for code that has some."""
+        """Return this code's fingerprints by earlier schemes, latest first; the first one can't see upgraders."""
         if not self._older:
             self._older = (second_scheme(self), *(() if self.upgraders else (first_scheme(self),)))
         return self._older
@@ -366,8 +365,7 @@ class Registry:
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:
-        """Return the agent for a child run or a handoff; a bare name gets the newest open version. If all versions
-        are closed it gets the newest, so that runs in progress can continue. Raises as `find` does."""
+        """Return the agent for a child or handoff: by bare name the newest open version, or the newest of all."""
         if "@" in reference or reference not in self._agents:
             return self.find(reference)
         versions = self._newest_first(reference)

@@ -1,6 +1,5 @@
-"""Changes people make to the arguments of a call that waits for approval. Pure. What is sent is what the newest
-question names: an approval binds those bytes only. `requested_hash` stays that of the node's request, so that a
-replay recognizes the call."""
+"""People's changes to the arguments of a call awaiting approval; an approval binds the newest question's bytes only.
+`requested_hash` stays that of the node's request, so that a replay recognizes the call. Pure."""
 
 from __future__ import annotations
 
@@ -40,9 +39,7 @@ class Amendment:
 
 
 def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | None) -> dict[str, Any]:
-    """Return the plan with these arguments and what the tool's gate says of them. Without the tool the amount is
-    unknown and the rule is unchanged. Raises ValueError (a ValidationError) for arguments that the tool's input
-    rejects."""
+    """Return the plan with these arguments, as far as the tool is known. Raises ValueError if they don't fit it."""
     plan = _from_the_first_stage(plan) | {"arguments": arguments, "headline": ""}
     if tool is None:
         return plan | ({"amount": {"problem": NO_CODE}} if "amount" in plan else {})
@@ -54,8 +51,7 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 
 
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return a plan reset to its first stage: nobody has approved the new arguments. Required proof is kept, except
-    for the text to be typed, which belongs to the old arguments."""
+    """Reset a plan to its first stage. Proof is kept, but the text to type belongs to the old arguments."""
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
     shown = plan.get("proof")
     if isinstance(shown, dict) and (shown := {name: value for name, value in shown.items() if name != "typed"}):
@@ -73,7 +69,6 @@ def changes(before: Any, after: Any) -> dict[str, dict[str, Any]]:
 
 
 def _differ(one: Any, other: Any) -> bool:
-    """Compare by recorded value: 1 and true differ, 1 and 1.0 are equal."""
     return json.dumps(_by_value(one), sort_keys=True) != json.dumps(_by_value(other), sort_keys=True)
 
 
@@ -90,8 +85,7 @@ def _by_value(value: Any) -> Any:
 
 
 def moved_along(tool: Tool, before: Any, made: BaseModel, fields: Collection[str]) -> list[str]:
-    """Return fields that the tool's own code changed from `before` although people may not change them. `fields` are
-    those that people may change; `made` is the tool's input from the changed arguments."""
+    """Return fields, beyond the editable `fields`, that the tool's own code changed with the arguments."""
     try:
         was = plain(tool.input.model_validate(before))
     except ValueError:  # from another version of the code
@@ -171,8 +165,7 @@ _EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
 
 @dataclass(frozen=True, slots=True)
 class Unused:
-    """Why an approval was not used, when its call is asked about again. `expired` is the slot whose approval
-    expired; otherwise `because` says why someone else is asked too."""
+    """Why an approval was not used: `expired` is the slot of an expired one, otherwise `because` has the reason."""
 
     because: str = ""
     expired: str = ""
@@ -195,9 +188,9 @@ def asked_besides(who: str, queue: str, *, is_more: bool) -> str:
 def with_history(
     plan: dict[str, Any], record: Slot, given: tuple[str, Slot] | None, problem: str = "", unused: Unused = NOT_TOLD
 ) -> dict[str, Any]:
-    """Return a plan whose evidence starts with the earlier answers and attempts, so that the decision binds them
-    too. `given` is the slot (with its name) whose grant was passed to the call, `problem` says why the last approval
-    let nothing through, and `unused` gives the reason in general."""
+    """Return a plan whose evidence starts with the earlier answers and attempts, so that the decision binds them.
+    `given` is the slot (with its name) of a grant passed to the call; `problem` and `unused` say why the last
+    approval did not serve."""
     known = [*(() if given is None else _answers(given[1], record, unused.of(given[0])))]
     known += _answers(record, record, unused.of(str(plan["slot"])))
     history = [*known, *_attempts(record)]
@@ -239,8 +232,7 @@ def _grant_of(decision: e.ApprovalDecided) -> object:
 
 
 def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
-    """Return why an approval was not used, according to the question that followed it. Questions recorded before
-    these reasons were distinguished say of each approval that it expired."""
+    """Return why an approval was not used, by the question after it. Old questions always say that it expired."""
     plan = payload_of(later)
     policy = plan.get("policy")
     if isinstance(policy, Mapping):
@@ -252,7 +244,6 @@ def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin:
 
 
 def _attempts(record: Slot) -> list[str]:
-    """Describe the outcome of each attempt so far."""
     lines = []
     for n, attempt in sorted(record.attempts.items()):
         if attempt.intent is None and attempt.result is None:
@@ -320,9 +311,8 @@ def put_anew(
     standing: Any = None,
     said: dict[str, Any] | None = None,
 ) -> PutAnew:
-    """Build the next question after `by` replaces a question's arguments. It keeps the time limit: `deadline`, or
-    the question's own, with the terms `said`. `standing` says as what they may decide, if that is more than their
-    own role. Raises ValueError for arguments that the tool's input rejects."""
+    """Build the next question after `by` replaces the arguments; time limit and terms stay. `standing` says as what
+    they may decide, if not by their own role. Raises ValueError if the tool rejects the arguments."""
     plan, slot, n = amended_plan(payload_of(question), arguments, tool), question.slot or "", question.n + 1
     approval_id, plan_hash = id_of(run_id, slot, n), hasher(plan)
     until = datetime.fromisoformat(question.deadline) if deadline is None else deadline

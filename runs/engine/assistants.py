@@ -146,8 +146,7 @@ class ModelTurn:
 
 
 class ModelRefused(Exception):
-    """The provider refused the request permanently. With the code UNAVAILABLE the model itself can't be used (no
-    access, no credit, gone), and another model may serve."""
+    """The provider refused the request permanently; with the code UNAVAILABLE another model may serve."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -197,7 +197,6 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _is_small_float(text: str) -> bool:
-    """Return whether the text is a float as Python writes it: 1e-07."""
     return bool(re.fullmatch(r"-?[0-9]\.?[0-9]{0,17}e[+-][0-9]{1,3}", text))
 
 

@@ -84,8 +84,7 @@ UNLIMITED = Caps()
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How much a run may still use beyond what is used and reserved, never below zero. None: no limit. `usd_micro`
-    is in millionths of a US dollar."""
+    """The rest of each resource beyond usage and reservations, in the units of Usage. None: no limit."""
 
     steps: int | None = None
     tokens_in: int | None = None
@@ -115,8 +114,7 @@ class Breach:
 
 
 def breaches(caps: Caps, used: Usage, reserved: Usage, wanted: Usage) -> Iterator[Breach]:
-    """Yield the caps that `wanted` would break. A run that is over a cap (it was lowered, or an answer exceeded its
-    reservation) may begin nothing that counts against it."""
+    """Yield the caps that `wanted` would break. A run over a cap may begin nothing that counts against it."""
     for name in RESOURCES:
         most, more = getattr(caps, name), getattr(wanted, name)
         if most is None or not more:

@@ -1,6 +1,5 @@
-"""Canonical bytes and keyed digests of what people and models supply. JSON from users is put into RFC 8785's form
-before hashing, so that key order and number spelling don't change the hash. Digests of arguments are keyed: a plain
-hash of a low-entropy argument could be guessed after its content was erased."""
+"""Canonical bytes (RFC 8785, so that spelling doesn't change a hash) and keyed digests of user and model data.
+Digests of arguments are keyed, as a plain hash of a low-entropy argument could be guessed after erasure."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def canonical(value: Any) -> bytes:
 
 
 def parsed(data: bytes) -> Any:
-    """Parse canonical bytes so that encoding them again gives the same bytes. Raises ValueError. RFC 8785 writes a
-    whole float without its point, up to 10^21, and no integer beyond 2^53 - 1: longer ones were floats."""
+    """Parse canonical bytes reversibly: integers beyond 2^53 - 1 were whole floats. Raises ValueError."""
     try:
         return json.loads(data, parse_int=_whole)
     except RecursionError as error:
@@ -61,8 +59,8 @@ def _whole(text: str) -> int | float:
 
 
 def _is_simple(value: Any) -> bool:
-    """Return whether sorted compact JSON equals RFC 8785's form: no floats or large integers, ASCII keys. True for
-    nearly all arguments, and five times as fast. Exact types only: a subclass may encode itself differently."""
+    """Return whether sorted compact JSON equals RFC 8785's form: true for nearly all, and five times as fast. Exact
+    types only, as a subclass may encode itself differently."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True
@@ -79,9 +77,8 @@ def digest_of(result: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return the value as the journal will give it back; a model by its aliases. Raises ValueError for what JSON
-    can't hold, for a set (its order differs between processes, so a repeat would send other bytes than those
-    recorded), and for anything that would come back as another value."""
+    """Return the value as the journal will give it back; a model by its aliases. Raises ValueError for what would
+    not survive, and for sets, whose order differs between processes, so that a repeat would send other bytes."""
     if isinstance(value, BaseModel):
         return as_recorded(value, type(value))[0]
     recorded = _dumped(value)
@@ -91,8 +88,7 @@ def plain(value: Any) -> Any:
 
 
 def as_recorded(value: BaseModel, model: type[M]) -> tuple[Any, M]:
-    """Return a value as plain data, and as a `model` read back from the record. Raises ValueError as `plain` does,
-    naming the first field that would come back as another value."""
+    """Return a value as plain data, and as a `model` read back. Raises ValueError as `plain` does, naming the field."""
     recorded = _dumped(value)
     try:
         loaded = model.model_validate(recorded)
@@ -130,9 +126,8 @@ def as_json(value: Any) -> Any:
 
 
 def difference(value: Any, loaded: Any, where: str) -> str:
-    """Return the first difference between a value and `loaded`, read back from its record; empty if there is none. A
-    list may come back for a tuple: JSON has one kind of array. Private attributes are not recorded. Values whose
-    class defines no equality are taken as equal."""
+    """Return the first difference to `loaded`, read back from the record; empty if none. Tuples may become lists;
+    private attributes and classes without equality are not compared."""
     if isinstance(value, tuple) and isinstance(loaded, list):
         value = list(value)
     if isinstance(value, BaseModel) and isinstance(loaded, BaseModel):
@@ -250,7 +245,6 @@ def _problem_of(kind: type[Any], name: str, field: FieldInfo) -> str:
 
 
 def _names_read(kind: type[Any], name: str, field: FieldInfo) -> list[str]:
-    """Return the names under which a field is read from a record."""
     config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
     alias = field.validation_alias
     if alias is None or config.get("validate_by_alias") is False:
@@ -318,7 +312,6 @@ def keyed_hasher(key: bytes) -> Hasher:
 
 
 def idempotency_key(run_id: str, slot: str, attempt: int) -> str:
-    """Return the idempotency key of one attempt at a logical call. It depends on run, slot and attempt alone: it
-    never changes, and differs once people decide to make the call again."""
+    """Return the key of one attempt, derived from run, slot and attempt alone, so that it never changes."""
     digest = hashlib.sha256(f"{run_id}|{slot}|{attempt}".encode()).hexdigest()
     return f"da-{digest[:40]}"

@@ -18,8 +18,7 @@ _UNSAFE: frozenset[Word] = frozenset({"ignores_keys", "refuses_repeats"})
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Current verdict of a tool's newest probe. `found` is what it saw, even if that has expired or the tool changed
-    since; `until` is when it expires."""
+    """Verdict of a tool's newest probe. `found` is what it saw, even if expired or outdated; `until` its expiry."""
 
     word: Word
     found: Word = "not_probed"
@@ -31,14 +30,12 @@ class Standing:
 
     @property
     def is_unsafe(self) -> bool:
-        """Return whether the last probe saw that repeats aren't recognized. This outlasts the certificate and
-        changes of the tool: only another probe revokes it."""
+        """Whether the last probe saw repeats go unrecognized; only another probe revokes that."""
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Return whether the last probe saw that the hook misses effects, so its "did not happen" proves nothing.
-        This outlasts time and changes too."""
+        """Whether the last probe saw the hook miss an effect, so that its "did not happen" proves nothing."""
         return self.found == "hook_denies"
 
 

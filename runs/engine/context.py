@@ -106,8 +106,7 @@ def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, 
 class Context:
     """The calls that a node may make. Each awaited method is a journaled step; a replay answers it from the journal.
     Call them from the node's own task, one after the other, or through `gather`; a call from any other task raises
-    MisusedContext.
-    """
+    MisusedContext."""
 
     def __init__(self, visit: Visit) -> None:
         self._visit = visit
@@ -182,9 +181,8 @@ class Context:
         return outcome
 
     def amendment(self, outcome: Any) -> Amendment | None:
-        """Return what a person changed of a call before it was sent; None if nothing was changed.
-        `outcome` is the very object that the call returned, or the ToolFailure that it raised.
-        """
+        """Return what a person changed of a call before it was sent; None if nothing was changed. `outcome` is the very
+        object that the call returned, or the ToolFailure that it raised."""
         return next((amendment for given, amendment in self._amended if given is outcome), None)
 
     def _note_amendment(self, slot: str, outcome: Any) -> None:
@@ -220,9 +218,8 @@ class Context:
 
     @_step
     async def model(self, assistant: Assistant, prompt: Prompt) -> str:
-        """Make one request to the `assistant` without tools and return the text of the answer.
-        `prompt` is as in `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt).
-        """
+        """Make one request to the `assistant` without tools and return the text of the answer. `prompt` is as in
+        `think`. Raises ModelFailure, ContentRefused (a hook withheld the prompt)."""
         return await ask_once(self._visit, self._visit.next_slot(), assistant, prompt)
 
     @_step
@@ -300,7 +297,6 @@ class Context:
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
 
     def _documents_of(self, tool: Tool | None, body: Any, given: Sequence[Document]) -> tuple[Document, ...]:
-        """Return the documents to show. Raises ValueError."""
         if given or tool is None or tool.gate is None or body is None:
             return shown.checked(given)
         return shown.made(tool.gate.documents, body, tool.name)
@@ -330,8 +326,7 @@ class Context:
         """Run `branches` at once: calls, or coroutines of your own that make calls. Returns their results in order.
         Waits until every branch has finished; then raises the first exception in the branches' order, or, with
         `return_exceptions`, returns exceptions as results. While a branch waits (for a person, a callback, a timer),
-        the others continue as far as they can.
-        """
+        the others continue as far as they can."""
         return await gather(self._visit, branches, return_exceptions=return_exceptions)
 
     @_step
@@ -365,18 +360,16 @@ class Context:
         within: timedelta = timedelta(days=7),
         or_else: Any = RAISE,
     ) -> Any:
-        """Wait for the next signal called `name` that no call has taken yet; earlier signals are kept for this.
-        Returns its payload, as a `schema` if one is given (raises BadSignal if it doesn't fit). After the time `within`
-        (7 days): returns `or_else`, or raises TimedOut if there is none.
-        """
+        """Wait for the next signal called `name` that no call has taken yet; earlier signals are kept for this. Returns
+        its payload, as a `schema` if one is given (raises BadSignal if it doesn't fit). After the time `within` (7
+        days): returns `or_else`, or raises TimedOut if there is none."""
         return await await_signal(self._visit, self._visit.next_slot(), name, schema, within, or_else)
 
     @_step
     async def message(self, *names: str, within: timedelta = timedelta(days=7), or_else: Any = RAISE) -> Any:
-        """Wait until a message with one of these `names` is answered (default: any that the agent takes).
-        Check the state first: earlier messages have been handled. Returns which one it was, a `Taken`; its changes are
-        in the state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none.
-        """
+        """Wait until a message with one of these `names` is answered (default: any that the agent takes). Check the
+        state first: earlier messages have been handled. Returns which one it was, a `Taken`; its changes are in the
+        state. After the time `within` (7 days): returns `or_else`, or raises TimedOut if there is none."""
         return await await_message(self._visit, self._visit.next_slot(), names, within, or_else)
 
     @_step
@@ -392,8 +385,7 @@ class Context:
     ) -> M:
         """Ask a person to fill in a form made from `schema`: an operator, or someone with the role or queue `of`.
         `title` heads the question; `prefilled` is what the form starts with. After the time `within` (7 days): returns
-        `or_else`, or raises TimedOut if there is none.
-        """
+        `or_else`, or raises TimedOut if there is none."""
         slot = self._visit.next_slot()
         answer = await ask(
             self._visit, slot, of, title=title, schema=schema, prefilled=prefilled or {}, within=within, or_else=or_else
@@ -402,10 +394,8 @@ class Context:
 
     @_step
     async def set_attributes(self, **values: Any) -> None:
-        """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`.
-        Others are kept; None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't
-        declare.
-        """
+        """Set search attributes to these `values`: `set_attributes(customer="ACME", tags=["late"])`. Others are kept;
+        None unsets. Raises MisusedContext, and sets nothing, for names or types that the agent doesn't declare."""
         await set_attributes(self._visit, self._visit.next_slot(), values)
 
     @_noted
@@ -426,32 +416,28 @@ class Context:
     @_noted
     async def budget(self) -> Left:
         """Return what the run may still use of each resource; replays get the same even after the budget is raised.
-        `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps` are None if there is no cap.
-        """
+        `usd_micro`, `tokens_in`, `tokens_out`, `model_calls`, `tool_calls` and `steps` are None if there is no cap."""
         meter = self._visit.meter
         left = self._value("budget", lambda: asdict(Left.of(meter.caps, meter.used + meter.reserved)))
         return Left(**{name: left.get(name) for name in RESOURCES})
 
     def transcript(self) -> list[Said]:
-        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`.
-        A long transcript is cut to its newest lines.
-        """
+        """Return the lines of this visit's conversations (each `think`), in order, to pass on with `Handoff`. A long
+        transcript is cut to its newest lines."""
         return shortened([line for talk in self._visit.talks for line in talk.lines()])
 
     @_noted
     async def handed_over(self) -> list[Said]:
-        """Return the transcript that the run was handed off with; empty if there is none.
-        Others wrote it: pass it to `think(…, after=…)`, which shows it as data.
-        """
+        """Return the transcript that the run was handed off with; empty if there is none. Others wrote it: pass it to
+        `think(…, after=…)`, which shows it as data."""
         come = await self._visit.look_up(self._visit.journal.origin())
         lines = payload_of(come).get("transcript") or []
         return [Said.model_validate(line) for line in lines]
 
     def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
-        """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error.
-        The run keeps its newest 500 lines; the worker's log has them all. Not journaled: a replay adds no second line
-        to the run, and a crash may lose the last ones.
-        """
+        """Log a line for people: `message`, and `fields` as name=value, with `level` debug, info, warning or error. The
+        run keeps its newest 500 lines; the worker's log has them all. Not journaled: a replay adds no second line to
+        the run, and a crash may lose the last ones."""
         said = tell_line(self._visit, message, level, fields)
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
 

@@ -1,6 +1,5 @@
-"""Checks of an agent's declaration: its nodes' parameters and calls, its samples, and its first state.
-Each returns the problem and its fix, or None. What is uncertain without running the agent's code is left to the run.
-"""
+"""Checks of an agent's declaration; each returns the problem and its fix, or None. What is uncertain without running
+the agent's code is left to the run."""
 
 from __future__ import annotations
 
@@ -96,10 +95,7 @@ def sample_problem(document: Any, input: type[BaseModel], begin: Callable[[Any],
 
 
 def undeclared_call(function: Callable[..., Any], is_declared: Callable[[Tool], bool]) -> str | None:
-    """Return the first call `ctx.call(tool, …)` of a tool that the agent doesn't declare, with its place in the source.
-
-    Helpers that get the context are followed up to their first branch: agents that share one may each need another.
-    """
+    """Return the first `ctx.call` of an undeclared tool, also in helpers up to their first branch."""
     for tool, place in _calls(function, set()):
         if not is_declared(tool):
             return f"{place} calls the tool {tool.name!r}, which the agent does not declare: name it in tools=[…]"
@@ -148,7 +144,6 @@ def _is_call_of(call: ast.Call, context: str) -> bool:
 
 
 def _handed(call: ast.Call, context: str, helper: Any) -> str | None:
-    """Return the parameter by which a helper gets the context, or None."""
     if not isinstance(helper, FunctionType):
         return None
     names = list(inspect.signature(helper, follow_wrapped=False).parameters)

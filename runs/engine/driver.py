@@ -1,6 +1,5 @@
-"""Drives a claimed run until it waits, stops or ends: visit after visit, acting on each outcome.
-Each change is one journal call under the claimant's lease. A lost lease raises StaleLease and the caller lets go.
-"""
+"""Drives a claimed run until it waits, stops or ends. Each change is one journal call under the claimant's lease;
+StaleLease means that the run is someone else's."""
 
 from __future__ import annotations
 
@@ -67,9 +66,8 @@ class Driver:
         self._at_end = Ending(agent, journal, runtime, control, trace_id)
 
     async def drive(self) -> str:
-        """Work until the run is released. Raises StaleLease when another claimant has the run.
-        Returns how: parked, paused, released, halted, completed, failed, cancelled, operator.
-        """
+        """Work until the run is released; return parked, paused, released, halted, completed, failed, cancelled or
+        operator. Raises StaleLease when another claimant has the run."""
         while True:
             try:
                 how = await self._drive()
@@ -130,10 +128,8 @@ class Driver:
         return await self._enter(self.agent.start, state)
 
     async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
-        """Record the visit's entry and its checkpoint in one commit: a consistent cut.
-        If the journal has the visit already (its checkpoint was damaged, so an earlier one was used), nothing is
-        written: its recorded calls stay on the tape.
-        """
+        """Record a visit's entry and checkpoint in one commit: a consistent cut. A visit in the journal already (its
+        checkpoint was damaged) writes nothing; its recorded calls stay on the tape."""
         visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
         state = between(self.tape, over, state)
         if visit not in self.tape.visits and self.agent.messages:
@@ -148,10 +144,7 @@ class Driver:
         return None if reply.stop is None else await self._stopped(reply.stop)
 
     async def _held(self) -> str | None:
-        """Stop if an operator has to act first.
-        That is a recorded stop (its worker may have died before letting go), and late results that arrived after the
-        run had continued without them.
-        """
+        """Stop if an operator must act first: on a recorded stop, other code, or unreported late results."""
         stop = self.tape.open_stop()
         if stop is not None:
             return await self._stand_still(WaitSpec(self.journal.run_id, stop, 0, "operator", 0, self.journal.now()))
@@ -388,9 +381,7 @@ class Driver:
         return state if reply.is_done else await self._cancel()
 
     async def _succeed(self, to: Renewed | HandedOver) -> str | None:
-        """Continue the run as another one.
-        Signals until the commit move along; messages are answered first; pause and cancel take precedence.
-        """
+        """Continue the run as another; signals move along, messages are answered, pause and cancel come first."""
         if isinstance(to, HandedOver) and is_too_often(await self.journal.estate()):
             problem = f"the work was handed on {MOST_HANDOFFS} times, the last time to {to.agent.graph_id}"
             return await self._fail(Crashed("too_many_handoffs", problem, ""))

@@ -30,8 +30,7 @@ class ToolError(Exception):
 
 
 class Passing(ToolError):
-    """A transient fault: the call is retried if its replay class allows. `retry_after` is the requested delay in
-    seconds."""
+    """A transient fault: retried if the replay class allows, after `retry_after` seconds if requested."""
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -40,15 +39,13 @@ class Passing(ToolError):
 
 class NotSent(Passing):
     """Raised by a tool: proof that no byte of the call reached the other side. Retried whatever the replay class.
-    `message` says what happened; `retry_after` is the delay in seconds that the other side asked for, if it did.
-    """
+    `message` says what happened; `retry_after` is the delay in seconds that the other side asked for, if it did."""
 
 
 class TransportError(Passing):
-    """Raised by a tool: no answer, or none that settles anything.
-    Keyed and pure calls are repeated; an unsafe call's outcome is unknown. `message` says what happened; `retry_after`
-    is the delay in seconds that the other side asked for, if it did.
-    """
+    """Raised by a tool: no answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's
+    outcome is unknown. `message` says what happened; `retry_after` is the delay in seconds that the other side asked
+    for, if it did."""
 
 
 class NotServed(Passing):
@@ -56,9 +53,8 @@ class NotServed(Passing):
 
 
 class BusinessFailure(ToolError):
-    """Raised by a tool: the other side definitely refused. The node sees `ToolFailure`; a model sees text.
-    `message` is for people, `code` for machines (default: *refused*), `details` any plain data that the node may need.
-    """
+    """Raised by a tool: the other side definitely refused. The node sees `ToolFailure`; a model sees text. `message` is
+    for people, `code` for machines (default: *refused*), `details` any plain data that the node may need."""
 
     def __init__(self, message: str, *, code: str = "refused", details: Any = None) -> None:
         super().__init__(message)
@@ -67,11 +63,10 @@ class BusinessFailure(ToolError):
 
 
 class KeyRejected(ToolError):
-    """Raised by a tool: the other side no longer knows the call's key, or knows it for another request.
-    It was used with another body, has expired or is unknown, so an earlier try may have had its effect. This is no
-    refusal: the outcome is unknown, and a person settles it. `message` is what the other side said, `details` any plain
-    data to help settle it.
-    """
+    """Raised by a tool: the other side no longer knows the call's key, or knows it for another request. It was used
+    with another body, has expired or is unknown, so an earlier try may have had its effect. This is no refusal: the
+    outcome is unknown, and a person settles it. `message` is what the other side said, `details` any plain data to help
+    settle it."""
 
     def __init__(self, message: str, *, details: Any = None) -> None:
         super().__init__(message)
@@ -83,9 +78,8 @@ class BadAnswer(Exception):
 
 
 class Refused(Exception):
-    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing.
-    `message` tells the sender why; `code` is for machines (default: *refused*).
-    """
+    """Raised by an agent's message, or by its `check`: the request is refused and changes nothing. `message` tells the
+    sender why; `code` is for machines (default: *refused*)."""
 
     def __init__(self, message: str, *, code: str = "refused") -> None:
         super().__init__(message)
@@ -106,9 +100,8 @@ class ToolFailure(Exception):
 
 
 class PolicyDenied(ToolFailure):
-    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent.
-    `policy` and `version` name it, `rule` is its text (the error's `message`); the `code` is *policy_denied*.
-    """
+    """Raised to a node: a policy forbids the call of `tool`, so nothing was sent. `policy` and `version` name it,
+    `rule` is its text (the error's `message`); the `code` is *policy_denied*."""
 
     def __init__(self, tool: str, policy: str, version: int, rule: str) -> None:
         super().__init__(tool, POLICY_DENIED, rule)
@@ -116,9 +109,8 @@ class PolicyDenied(ToolFailure):
 
 
 class ModelFailure(Exception):
-    """Raised to a node: the provider refused for good, or the model kept breaking the rules of the loop.
-    `code` is for machines, `message` for people.
-    """
+    """Raised to a node: the provider refused for good, or the model kept breaking the rules of the loop. `code` is for
+    machines, `message` for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -126,9 +118,8 @@ class ModelFailure(Exception):
 
 
 class ContentRefused(Exception):
-    """Raised to a node: a hook withheld content.
-    `source` says where it came from, `to` where it was going, `hook` which hook it was (name@version), `reason` why.
-    """
+    """Raised to a node: a hook withheld content. `source` says where it came from, `to` where it was going, `hook`
+    which hook it was (name@version), `reason` why."""
 
     def __init__(self, source: str, to: str, hook: str, reason: str) -> None:
         super().__init__(f"{hook} withheld content ({source} to {to}): {reason}")
@@ -136,10 +127,8 @@ class ContentRefused(Exception):
 
 
 class Rejected(Exception):
-    """Raised to a node: a gate was denied, by a person or by its deadline.
-    `queue` is who was asked, `reason` the recorded justification, `by` who decided, `verdict` how (*rejected*,
-    *expired*).
-    """
+    """Raised to a node: a gate was denied, by a person or by its deadline. `queue` is who was asked, `reason` the
+    recorded justification, `by` who decided, `verdict` how (*rejected*, *expired*)."""
 
     def __init__(self, queue: str, reason: str, by: str, verdict: str) -> None:
         super().__init__(f"{queue}: {verdict} by {by}: {reason}")
@@ -160,9 +149,8 @@ class TimedOut(Exception):
 
 
 class BadSignal(Exception):
-    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why.
-    The signal is used up; the node may wait for the next one.
-    """
+    """Raised to a node: the `payload` of the signal `name` doesn't fit; `problem` says why. The signal is used up; the
+    node may wait for the next one."""
 
     def __init__(self, name: str, problem: str, payload: Any) -> None:
         super().__init__(f"signal {name}: {problem}")
@@ -178,10 +166,8 @@ class Failure(Exception):
 
 
 class ChildFailure(Exception):
-    """Raised to a node: a run that it started did not end well.
-    `agent` and `child` say which, `state` how (*failed*, *cancelled*; *completed* if its output doesn't fit), `code`
-    and `message` why.
-    """
+    """Raised to a node: a run that it started did not end well. `agent` and `child` say which, `state` how (*failed*,
+    *cancelled*; *completed* if its output doesn't fit), `code` and `message` why."""
 
     def __init__(self, agent: str, child: str, state: str, code: str, message: str) -> None:
         super().__init__(f"{agent} {state}: {message or code}")
@@ -229,9 +215,7 @@ class ApprovalMissing(Exception):
 
 
 class ApprovalExpired(ApprovalMissing):
-    """The grant expired, or an approval it needs was revoked. Nothing was written; people must be asked again.
-    After a revocation `told` names the question (`approval`) and the standing grant (`grant`).
-    """
+    """The grant expired, or its approval was revoked (`told`: `approval`, `grant`). Nothing was written."""
 
     def __init__(self, problem: str, told: Mapping[str, Any] | None = None) -> None:
         super().__init__(problem)
@@ -255,9 +239,8 @@ class BudgetShort(Exception):
 
 
 class PoolShort(Exception):
-    """A shared pool has no room for the intent, or others wait for it. Nothing was written.
-    `told` describes the pool for the wait: its key, name and resource, the amount wanted, and when it refills.
-    """
+    """A shared pool has no room, or others wait for it. Nothing was written. `told` has the pool's key, name and
+    resource, the amount wanted, and when it refills."""
 
     def __init__(self, problem: str, told: Mapping[str, Any]) -> None:
         super().__init__(problem)
@@ -265,9 +248,7 @@ class PoolShort(Exception):
 
 
 class RunHalted(Exception):
-    """The intent is in the scope of a halt. Nothing was written.
-    `key` names what is halted, such as tool:charge; empty if the whole run is.
-    """
+    """The intent is under a halt of `key`, such as tool:charge (empty: of the whole run). Nothing was written."""
 
     def __init__(self, problem: str, key: str) -> None:
         super().__init__(problem)

@@ -1,6 +1,5 @@
 """What a fork knows of its origin: each effect after the fork's point, and for a what-if each answer too. Copied
-from the origin's journal when the fork is made, and kept in the fork's own: later events of the origin don't change
-it."""
+into its journal when it is made, so that later events of the origin don't change it."""
 
 from __future__ import annotations
 
@@ -28,11 +27,9 @@ Told = tuple[int, str, e.Event]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One effect on record.
-    `outcome`: committed, undone by the run itself, or open if unknown; with `has_result` its `result` can be reused for
-    the same call. `counts_as` is a person's verdict, `by` that person; without `is_verified` only a row proves it,
-    since its event can't be read. `is_changed`: people changed what was sent.
-    """
+    """One effect on record. `outcome`: committed, undone, or open if unknown; with `has_result` its `result` can be
+    reused for the same call. `counts_as` is a person's verdict, `by` that person; without `is_verified` only a row
+    proves it; `is_changed`: people changed what was sent."""
 
     run: str
     slot: str
@@ -52,9 +49,7 @@ class Evidence:
     is_changed: bool = False
 
     def is_of(self, requested: str, executed: str) -> bool:
-        """Return whether this is the effect of a call with these hashes.
-        If people changed the call, the requested hash counts, because the node requests that again.
-        """
+        """Return whether a call with these hashes is this one; people's changes don't count, as the node asks anew."""
         if self.is_changed or not self.executed_hash:
             return self.requested_hash == requested
         return self.executed_hash == executed
@@ -112,8 +107,7 @@ class Fork:
         return [_undone(x) if x.place in self.undone else x for x in found]
 
     def same(self, tool: str, requested: str, executed: str, slot: str, taken: set[Place]) -> Evidence | None:
-        """Return the effect of the same call with a reusable result: at the same place first, else the first free
-        one."""
+        """Return the same call's effect with a reusable result: at the same place first, else the first free one."""
         fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
@@ -154,9 +148,7 @@ ToolOf = Callable[[str], Tool | None]
 
 
 def evidence_of(run: str, told: Iterable[Told], tool_of: ToolOf) -> list[Evidence]:
-    """Return every effect in a run's events, in order.
-    `tool_of` looks up a tool by name, if it is installed: only the tool can interpret a callback or a receipt.
-    """
+    """Return every effect in a run's events; tools from `tool_of` interpret callbacks and receipts."""
     every = list(told)
     tape, at = Tape(event for *_, event in every), _times(every)
     back = Undoing()
@@ -183,10 +175,8 @@ def _undone(found: Evidence) -> Evidence:
 
 
 class Undoing:
-    """What a run has undone of its effects, by slot and attempt.
-    `undone` is done, `all` includes what may be or is about to be undone. With `is_begun` nobody can tell yet what that
-    will be. An effect that a person kept is in neither; nor is a child in which something was kept.
-    """
+    """What a run has undone, by slot and attempt: `undone`, and `all` including what may be or will be. With
+    `is_begun` that is not known yet. An effect that a person kept leaves `all`; a child with kept effects doesn't."""
 
     def __init__(self) -> None:
         self.undone: set[tuple[str, int]] = set()
@@ -237,8 +227,7 @@ def _effect(run: str, name: str, slot: Slot, number: int, attempt: Attempt, tool
 
 
 def _may_have_been(attempt: Attempt) -> bool:
-    """Return whether the attempt may have had its effect: nothing on record excludes it, or later evidence
-    contradicts."""
+    """Return whether the attempt may have had its effect: not excluded, or contradicted by late results."""
     if attempt.testimony is not None or attempt.is_called_back_late or attempt.is_belied:
         return True
     if attempt.reconciled is not None and attempt.reconciled.verdict == DID_NOT:
@@ -272,7 +261,7 @@ def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Eviden
 
 
 def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: Attempt) -> Evidence:
-    """Return the evidence for a child run, including all that it did."""
+    """Return the evidence for a child run, which represents all that it did."""
     is_done = isinstance(attempt.result, e.ChildEnded) and attempt.result.state == "completed"
     return Evidence(
         run=run,

@@ -1,5 +1,4 @@
-"""Port through which the engine checks for a halt just before a call is sent. A fresh intent was already checked.
-This is for calls without one: reads, retries, and calls whose worker was stopped in between."""
+"""Port to check for a halt just before a call without a fresh intent is sent: a read, a retry, a resumed call."""
 
 from __future__ import annotations
 
@@ -11,9 +10,7 @@ class Halts:
     """Default: nothing is halted. A worker's are in runs/services/halts/known.py."""
 
     def must_ask(self, key: str, cleared_at: float) -> bool:
-        """Return whether the database must be asked before a call under a key, such as tool:charge. Costs nothing.
-        `cleared_at` is when it was last known to be permitted, by the monotonic clock.
-        """
+        """Return whether to ask the database before a call under `key`, last cleared at `cleared_at` (monotonic)."""
         return False
 
     async def is_halted(self, run_id: str, key: str) -> bool:

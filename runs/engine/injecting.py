@@ -1,6 +1,4 @@
-"""Applies a JSON merge patch (RFC 7396) to a run's state, checked against the agent's model.
-If it doesn't fit it is refused, naming the field, and nothing is changed.
-"""
+"""Applies a JSON merge patch (RFC 7396) to a run's state; refused by field if the agent's model rejects it."""
 
 from __future__ import annotations
 
@@ -27,10 +25,7 @@ from runs.engine.undo import UNDO_NODE
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A state after a patch.
-    `told` is recorded (`change`, `gone`, `before`), `lines` lists each changed value: path, before and after; None for
-    absent.
-    """
+    """A state after a patch: `told` is recorded, `lines` lists changed values by path with before and after."""
 
     state: dict[str, Any]
     told: dict[str, Any]
@@ -104,11 +99,8 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Position at which a run can be patched.
-    `visit` (generation and number) and `place` are as in ContextInjected; `node` is the one that gets the patch, empty
-    before the first node is known; `state` is plain data; `open` lists calls without an outcome, whose arguments don't
-    change.
-    """
+    """Position at which a run can be patched: `visit` and `place` as in ContextInjected, the `node` that gets the
+    patch (empty before the first is known), and the `open` calls, whose arguments don't change."""
 
     visit: str
     place: int
@@ -182,6 +174,5 @@ def _fields(agent: Agent, state: Any) -> dict[str, Any]:
 
 
 def _open(tape: Tape, slots: Sequence[str]) -> list[str]:
-    """List the calls without an outcome."""
     known = ((name, tape.slots[name]) for name in slots)
     return [f"{slot.what} at {name}" for name, slot in known if slot.what is not None and slot.now.outcome is None]

@@ -35,9 +35,8 @@ How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The journal's answer to every write. `is_done` False: nothing was written, and the flags say why.
-    Without a flag, the call was answered meanwhile or the awaited event has come; `is_halted`: a halt blocks it.
-    """
+    """The journal's answer to every write. `is_done` False: nothing was written, and the flags say why; without a
+    flag the call was answered or the awaited event has come."""
 
     seq: int
     at: datetime
@@ -66,10 +65,8 @@ def deadline_in(now: datetime, within: timedelta) -> datetime:
 
 
 def in_range(deadline: datetime) -> datetime:
-    """Return the deadline in UTC. Raises ValueError unless it is within the years 1 to 9999.
-    A database would store others, but Python couldn't read them back, nor any list with them. A day is kept free at
-    both ends for servers that answer in another time zone.
-    """
+    """Return the deadline in UTC. Raises ValueError outside the years 1 to 9999, less a day at both ends: a database
+    would store it, but Python couldn't read it back in every time zone."""
     try:
         in_utc = deadline.astimezone(UTC)
         if datetime.min.replace(tzinfo=UTC) + _A_DAY <= in_utc <= datetime.max.replace(tzinfo=UTC) - _A_DAY:
@@ -166,9 +163,7 @@ _NOT_DONE = frozenset({"did_not", "fail", "refused"})
 
 @dataclass(slots=True)
 class Finding:
-    """The recorded outcome of an attempt, and late results that contradict it.
-    The engine checks it before another attempt, and pages before they show an outcome.
-    """
+    """The recorded outcome of an attempt and what contradicts it; checked before another attempt and by pages."""
 
     on_record: str = ""  # a verdict (happened, did_not, fail), `refused`, or `answered` by the other side
     belied: str = ""  # the recorded outcome that a late result contradicts, until a person settles it again
@@ -220,11 +215,10 @@ class GateOpening:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A person's approval of an exact plan. Passing it to a call uses it up.
-    `slot` and `approval_id` name the question, `plan_hash` and `requested_hash` are digests of what was approved and of
-    what was requested, `by` is who decided, for which `queue`: with several stages the first one's. `stages` lists the
-    required approvals, each (queue, quorum), if more than one person was needed.
-    """
+    """A person's approval of an exact plan. Passing it to a call uses it up. `slot` and `approval_id` name the
+    question, `plan_hash` and `requested_hash` are digests of what was approved and of what was requested, `by` is who
+    decided, for which `queue`: with several stages the first one's. `stages` lists the required approvals, each (queue,
+    quorum), if more than one person was needed."""
 
     slot: str
     approval_id: str
@@ -272,11 +266,9 @@ class ChildSpec:
 
 @dataclass(frozen=True, slots=True)
 class Heir:
-    """The continuation of an `origin`, created with its end.
-    `events` begin its journal; `signals` are those it gets of the origin's `all_signals` that no call took, as (number
-    there, number here by name, number of the event); `left` is the rest of the origin's budget, and `caps` its own
-    limits.
-    """
+    """The continuation of an `origin`, created with its end: its first `events`, the `signals` it gets of the
+    origin's `all_signals` that no call took (number there, number here by name, event's number), the rest (`left`)
+    of the origin's budget, and its own `caps`."""
 
     run_id: str
     origin: str
@@ -297,11 +289,9 @@ MakeHeir = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Heir]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one commit writes, completely or not at all.
-    With `is_intent` (TX1) it announces a call: it is refused on a stop request, if the call has been answered, or if an
-    earlier attempt may have happened after all; it uses up `grant`, the (slot, plan hash) of an approval. Without (TX2)
-    it records what happened, which a stop request doesn't prevent.
-    """
+    """What one commit writes, completely or not at all. With `is_intent` (TX1) it announces a call, and is refused
+    on a stop request, if the call is answered or an earlier attempt may have happened; it uses up `grant` (slot,
+    plan hash). Without (TX2) it records what happened, even during a stop."""
 
     events: Sequence[Event]
     entries: Sequence[Entry] = ()
@@ -316,9 +306,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a claimant needs: newest readable checkpoint, later events, first event, budget and ancestry.
-    `counts_reads`: a pool counts reads too, so they need an intent; `forked` is set for a fork.
-    """
+    """What a claimant needs: newest readable checkpoint, later events, first event, budget, ancestry.
+    `counts_reads`: a pool counts reads too, so they need an intent."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -333,10 +322,8 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """A run's events about its effects, in order.
-    `reversible` are runs with their own effects to undo: completed children, and the run continued by this one.
-    `at_work` are children cancelled with it that may still have effects.
-    """
+    """A run's events about effects, in order. `reversible` are completed children and the continued run with effects
+    of their own to undo; `at_work` are children cancelled with it that may still have effects."""
 
     events: Sequence[Event] = ()
     reversible: frozenset[str] = frozenset()
@@ -344,9 +331,8 @@ class Effects:
 
 
 class Journal(Protocol):
-    """One run's journal under one lease. Every method is one commit; each raises StaleLease once the lease is lost.
-    Concurrent calls are executed one after the other. `load` raises JournalBroken if the stored data can't be trusted.
-    """
+    """One run's journal under one lease: every method is one commit, one at a time, and raises StaleLease once it is
+    lost. `load` raises JournalBroken if the stored data can't be trusted."""
 
     @property
     def run_id(self) -> str:
@@ -370,18 +356,14 @@ class Journal(Protocol):
     async def load(self) -> History: ...
 
     async def commit(self, batch: Batch) -> Reply:
-        """Write a step; the only way to do so.
-        Raises ApprovalMissing if an intent's grant isn't available, BudgetShort if the run may not use what an intent
-        needs, PoolShort and PoolUnpriced if a shared pool can't provide it, NotAsked if a question's queue is closed,
-        PoliciesChanged if an intent was judged by outdated policies.
-        """
+        """Write a step; the only way to do so. Raises ApprovalMissing if an intent's grant isn't available, BudgetShort
+        if the run may not use what an intent needs, PoolShort and PoolUnpriced if a shared pool can't provide it,
+        NotAsked if a question's queue is closed, PoliciesChanged if an intent was judged by outdated policies."""
         ...
 
     async def may_repeat(self, slot: str, attempt: int, key: str = "", *, judged: int | None = None) -> Reply:
-        """Return whether an announced call may be sent again. Writes nothing.
-        Not done on a stop request, if its answer is recorded, or if its `key` (such as tool:charge) is halted. Raises
-        PoliciesChanged if it was `judged` by another revision of the policies than the current one.
-        """
+        """Return whether an announced call may be sent again: not on a stop request, once answered, or if `key`
+        (such as tool:charge) is halted. Raises PoliciesChanged unless `judged` by the current revision."""
         ...
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
@@ -393,8 +375,7 @@ class Journal(Protocol):
         ...
 
     async def asked(self, slot: str) -> Sequence[Event]:
-        """Return all events at a question's slot, and the intents that use its approval, in order. Raises
-        JournalBroken."""
+        """Return a question's events and the intents that use its approval, in order. Raises JournalBroken."""
         ...
 
     async def models(self) -> Sequence[ModelsChosen]:
@@ -405,17 +386,13 @@ class Journal(Protocol):
         ...
 
     async def answer(self, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()) -> Reply:
-        """Record the outcome of the run's oldest message, its `n`-th, which ends `waits`.
-        Not done if one of them has ended meanwhile.
-        """
+        """Record the outcome of the oldest message, the `n`-th, which ends `waits`. Not done if one ended meanwhile."""
         ...
 
     async def leave(
         self, how: How, events: Sequence[Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
     ) -> Reply:
-        """Release the run. Not done if that is no longer right, such as with an unanswered message.
-        See runs/sql/steps.sql and runs/sql/messages.sql.
-        """
+        """Release the run, unless that is no longer right: see runs/sql/steps.sql and runs/sql/messages.sql."""
         ...
 
     async def origin(self) -> RunCarriedOn | None:
@@ -431,9 +408,7 @@ class Journal(Protocol):
         ...
 
     async def estate(self) -> Sequence[tuple[int, Event]]:
-        """Return numbered events for a continuation: first events, attributes, models, untaken signals.
-        Raises JournalBroken.
-        """
+        """Return the numbered events from which a continuation is made. Raises JournalBroken."""
         ...
 
     async def effects(self) -> Effects:
@@ -441,8 +416,6 @@ class Journal(Protocol):
         ...
 
     async def succeed(self, make: MakeHeir) -> Reply:
-        """End the run and create its continuation in one commit, while nothing else can be written.
-        Not done on a stop request, if the rest of the budget has changed, or if a wait, a child or (in a renewal) a
-        message is open. Raises JournalBroken.
-        """
+        """End the run and create its continuation in one commit. Not done on a stop request, if the budget's rest
+        changed, or with an open wait, child or (in a renewal) message. Raises JournalBroken."""
         ...

@@ -35,11 +35,9 @@ class BadRule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Limits of one key. None: not limited.
-    `per_minute` permits per minute, with a `burst` after a quiet time (default: a second's worth, at least one); at
-    most `at_once` tries, or runs, at a time. A breaker opens when `breaker` per cent of about a minute's tries fail,
-    for `rest` seconds (30). `weight` is for fair shares (1).
-    """
+    """Limits of one key. None: not limited. `per_minute` permits per minute, with a `burst` after a quiet time
+    (default: a second's worth, at least one); at most `at_once` tries, or runs, at a time. A breaker opens when
+    `breaker` per cent of about a minute's tries fail, for `rest` seconds (30). `weight` is for fair shares (1)."""
 
     per_minute: int | None = None
     burst: int | None = None
@@ -105,10 +103,9 @@ def read(text: str) -> dict[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Limits of a tool over all workers, set by its author. The installation's own limits take precedence.
-    `per_minute` calls, with a `burst` after a quiet time (default: a second's worth), and at most `at_once` at a time.
-    Raises DefinitionError for an invalid number, and if nothing is given.
-    """
+    """Limits of a tool over all workers, set by its author. The installation's own limits take precedence. `per_minute`
+    calls, with a `burst` after a quiet time (default: a second's worth), and at most `at_once` at a time. Raises
+    DefinitionError for an invalid number, and if nothing is given."""
 
     per_minute: int | None = None
     at_once: int | None = None
@@ -138,8 +135,7 @@ Why = Literal["rate", "at_once", "asked", "breaker", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Permission for one try. `is_held`: it must be given back; `probed` are its keys with an open breaker under
-    test."""
+    """Permission for one try. `is_held`: to be given back; `probed`: keys whose open breaker it tests."""
 
     id: str
     keys: tuple[str, ...]
@@ -158,8 +154,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The result of a try. `served` None: it says nothing about the other side. `retry_after`: requested delay in
-    seconds."""
+    """Result of a try. `served` None: nothing is known of the other side. `retry_after` is in seconds."""
 
     served: bool | None = None
     error: str = ""
@@ -171,10 +166,7 @@ NOTHING = Told()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for a permit. All times are in seconds.
-    `lasts` is the try's maximum duration; `earlier` the number of earlier refusals; `patience` how long it would wait
-    in place.
-    """
+    """A request for a permit, in seconds: maximum duration, and `patience` in place; `earlier` counts refusals."""
 
     run_id: str
     slot: str

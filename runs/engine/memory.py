@@ -394,8 +394,7 @@ class MemoryJournal(MemorySuccession):
         raise ApprovalMissing(f"slot {slot} has no unused approval for these bytes")
 
     def _may_be_used_again(self, wait: MemoryWait, call: tuple[str | None, int]) -> bool:
-        """Return whether a grant may be reused for a further attempt at the same call, all earlier ones without
-        effect."""
+        """Return whether a further attempt may reuse the grant: all earlier ones had no effect."""
         slot, attempt = call
         if wait.used_by[0] != slot or wait.used_by[1] >= attempt:
             return False
@@ -441,7 +440,6 @@ def _is_testimony(event: e.Event) -> bool:
 
 
 def _call_of(batch: Batch) -> tuple[str | None, int]:
-    """Return the call and attempt of an intent."""
     invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
     return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
 

@@ -166,9 +166,7 @@ def entered(tape: Tape, at: Snapshot) -> Any:
 
 
 class Changes:
-    """Recorded changes in one visit by messages and operators, and which of them the node has applied.
-    Changes are applied at the end of the current step; of several waiting branches, after all of them.
-    """
+    """Recorded changes in one visit and which of them the node has applied: it does so at the end of its step."""
 
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
         self._model, self._state = model, state
@@ -221,10 +219,7 @@ class Takes(Protocol):
 
 
 def handle(agent: Takes, state: Callable[[], dict[str, Any]], came: e.MessageReceived) -> tuple[str, dict[str, Any]]:
-    """Return the outcome of a message, and its record.
-    The function gets its own copy of the state, so one that refuses or fails has changed nothing; a failing `state()`
-    counts as the message's failure.
-    """
+    """Return a message's outcome and record. The function gets a copy of the state, so failing changes nothing."""
     message = agent.messages.get(came.name)
     if message is None:
         return "failed", {"code": "unknown_message", "message": f"{agent.graph_id} takes no message {came.name!r}"}
@@ -257,9 +252,7 @@ def handled(
     place: int,
     waiting: Sequence[WaitSpec] = (),
 ) -> tuple[list[e.Event], list[WaitSpec]]:
-    """Return the events of handling one message, and the waits that it ends.
-    An answered message ends waits for its name and for any message.
-    """
+    """Return the events of handling a message, and the waits for its name, or any message, that an answer ends."""
     outcome, payload = handle(agent, state, came)
     ended = [w for w in waiting if came.name in (w.detail["names"] or [came.name])] if outcome == "answered" else []
     event = e.MessageHandled(

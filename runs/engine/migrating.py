@@ -1,9 +1,6 @@
-"""Decides in memory, from the record alone, whether and how a run can move to another version.
-
-Nothing is sent or written. The current visit is replayed with the new code (`replaying.py`): if it makes every recorded
-call again, in the same place with the same arguments, the run continues in the middle of its node. Otherwise the node
-starts over, but only if that repeats nothing that counts.
-"""
+"""Decides in memory, from the record alone, whether and how a run can move to another version. If the new code
+replays the current visit (`replaying.py`), the run continues mid-node; otherwise the node starts over, if that
+repeats nothing that counts."""
 
 from __future__ import annotations
 
@@ -52,11 +49,9 @@ SOLVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """A requested move from one version (name@version) to another.
-    `nodes` maps old nodes to new ones, `state` is the function that converts the state, `retry` includes failed runs.
-    `number` is the state's number, 0 if unknown: without a function, the new version's upgraders start from it.
-    `is_numbered`: the old version has upgraders, so an unknown number may be any.
-    """
+    """A requested move between versions (name@version): node mapping, state converter, and whether failed runs are
+    retried. `number` is the state's, 0 if unknown, from which upgraders start; `is_numbered`: an unknown number may
+    be any."""
 
     of: str
     to: Agent
@@ -82,10 +77,8 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result for one run: `how` it continues, or `refused` with a `code` and `why`.
-    `answered` are calls answered from the record, `anew` those made later or again; `closes` are open waits that end
-    with the move, by slot, attempt, kind and number; `number` is that of the old state.
-    """
+    """The result for one run: `how` it continues, or `refused` with a `code` and `why`. `answered` are recorded
+    calls, `anew` those made later or again; `closes` are waits that end with it; `number` is the old state's."""
 
     how: str
     code: str = ""
@@ -108,8 +101,6 @@ def refused(code: str, why: str) -> Found:
 
 
 class _No(Exception):
-    """The reason for a refusal, with its code."""
-
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
         self.code = code
@@ -150,7 +141,7 @@ async def tried(
 
 
 def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:
-    """Check that no outcome is unknown and only stops that the move resolves are open; return their waits."""
+    """Return the waits of stops that the move resolves; refuse other stops and unknown outcomes."""
     if stands.at.node == UNDO_NODE:
         raise _No("undoing", "it undoes its effects: no other version may take that over")
     doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]

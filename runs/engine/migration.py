@@ -23,9 +23,7 @@ class UnknownFormat(ValueError):
 
 @dataclass(frozen=True)
 class Formats:
-    """Versions of a stored thing; this code writes format `now`, and `steps[n]` turns format n into n + 1.
-    Raises ValueError for a missing step or one that leads nowhere.
-    """
+    """Formats of a stored thing: `steps[n]` turns n into n + 1, up to `now`. Raises ValueError for a missing step."""
 
     name: str
     now: int = 1
@@ -69,11 +67,10 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """How runs of version `of` (`"1.0.0"`) continue on the version that declares it.
-    `nodes` maps each old node to a new one (others keep their name); the operator who moves runs confirms or changes
-    it. `state(old)` makes the new state from the old one, both plain data, and may return a model; without it the state
-    must fit as it is. It also runs for previews, so it must have no side effects. It is not part of the fingerprint.
-    """
+    """How runs of version `of` (`"1.0.0"`) continue on the version that declares it. `nodes` maps each old node to a
+    new one (others keep their name); the operator who moves runs confirms or changes it. `state(old)` makes the new
+    state from the old one, both plain data, and may return a model; without it the state must fit as it is. It also
+    runs for previews, so it must have no side effects. It is not part of the fingerprint."""
 
     of: str
     nodes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -99,9 +96,7 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
 
 
 def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
-    """Return the upgraders as steps: step `n` turns number n into n + 1, and the last leads to the current number.
-    Raises DefinitionError for gaps and invalid steps.
-    """
+    """Return the upgraders as steps to the current number. Raises DefinitionError for gaps and invalid steps."""
     if not isinstance(upgraders, Mapping):
         raise DefinitionError(f"{graph_id}: upgraders={upgraders!r} is no mapping, such as {{1: from_one_to_two}}")
     for number, step in upgraders.items():

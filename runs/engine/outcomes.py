@@ -13,10 +13,8 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """A result that arrived after the worker lost its lease: it may be reported, not recorded.
-    `result` is the call's recorded form; `failure` the other side's refusal; `accepted` its receipt for an answer to
-    come later.
-    """
+    """A result that came after the lease was lost: to be reported, not recorded. `result` is its recorded form,
+    `failure` a refusal, `accepted` the receipt for a later answer."""
 
     run_id: str
     slot: str
@@ -37,9 +35,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Stopped on request: the last step is durable, the next has not begun.
-    `key` is the call that a halt blocks, unless the whole run is halted.
-    """
+    """Stopped on request, after a durable step. `key` is the halted call, unless the whole run is halted."""
 
     reason: StopReason
     key: str = ""
@@ -72,9 +68,7 @@ class Crashed:
 
 
 class Unwind(BaseException):
-    """Leaves the node function at once; the visit knows why.
-    Not an Exception, so that a node's `except Exception` can't keep a run that must stop.
-    """
+    """Leaves the node at once. Not an Exception, so that a node's `except Exception` can't swallow it."""
 
 
 WEAKEST_FIRST = (Parked, Exceeded, Stopped, Crashed, Broken)

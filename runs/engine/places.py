@@ -1,5 +1,5 @@
-"""Slots of a visit's calls. Each branch numbers its calls below a fixed path, so no branch can renumber another's. A
-replay's calls are checked against their slots' records, and none with an unknown outcome may be left out."""
+"""Slots of a visit's calls: each branch numbers its own below a fixed path, whichever is faster. A replay's calls
+are checked against their records, and none with an unknown outcome may be left out."""
 
 from __future__ import annotations
 

@@ -18,11 +18,9 @@ STRICTEST: tuple[Effect, ...] = ("deny", "require", "allow")
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """A call to be judged; `arguments` is plain data.
-    `source` wants it (*node*, *model*; empty: unknown), `requester` started the run, `cost_micro` is spent so far in
-    millionths of a dollar (None: unknown). `tags` are the run's (None: not read, as no policy asks for them). Likewise
-    the starter of the topmost ancestor, for a run started by another, `run:…`; None: unknown.
-    """
+    """A call to be judged. `requester` started the run (`run:…` is resolved to the topmost starter if a policy needs
+    it), `tags` are loaded if a policy needs them, `cost_micro` is spent so far in millionths of a dollar. None:
+    unknown."""
 
     run_id: str
     agent: str
@@ -55,9 +53,8 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict of the policies in force at `revision`. `policy` and `version` name the strictest match (empty:
-    none); `rule` is its text. `problem`: they differ from what this installation recorded, so it is unknown what is
-    in force."""
+    """The verdict of the policies at `revision`: the strictest match and its rule. `problem`: they differ from what
+    this installation recorded, so it is unknown what is in force."""
 
     effect: Effect
     revision: int

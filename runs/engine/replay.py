@@ -1,6 +1,5 @@
-"""Runs one visit against a journal and returns its outcome. The node function starts from the top each time:
-recorded calls are answered from the journal, the first unrecorded one is made. All input comes from journal and
-runtime."""
+"""Runs one visit and returns its outcome. The node function starts from the top each time: recorded calls are
+answered from the journal, the first unrecorded one is made."""
 
 from __future__ import annotations
 
@@ -126,7 +125,6 @@ def _crash(error: BaseException) -> Crashed:
 
 
 def _where_to(agent: Agent, node: Node, state: BaseModel, returned: Any) -> Outcome:
-    """Check what the node returned against its declaration."""
     match returned:
         case End():
             return _finish(agent, returned.output)

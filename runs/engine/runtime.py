@@ -32,13 +32,10 @@ _STRONGEST_FIRST: tuple[StopReason, ...] = ("cancel", "hold", "pause", "halt", "
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Retry delays, in seconds.
-    In place the delay doubles from `first` to `longest` until `in_place` is used up; then the run parks for
-    `timer_first`, doubling to `timer_longest`, and later rounds try in place for `in_place_later` only. So an outage of
-    hours adds a few events an hour, and its end is noticed within about its own length, 5 minutes at most. A requested
-    delay (`Retry-After`) is respected, up to `asked_longest`. All delays are jittered, so that runs stopped by one
-    outage don't return at once.
-    """
+    """Retry delays in seconds, jittered. In place they double from `first` to `longest` for `in_place`; then the run
+    parks for `timer_first`, doubling to `timer_longest`, with `in_place_later` per round. So an outage of hours adds
+    a few events an hour, and its end is noticed within its own length, 5 minutes at most. `Retry-After` counts up to
+    `asked_longest`."""
 
     first: float = 0.1
     longest: float = 2.0

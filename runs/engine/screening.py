@@ -71,7 +71,6 @@ async def look(visit: Visit, screens: Sequence[Screen], pieces: dict[str, Piece]
 
 
 async def _ask(visit: Visit, screen: Screen, place: str, piece: Piece) -> Finding | None:
-    """Ask one hook about one piece."""
     problem, verdict = "", None
     try:
         given = await _in_time(visit, screen, piece)

@@ -1,6 +1,5 @@
-"""A visit's record, projected by slot, from which a replay is answered. Events about the whole run (claims, pauses,
-lost workers) are ignored, so they can't affect a replay; operators' changes to the run take effect where they were
-recorded."""
+"""A visit's record by slot, from which a replay is answered. Events about the whole run are ignored, so they can't
+affect a replay; operators' changes apply where they were recorded."""
 
 from __future__ import annotations
 
@@ -121,8 +120,7 @@ class Slot:
 
     @property
     def belied(self) -> int | None:
-        """The attempt recorded as not done that a late result contradicts. No further one begins until a person has
-        settled it again."""
+        """The attempt recorded as not done that a late result contradicts; it blocks further ones until settled."""
         return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_belied), None)
 
     @property
@@ -226,8 +224,7 @@ class Tape:
         return [(name, x) for name, x, now in sent if now.result is now.accepted is None and not now.is_settled]
 
     def to_reopen(self) -> list[str]:
-        """Return slots of definite failures and timeouts for a retry, unless the node had an effect after them.
-        Another answer to a call that the node continued from would send what was ordered on the old one."""
+        """Return slots of failures and timeouts to retry, unless an effect followed: it depends on the old answer."""
         reached = self._reached()
         return [
             name
@@ -268,8 +265,7 @@ class Tape:
         return reached
 
     def _is_passed(self, name: str, reached: dict[str, tuple[int, ...]]) -> bool:
-        """Return whether anything was begun after a call, on its own branch or an enclosing one. Calls in two
-        branches of a gather have no order."""
+        """Return whether anything was begun after a call; branches of a gather have no order."""
         if not _is_place(name):
             return False
         path = ""

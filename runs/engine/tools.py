@@ -147,8 +147,7 @@ class Gate:
         return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)" if problem else self.rule
 
     def headline_for(self, args: Any) -> str:
-        """Return the headline for a call with these `args`. It is only text, so an error in it stops nobody from
-        deciding."""
+        """Return the headline for these `args`. It is only text, so an error in it stops nobody from deciding."""
         try:
             return str(self.headline(args)) if self.headline else ""
         except Exception as error:
@@ -160,7 +159,6 @@ class Gate:
         return {} if self.amount is None else {"amount": amounts.told(self.amount, args)}
 
     def _verdict(self, args: Any) -> tuple[bool, str]:
-        """Return the rule's answer, and its error."""
         try:
             return bool(self.when(args)), ""
         except Exception as error:  # the rule failed, so a person has to decide
@@ -189,8 +187,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Tool:
-    """A registered tool. Call it through the context only: its function requires `FOR_DISPATCH`. That prevents
-    effects without an intent, or past a gate, by mistake. (Python can't prevent intent.)"""
+    """A registered tool. Its function requires `FOR_DISPATCH`, against effects without intent or gate by mistake."""
 
     name: str
     title: str
@@ -229,15 +226,15 @@ class Tool:
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Return whether upstream may have forgotten a key, so that a repeat could be a second order. Counted from
-        the first intent, when it may have learnt the key; an intent without a time counts as too old."""
+        """Return whether upstream may have forgotten a key since the first intent; one without a time counts as too
+        old."""
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
 
     @cached_property
     def is_async(self) -> bool:
-        """Whether the function is awaited; others run in a thread, which can't be interrupted."""
+        """Return whether upstream may have forgotten a key since its first intent (without a time: yes)."""
         return inspect.iscoroutinefunction(self._function)
 
     def opened(self, token: object) -> Callable[..., Any]:
@@ -266,9 +263,8 @@ class Tool:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
 
     def output_from_callback(self, receipt: Any, body: Any) -> BaseModel:
-        """Return a callback's body as the call's result. Raises ValueError for a body that is no answer to this
-        call. `receipt` is what upstream said when it accepted the call, if known. A wrong field raises a
-        ValidationError."""
+        """Return a callback's body as the call's result. Raises ValueError for a body that is no answer to this call.
+        `receipt` is what upstream said when it accepted the call, if known. A wrong field raises a ValidationError."""
         output = self.output.model_validate(body)
         wrong = None if self.check_answer is None or receipt is None else self.check_answer(receipt, output)
         if wrong:
@@ -294,8 +290,7 @@ class Undo:
     """How an effect is undone: by a call of `tool` with `args(asked, got)`, made from the effect's input and output.
     The tool is an ordinary one of the agent, with its own key, gate and hooks. `args` is a plain function that returns
     the tool's input. `name` distinguishes several undos by the same tool (default: the tool's name). Raises
-    DefinitionError.
-    """
+    DefinitionError."""
 
     tool: Tool
     args: Callable[[Any, Any], Any]
@@ -417,7 +412,6 @@ def tool(
 
 
 def _check(tool: Tool) -> None:
-    """Raise DefinitionError for a declaration whose parts don't fit each other."""
     name, gate, undo = tool.name, tool.gate, tool.undo
     must_be_stable(f"tool {name!r}, input", tool.input)
     must_be_stable(f"tool {name!r}, output", tool.output)

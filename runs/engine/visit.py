@@ -106,8 +106,7 @@ class Visit:
             raise
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
-        """Return why the visit stopped, whatever the node did. Raises the journal's error, or a swallowed
-        cancellation."""
+        """Return why the visit stopped, if it did. Raises the journal's error, or a swallowed cancellation."""
         if self._lost is not None:
             raise self._lost
         if self._was_cut:
@@ -143,9 +142,8 @@ class Visit:
         return taken
 
     async def commit(self, batch: Batch) -> Reply:
-        """Write a step, one at a time, so that a branch's reads are stored before what it made of them. An intent
-        waits while this process is fenced (which may happen in the queue), letting other writes pass, and unwinds on
-        a stop request or at a cap."""
+        """Write a step, one at a time, so that reads are stored before what was made of them. An intent waits while
+        this process is fenced, letting other writes pass, and unwinds on a stop request or at a cap."""
         while True:
             async with self._writing:
                 if not (batch.is_intent and self.runtime.is_fenced()):

@@ -27,8 +27,7 @@ def written_by_others(agent: Any, stands: Position) -> str:
 
 
 def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
-    """Return whether the run already stopped for an operator over this very code. A stop that nobody has handled is
-    still open and keeps the run from being driven."""
+    """Return whether the run already stopped over this very code. A stop still open keeps it from being driven."""
     return any(
         isinstance(event, e.OperatorNeeded) and event.reason == OTHER_CODE and payload_of(event).get("code") == code
         for event in tail
@@ -36,8 +35,7 @@ def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
 
 
 async def other_code(agent: Any, journal: Journal, runtime: Runtime, wrote: str, at: Snapshot) -> Broken | None:
-    """Return why the run stops at other code's checkpoint; None if that is only logged. It is only logged in
-    development, for example, where code changes under its version all day."""
+    """Return why the run stops at other code's checkpoint; None if that is only logged, as in development."""
     told = told_apart(agent, wrote, await runtime.code_of(agent.graph_id, wrote))
     if runtime.refuses_other_code:
         return Broken(OTHER_CODE, told)

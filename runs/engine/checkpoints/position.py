@@ -1,6 +1,5 @@
-"""Position of a run by its journal: at its checkpoint, or where a migration has put it since. A migration's event
-holds the state, as a checkpoint does, and earlier entries were written by another version's code. So a claimant
-continues from there, even if later checkpoints can't be read."""
+"""Position of a run by its journal: at its checkpoint, or where a migration, whose event holds the state, has put
+it. A claimant continues from there even if later checkpoints can't be read."""
 
 from __future__ import annotations
 
@@ -21,9 +20,8 @@ UNBEGUN: Final = "unbegun"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a claimant continues: the checkpoint, the events since, and the node and state to enter first, if any.
-    `unread` says why no node can continue from the state; operations that need no node, such as ending it, still
-    work."""
+    """Where a claimant continues: checkpoint, later events, and a node and state to enter first, if any. `unread`
+    says why no node can continue from the state; operations without a node, such as ending, still work."""
 
     at: Snapshot
     tail: Sequence[e.Event]
@@ -73,8 +71,7 @@ def _carried_on(at: Snapshot, tail: Sequence[e.Event]) -> Position:
 
 
 def version_of(created: e.RunCreated, entered: e.Event | None, tail: Sequence[e.Event]) -> tuple[str, int | None]:
-    """Return a run's version and generation by its journal; None where the generation isn't recorded. The newest
-    migration decides, then the event at its checkpoint, then its creation."""
+    """Return a run's version and generation (None: unknown) by its newest migration, checkpoint event or creation."""
     if (found := last_migration(tail)) is not None:
         return found[1].to, found[1].generation
     told = payload_of(entered)

@@ -18,8 +18,7 @@ from runs.engine.undo import UNDO_NODE
 
 
 async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position:
-    """Return the position with its state upgraded to this code. Only other code under the version's name wrote a
-    different state. If its number can't be read or a step fails, `unread` says so and the state is left unchanged."""
+    """Upgrade the state if other code under the version's name wrote it; if that fails, only set `unread`."""
     wrote = stands.at.fingerprint
     if not wrote or agent.is_own(wrote) or stands.at.node == UNDO_NODE:
         return stands
@@ -31,8 +30,7 @@ async def brought_up(agent: Any, runtime: Runtime, stands: Position) -> Position
 
 
 def number_by(wrote: str, known: Mapping[str, Any] | None) -> int:
-    """Return the number of a state written by the code with this fingerprint; 0 if unknown. Before fingerprint
-    schemes had names, states had no numbers: those count as 1."""
+    """Return the state number written by the code with this fingerprint; 0 if unknown, 1 before schemes had names."""
     return 1 if scheme_of(wrote) == "" else 0 if known is None else number_in(known)
 
 

@@ -50,9 +50,7 @@ class Withhold:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """A hook's verdict: `content` (plain data) replaces the piece.
-    `reason` is recorded, so it must not quote what was replaced.
-    """
+    """A hook's verdict: replace the piece by `content` (plain data). `reason` is recorded: don't quote the original."""
 
     content: Any
     reason: str
@@ -60,10 +58,9 @@ class Redact:
 
 @dataclass(frozen=True)
 class Screen:
-    """A hook, as made by `screen`: `name` and `version` are recorded with each verdict of the `function`.
-    It checks pieces of these `source`s on their way `to` these, within `timeout` seconds. `is_quick`: call it without a
-    thread (for the engine's own hooks).
-    """
+    """A hook, as made by `screen`: `name` and `version` are recorded with each verdict of the `function`. It checks
+    pieces of these `source`s on their way `to` these, within `timeout` seconds. `is_quick`: call it without a thread
+    (for the engine's own hooks)."""
 
     name: str
     version: str

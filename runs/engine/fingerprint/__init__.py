@@ -1,9 +1,5 @@
-"""The parts of an agent's version, and the digest by which processes check that they have the same version.
-
-Code counts as its syntax tree: layout, comments and docstrings don't matter (those that models read are in tool
-descriptions and schemas). A function includes the functions, classes and constants that it names, and theirs, as far as
-they belong to the agent's own package. Libraries don't count. See docs/decisions/0044.
-"""
+"""The parts and digest of an agent's version: syntax trees of its own package's code, without layout and docstrings.
+Libraries don't count. See docs/decisions/0044."""
 
 from runs.engine.fingerprint.described import Described
 from runs.engine.fingerprint.schemes import (

@@ -1,6 +1,5 @@
 """Code by the third scheme: a function includes everything of its agent's own package that it names. Each definition
-appears once, in a table that the code of nodes, tools and models refers to by name. An entry is a digest, plus its
-numbers, so that a changed number can be shown."""
+appears once in a table, as a digest plus its numbers, so that a changed number can be shown."""
 
 from __future__ import annotations
 
@@ -126,10 +125,7 @@ End = str | tuple[Module, str]
 
 
 class Declarations:
-    """Declarations in an agent's own modules.
-    `is_ours` tests whether a module is the agent's own, `is_house` whether it belongs to the library agents are written
-    with.
-    """
+    """Declarations in an agent's modules; `is_ours` tests for those, `is_house` for the library's."""
 
     def __init__(self, is_ours: Callable[[str], bool], is_house: Callable[[str], bool]) -> None:
         self._is_ours, self._is_house = is_ours, is_house
@@ -183,10 +179,7 @@ class Declarations:
     # --- where a name leads ---
 
     def _ends(self, module: Module, chain: Chain) -> list[End]:
-        """Return what `a.b.c` in a module may be; empty if nothing has that name.
-        That is a definition of the agent's own modules, a name of the library agents are written with, or "" for
-        neither.
-        """
+        """Return what `a.b.c` may be: the agent's definitions, the library's names, or ""; empty if undefined."""
         found: list[End] = []
         seen: set[tuple[str, Chain]] = set()
         waiting = [(module, chain)] if chain else []
@@ -222,7 +215,6 @@ class Declarations:
 
 
 def _binds(statement: ast.stmt) -> bool:
-    """Return whether the statement binds a value: a bare annotation doesn't."""
     return not (isinstance(statement, ast.AnnAssign) and statement.value is None)
 
 
@@ -247,9 +239,7 @@ _KINDS: dict[type[ast.AST], str] = {
 
 
 def home_of(thing: Any) -> str | None:
-    """Return the author's package that a function or class belongs to; None for Python's and the library's own.
-    Agents that ship with the library are in a package below it, which counts as theirs.
-    """
+    """Return the author's package of a function or class; for agents shipped with the library a subpackage."""
     thing = getattr(thing, "__func__", getattr(thing, "func", thing))
     module = getattr(thing, "__module__", None) or ""
     top, *below = module.split(".")

@@ -37,9 +37,7 @@ class Named(NamedTuple):
 
 
 class Module:
-    """A module's source: functions by first line, top-level definitions by name.
-    Results are cached: agents and tools that share a helper ask for the same, and no tree ever changes.
-    """
+    """A module's source. Results are cached, as agents and tools share helpers, and trees never change."""
 
     def __init__(self, name: str, tree: ast.Module, *, is_package: bool = False) -> None:
         self.name = name
@@ -122,7 +120,6 @@ class Module:
         return names, stars
 
     def _origin(self, each: ast.ImportFrom) -> str:
-        """Return the absolute name of the module that names are imported from."""
         if not each.level:
             return each.module or ""
         above = self._parent.split(".")[: len(self._parent.split(".")) - (each.level - 1)]
@@ -240,9 +237,7 @@ def _defined(statement: ast.stmt) -> list[str]:
 
 
 def dump(tree: Any, *, without_decorators: bool = False, numbers: list[str] | None = None) -> str:
-    """Return a syntax tree as text, the same in every Python version: `ast.dump` adds fields with each release.
-    With `numbers`, numbers are appended there and replaced in the text.
-    """
+    """Return a syntax tree as text that is equal in every Python version; with `numbers`, those are moved there."""
     if isinstance(tree, list):
         return f"[{', '.join(dump(each, numbers=numbers) for each in tree)}]"
     if not isinstance(tree, ast.AST):

@@ -20,9 +20,7 @@ class Code:
         self._told = set(_told_by_fields(before, now))
 
     def said(self, was: Any, ist: Any, words: str = "code", number: str = "") -> Iterator[str]:
-        """Yield the differences between two pieces of code and all that they name.
-        `words` is the label of the code, `number` that of a number in it.
-        """
+        """Yield the differences of two pieces of code (`words`) and all they name; `number` labels a number."""
         if was is None or ist is None:
             if was is not ist:
                 yield f"{words} {'added' if was is None else 'dropped'}"
@@ -86,7 +84,6 @@ def _reached(entry: Mapping[str, Any], table: Mapping[str, Any]) -> set[str]:
 
 
 def _steps(was: Mapping[str, Any], ist: Mapping[str, Any]) -> str:
-    """Return the numbers that differ, if nothing else does."""
     one, other = was.get("numbers"), ist.get("numbers")
     if not one or not other or was.get("around") != ist.get("around") or len(one) != len(other):
         return ""

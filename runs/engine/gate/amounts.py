@@ -18,9 +18,8 @@ MOST_DIGITS = 18  # before the point; six after it are kept
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`.
-    `value` is the number, `currency` its three capitals (ISO 4217).
-    """
+    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`. `value` is the number, `currency` its three
+    capitals (ISO 4217)."""
 
     value: Decimal
     currency: str
@@ -41,9 +40,7 @@ def wrong(declared: Any) -> str:
 
 
 def told(declared: Declared, args: Any) -> dict[str, str]:
-    """Return a call's amount for the plan: `value` and `currency` as text, or `problem` if the declaration fails.
-    With a problem, people with a limit can't decide, as their limit can't be checked.
-    """
+    """Return a call's amount for the plan, as text, or the `problem`: then approvers with a limit can't decide."""
     try:
         amount = _read(declared, args) if isinstance(declared, str) else declared(args)
         if not isinstance(amount, Amount):

@@ -1,9 +1,5 @@
-"""Business calendars: working hours by weekday in a time zone, and sums of working time. Pure.
-
-Hours are local wall-clock hours, durations are real time: a shift over the night in which clocks go forward is an hour
-shorter, one over the night in which they go back an hour longer. No moment counts twice: if a repeated hour belongs to
-two shifts that touch or lie at a midnight, it passes once.
-"""
+"""Business calendars: working hours by local wall clock, summed in real time, so that clock changes lengthen or
+shorten shifts. A repeated hour in two adjoining shifts counts once. Pure."""
 
 from __future__ import annotations
 
@@ -59,9 +55,7 @@ class Calendar:
     holidays: frozenset[date] = field(default_factory=frozenset)
 
     def after(self, start: datetime, span: timedelta) -> datetime:
-        """Return the moment when `span` of working time has passed since `start`. Raises NoSuchTime.
-        A span that ends with a shift ends then, not when the next shift begins.
-        """
+        """Return when `span` of working time has passed; prefers a shift's end to the next start. Raises NoSuchTime."""
         left = span
         begun = start.astimezone(UTC)
         for opens, closes in self._shifts(begun):
@@ -94,9 +88,7 @@ class Calendar:
                 last = ends
 
     def _by_the_wall(self, since: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield each shift from the first moment its start is shown to the last moment its end is shown.
-        A day ends when the next begins, even if that midnight occurs twice.
-        """
+        """Yield shifts from the first moment of their start to the last of their end; midnight ends a day once."""
         zone = zone_of(self.zone)
         day = since.astimezone(zone).date()
         for _ in range(MOST_DAYS):

@@ -1,6 +1,5 @@
-"""Pauses a question's clock while someone is asked about it, and resumes it with their answer. Pure. The deadline is
-extended at once by the longest allowed pause, and shortened by the unused time when the answer comes. So there is
-always a valid deadline, even if a process dies in between or the answer never comes."""
+"""Pauses a question's clock while someone is asked about it. The deadline is extended at once by the longest allowed
+pause and shortened when the answer comes, so it is valid even if a process dies or no answer comes. Pure."""
 
 from __future__ import annotations
 
@@ -30,11 +29,8 @@ class Moved:
 def stop(
     course: Course, due: Sequence[str], calendar: Calendar | None, at: datetime, *, stood: timedelta
 ) -> Moved | None:
-    """Pause the clock now; None if it can't be paused.
-    That is so if pausing is not allowed, there is no deadline, it is paused already, or the allowance is used up.
-    `stood` is the time (working time if a calendar counts) that the run was halted since the deadline began to run,
-    which also extends it.
-    """
+    """Pause the clock; None if it is not allowed, endless, paused or used up. `stood` is time under a halt so far,
+    working time if a calendar counts, which also extends the deadline."""
     left = course.may_stand
     if course.stop is not None or left <= timedelta() or course.is_endless:
         return None
@@ -110,9 +106,7 @@ def _is_end(clock: Mapping[str, Any]) -> bool:
 
 
 def later_by(calendar: Calendar | None) -> Callable[[datetime, timedelta], datetime]:
-    """Return a function that adds time: working time if a calendar counts.
-    Zero adds nothing even outside working hours; if the calendar runs out of days, every hour counts.
-    """
+    """Return a function that adds time, by a calendar if there is one; after its last day every hour counts."""
 
     def later(at: datetime, by: timedelta) -> datetime:
         if calendar is None or not by:

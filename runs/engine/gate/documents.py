@@ -1,5 +1,4 @@
-"""Documents shown to approvers: bytes with a name, bound by their digest. Pure. Plans mention documents only if
-there are any, so all other plans keep the exact bytes they had before."""
+"""Documents shown to approvers, bound by their digest. Plans without any keep the bytes they had before. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +26,10 @@ _PDF_HEAD = 1024  # bytes within which a PDF must have its header
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document that people see before they decide, and that the decision binds.
-    `name` is its title, also used to compare revisions, `media_type` one of text/plain, text/markdown, application/pdf,
-    image/png and image/jpeg, `content` its bytes, or its text. Raises ValueError for what can't be shown: no name,
-    another media type, empty or too large content, bytes that are plainly something else.
-    """
+    """A document that people see before they decide, and that the decision binds. `name` is its title, also used to
+    compare revisions, `media_type` one of text/plain, text/markdown, application/pdf, image/png and image/jpeg,
+    `content` its bytes, or its text. Raises ValueError for what can't be shown: no name, another media type, empty or
+    too large content, bytes that are plainly something else."""
 
     name: str
     media_type: str
@@ -65,7 +63,6 @@ class Document:
             ) from None
 
     def _problem(self) -> str:
-        """Return what is wrong with the content; empty if nothing is."""
         most = MOST_TEXT_BYTES if self.media_type in TEXTS else MOST_BYTES
         if not self.bytes:
             return "is empty"
@@ -133,9 +130,7 @@ def checked(documents: Any) -> tuple[Document, ...]:
 
 
 def made(declared: Declared | None, args: Any, whose: str) -> tuple[Document, ...]:
-    """Return the documents that a gate makes of a call's input. Raises ValueError if the author's code fails.
-    Nobody is asked about what they can't be shown. `whose` names the gate in the error.
-    """
+    """Return a gate's documents for a call's input. Raises ValueError, naming `whose` gate, if its code fails."""
     if declared is None:
         return ()
     try:

@@ -45,9 +45,7 @@ def told(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
 
 
 def closed(schema: Any) -> Any:
-    """Close objects with named fields against others, so that a tool doesn't silently drop them.
-    Schemas that state what else they accept stay as they are.
-    """
+    """Forbid undeclared fields in objects, which a tool would silently drop; explicit schemas stay as they are."""
     if not isinstance(schema, dict):
         return schema
     found = dict(schema)

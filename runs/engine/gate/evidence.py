@@ -10,9 +10,8 @@ RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Something an approver should see, and that the decision binds.
-    `label` is its heading, `source` where it comes from, `content` plain data shown as it is.
-    """
+    """Something an approver should see, and that the decision binds. `label` is its heading, `source` where it comes
+    from, `content` plain data shown as it is."""
 
     label: str
     source: str

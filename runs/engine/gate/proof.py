@@ -1,6 +1,5 @@
-"""Proof required with an approval: recent authentication, and typing what is approved. Pure. A plan mentions it only
-if its call is above a threshold, so all other plans keep the exact bytes they had before. The proof is recorded with
-the decision, and checked when a grant is given and again by the engine before it is used."""
+"""Proof required with an approval: recent authentication, and typing what is approved. Checked when a grant is given
+and before it is used. Plans below a threshold keep their old bytes. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +28,8 @@ _NUMBER = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proof required for an approval.
-    The approver authenticated within `within` seconds (0: not required), with a second factor if `factor`; and typed
-    the amount, the target, or both.
-    """
+    """Proof required for an approval: authentication within so many seconds (0: none), with a second factor if
+    `factor`, and typing of the amount, the target, or both."""
 
     within: int = 0
     factor: bool = False
@@ -61,9 +58,7 @@ NOTHING: Mapping[str, Proof] = MappingProxyType({})  # default of what queues re
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Calls that need a proof: above an amount, or from a risk on; without either, each call.
-    What is unknown (no amount, another currency, an undeclared risk) counts as above.
-    """
+    """Calls that need a proof: above an amount or from a risk on, otherwise all. What is unknown counts as above."""
 
     proof: Proof
     above: Decimal | None = None
@@ -154,9 +149,7 @@ class Wanted:
 
 
 def wanted_of(plan: Mapping[str, Any], proof: Proof) -> Wanted:
-    """Return the proof required for this plan.
-    If there is no amount, the target is typed instead, and if there is no target the tool's name.
-    """
+    """Return the proof for this plan; a missing amount is replaced by the target, a missing target by the tool."""
     words: dict[str, str] = {}
     amount = amount_in(plan)
     if proof.amount and isinstance(amount, Amount):
@@ -237,7 +230,6 @@ def _amount(text: str, currency: str) -> Decimal | None:
 
 
 def _seen(text: str) -> str:
-    """Remove invisible characters."""
     return "".join(each for each in text if unicodedata.category(each) not in ("Cf", "Cc") or each.isspace())
 
 

@@ -1,5 +1,4 @@
-"""Approvals a gated call needs: stages in order, each with a number of different people. Pure. A plan mentions
-stages only if one person's approval is not enough, so all other plans keep the exact bytes they had before."""
+"""Approval stages of a gated call. Plans that need a single approval keep the bytes they had before. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +14,8 @@ MOST_PEOPLE = 20  # per stage
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One approval stage: `quorum` (1) different people of `queue`, none of whom took part in an earlier stage.
-    Raises DefinitionError.
-    """
+    """One approval stage: `quorum` (1) different people of `queue`, none of whom took part in an earlier stage. Raises
+    DefinitionError."""
 
     queue: str
     quorum: int = 1

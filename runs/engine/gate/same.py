@@ -1,6 +1,5 @@
-"""Decides whether a gated call is the same as another, for standing approvals. Pure. Agent, queue, rule, tool, texts
-and arguments count. The agent's version doesn't: if its next version asks by the same rule, in the same words, it is
-the same. All other reasons in a plan count, so a changed rule or policy asks again."""
+"""Decides whether a gated call is the same as another, for standing approvals: by everything in the plan but the
+agent's version, so that a changed rule or policy asks again. Pure."""
 
 from __future__ import annotations
 
@@ -55,9 +54,7 @@ def agent_of(plan: Any) -> str:
 
 
 def sameness_of(stored: bytes) -> str | None:
-    """Return the sameness of a stored plan; None if nothing can match it.
-    Numbers are parsed as written, not as by `canonical.parsed`: the digests in rows are made this way.
-    """
+    """Return a stored plan's sameness, or None. Numbers are parsed as written, as for the digests in rows."""
     try:
         return sameness(json.loads(stored))
     except (ValueError, RecursionError):

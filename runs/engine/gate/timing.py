@@ -1,6 +1,5 @@
-"""Approval deadlines and what happens when they pass. Pure. The gate and the queue's settings determine the rules
-when the gate opens. They are recorded as *terms* with the plan, and all later steps (sweeper, decision,
-verification, replay) use the record. The plan and its hash don't include them."""
+"""Approval deadlines and what happens when they pass. The rules of gate and queue are recorded as *terms* with the
+plan when the gate opens; everything later uses the record. The plan's hash excludes them. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +21,8 @@ STRETCH = 8
 
 @dataclass(frozen=True, slots=True)
 class WorkingHours:
-    """A number of `hours` of the queue's business calendar, such as `WorkingHours(8)`; without one, any hours count.
-    To the minute, at most 2,000. Raises ValueError for anything else.
-    """
+    """A number of `hours` of the queue's business calendar, such as `WorkingHours(8)`; without one, any hours count. To
+    the minute, at most 2,000. Raises ValueError for anything else."""
 
     hours: float
 
@@ -47,9 +45,7 @@ class WorkingHours:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """A question's time as declared in code: how long people have, and what follows (None: the queue's setting).
-    `escalate_to` is the queue to ask next.
-    """
+    """A question's time as declared in code; None: the queue's setting. `escalate_to` is the queue to ask next."""
 
     within: timedelta | WorkingHours
     on_timeout: OnTimeout | None = None
@@ -92,10 +88,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class QueueTiming:
-    """A queue's settings for time, at one moment.
-    `remind` are percentages of the time after which people are reminded; `every` is the first interval, in minutes, of
-    reminders without a deadline (0: the gate's time). `version` numbers the settings.
-    """
+    """A queue's time settings, numbered by `version`. `remind` are percentages of the time; `every` is the first
+    interval, in minutes, of reminders without a deadline (0: the gate's time)."""
 
     version: int = 0
     calendar: Calendar | None = None
@@ -223,10 +217,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A question's progress by its journal.
-    Its terms (None: only a deadline), current deadline, escalations so far, and reminders, counting those without a
-    deadline.
-    """
+    """A question's progress: terms (None: only a deadline), deadline, and numbers of escalations and reminders."""
 
     deadline: datetime
     terms: Mapping[str, Any] | None = None

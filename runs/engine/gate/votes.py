@@ -1,6 +1,5 @@
-"""Checks whether the recorded votes meet a question's plan, before a grant is given and before it is used. Pure.
-Only the journal counts, whose entries were authenticated when read. A person counts once over all stages, whatever
-key they use and whoever they stand in for."""
+"""Checks whether recorded votes meet a question's plan. Only authenticated journal entries count, and a person
+counts once over all stages, whatever key they use and whoever they stand in for. Pure."""
 
 from __future__ import annotations
 
@@ -54,9 +53,7 @@ def lacking(
     decisions: Sequence[e.ApprovalDecided],
     votes: Sequence[e.ApprovalVoted],
 ) -> str:
-    """Return what a decided question lacks of its plan's requirement; empty if nothing.
-    `asked`, `decisions` and `votes` are those of its call.
-    """
+    """Return what a decided question lacks of its plan's requirement, given its call's events; empty if nothing."""
     if not is_staged(question.payload):
         yes_to_it = [decision for decision in decisions if _is_yes(decision, question)]
         return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), "")

@@ -151,8 +151,6 @@ def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A tool that is visible without running the agent."""
-
     function: Callable[..., Any] | None
     definition: Any
     timeout: float | None = None
@@ -288,7 +286,6 @@ def _name_of(model: Any) -> str | None:
 
 
 def _prompts(agent: Any) -> str:
-    """Return its static prompts."""
     said = [str(each) for each in getattr(agent, "_system_prompts", ())]
     said += [i.instruction for i in getattr(agent, "_instructions", ()) if isinstance(i.instruction, str)]
     return "\n\n".join(said)

@@ -1,6 +1,5 @@
-"""Runs a whole Pydantic AI agent in a node. Its loop runs in its own task, but the node's task makes and records all
-calls, at places fixed by the model's answers. The loop is replayed from recorded answers, so it must be
-deterministic; each request's digests are checked and differences named."""
+"""Runs a whole Pydantic AI agent in a node: its loop has its own task, but the node's task makes and records all
+calls. The loop is replayed from recorded answers, so it must be deterministic; differing requests are named."""
 
 from __future__ import annotations
 
@@ -302,7 +301,6 @@ class Thinking:
             self._visit.stop(Broken("non_determinism", payload))
 
     def _placed(self, response: Any, turn: int) -> Any:
-        """Assign a place to each call of an answer."""
         self._places = {
             part.tool_call_id: f"{self._path}/{turn}/{n}" for n, part in enumerate(response.tool_calls, start=1)
         }
@@ -311,7 +309,6 @@ class Thinking:
     # --- a tool call --------------------------------------------------------------------------------------------------
 
     async def _called(self, place: str, live: Live) -> Any:
-        """Return a tool's result, recorded or new."""
         visit, slot = self._visit, self._visit.places.at(place)
         arguments = _recordable(self._assistant.name, live)
         tool = self._assistant.tool(live.name)
@@ -400,7 +397,6 @@ def _data(value: Any) -> Any:
 
 
 def _first(messages: list[Any]) -> dict[str, Any]:
-    """Return the prompts, for readers of the transcript."""
     parts = [part for message in messages for part in message.parts]
     instructions = [getattr(message, "instructions", None) for message in messages]
     system = [part.content for part in parts if part.part_kind == "system-prompt"]
@@ -412,5 +408,4 @@ def _first(messages: list[Any]) -> dict[str, Any]:
 
 
 def _together(prompts: list[Any]) -> Any:
-    """Merge prompts that contain files into one, for the record."""
     return as_data([each for prompt in prompts for each in ([prompt] if isinstance(prompt, str) else prompt)])

@@ -1,2 +1,1 @@
-"""Recorded visits in files and their replay: for `checkpoints export`, `runs to-test`, `durableagents.testing`.
-Pure."""
+"""Recorded visits in files, and their replay, for commands and `durableagents.testing`. Pure."""

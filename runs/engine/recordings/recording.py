@@ -28,8 +28,7 @@ class BadRecording(ValueError):
 
 @dataclass(frozen=True)
 class Recording:
-    """A checkpoint and the events up to the next one or the end of the record. `before` are earlier events that the
-    visit may read; `after` is the next checkpoint's state, if there is one."""
+    """A checkpoint and the events up to the next, whose state is `after`; `before` are earlier ones it may read."""
 
     run_id: str
     graph_id: str
@@ -184,8 +183,7 @@ def event_of(found: Mapping[str, Any]) -> e.Event:
 def recordings_of(
     run_id: str, events: Sequence[e.Event], cuts: Iterable[tuple[int, str, int, int, str, Any]], *, depth: int = 0
 ) -> list[Recording]:
-    """Return every visit of a whole journal. A cut is a checkpoint: its event's number, node, visit, generation,
-    fingerprint and state."""
+    """Return every visit of a journal. A cut is event number, node, visit, generation, fingerprint and state."""
     created, known = events[0], list(cuts)
     assert isinstance(created, e.RunCreated)
     made = []

@@ -1,6 +1,5 @@
-"""Redacts exported records: removes keys and tokens, and replaces private values with stable placeholders. A
-placeholder keeps length, digits and letters, so strings built from it look alike on a replay; values computed from
-it don't."""
+"""Redacts exported records: removes keys and tokens, and replaces private values with stable placeholders of the
+same shape. Values computed from a private one (a checksum, a sum) may differ on a replay."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mea
 
 
 class Secrets(NamedTuple):
-    """Secrets declared by models: lower-case field names, and `keys` whose mapping keys are secret, with the nesting
-    depth. `is_all`: one has no name, so any field may be secret."""
+    """Declared secrets: fields, and `keys` whose mapping keys are secret, with nesting depth. `is_all`: any may be."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
@@ -45,8 +43,7 @@ NOTHING = Secrets()
 
 @dataclass
 class Redaction:
-    """Private fields by path endings (`iban`, `customer.name`, `*` for any name) and those models `declared`. `salt`
-    differs in each export, so that placeholders can't be looked up."""
+    """Private fields by path endings (`customer.name`, `*` for any name) and models. `salt` differs in each export."""
 
     paths: Sequence[str] = ()
     salt: bytes = b""
@@ -85,7 +82,6 @@ class Redaction:
         )
 
     def _collect(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> None:
-        """Learn every private value."""
         inside = inside or self.is_private(path)
         match value:
             case dict():

@@ -157,9 +157,8 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 
 @dataclass
 class Replayed:
-    """Result of a replay: calls answered from the record, calls beyond it, and the difference. `states` are plain
-    states after each call of the node's own branch, by its number; `last` is the one at the record's end. A state
-    that isn't plain data is left out."""
+    """Result of a replay: calls answered, calls beyond the record, and the difference. `states` are plain states by
+    the number of the node's own call, `last` the final one."""
 
     answered: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)

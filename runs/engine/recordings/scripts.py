@@ -1,5 +1,4 @@
-"""Turns a run's journal into a pytest for `durableagents.testing`: recorded results by place, human actions as
-lines."""
+"""Turns a run's journal into a pytest: recorded results by place, human actions as lines."""
 
 from __future__ import annotations
 
@@ -204,7 +203,6 @@ def _record(told: Told) -> Iterator[tuple[str, Any]]:
 
 
 def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
-    """Add what an event says about an attempt at a tool call."""
     payload = payload_of(event)
     match event:
         case e.ToolInvoked():

@@ -1,8 +1,5 @@
-"""Parallel branches of a node, for `ctx.gather` and the tool calls of a model turn.
-Each branch runs in its own task and numbers its calls below a fixed path, so names don't depend on speed. A branch that
-must wait unwinds while the others continue; the node waits when every branch has finished or waits, for all of it at
-once. So a replay has the same result in any order of events.
-"""
+"""Parallel branches of a node, each in its own task with calls numbered below a fixed path. A branch that must wait
+unwinds; the node waits once all have finished or wait, so a replay doesn't depend on the order of events."""
 
 from __future__ import annotations
 
@@ -47,8 +44,7 @@ async def gather(visit: Visit, works: Sequence[Work], *, return_exceptions: bool
 
 
 async def fork(visit: Visit, works: Sequence[tuple[str, Work]]) -> list[Branch]:
-    """Run each coroutine as a branch below its path, until each has finished or must wait. Unwinds if the visit
-    stops, once what is in progress is recorded, or if a branch must wait."""
+    """Run coroutines as branches below their paths until all finish or wait; unwinds on a wait or a stop."""
     branches = [Branch(under) for under, _ in works]
     tasks = [
         asyncio.create_task(drive(visit, b, partial(_staying, work)))
@@ -98,7 +94,6 @@ async def _staying(work: Work) -> Any:
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel unfinished branches with their node."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

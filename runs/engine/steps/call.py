@@ -1,6 +1,5 @@
-"""One tool call, to its recorded outcome: recorded → doubt → policies → gate → permit → intend → send → record.
-Start with `call_tool`; its stages follow in order, except those in `doubt.py`, `gates.py` and `send.py`. Failures
-between them are covered in docs/step-protocol.md."""
+"""One tool call: recorded → doubt → policies → gate → permit → intend → send → record; start with `call_tool`. Other
+stages are in `doubt.py`, `gates.py`, `send.py`; failures between them in docs/step-protocol.md."""
 
 from __future__ import annotations
 
@@ -85,7 +84,6 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
 
 
 def _recorded(call: LogicalCall) -> BaseModel:
-    """Return the recorded outcome as the live call gave it."""
     tool, result = call.tool, call.past.outcome
     payload = payload_of(result)
     try:
@@ -203,9 +201,8 @@ async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, late: LateAnswer) -> Reply:
-    """Commit an outcome, or hand it in as a late result if it can't be recorded here. That may settle what the run's
-    new worker doesn't know, or spare a person the question if another branch's failed write ended the visit. If
-    another answer came first, it counts."""
+    """Commit an outcome, or hand it in as a late result if that fails: it may settle what the run's new worker
+    doesn't know, or spare a person the question. If another answer came first, that counts."""
     visit = call.visit
     try:
         reply = await visit.commit(batch)

@@ -75,7 +75,6 @@ async def child(
 
 
 def _asked(slot: str, record: Slot, agent: Agent | str, wanted: str, asked: Any, requested_hash: str) -> forks.Asked:
-    """Return the question for a fork before it starts another run."""
     return forks.Asked(
         slot=slot,
         attempt=record.current,
@@ -133,7 +132,6 @@ async def _start(
     tags: Sequence[str],
     attributes: Mapping[str, Any],
 ) -> None:
-    """Commit the intent, the wait and the run itself (TX1)."""
     if visit.depth >= MOST_GENERATIONS:
         raise MisusedContext(f"{agent.graph_id}: {MOST_GENERATIONS} runs started one another already, so no more are")
     try:

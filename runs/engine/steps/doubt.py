@@ -117,8 +117,7 @@ def witnessed(
 def unknown(
     intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Record an unknown outcome, with the wait for a person. `is_sender_done`: nothing of the call is in progress
-    any more. `rejection` is what upstream said of the key, if it rejected it."""
+    """Record an unknown outcome, with the wait for a person. `is_sender_done`: nothing is in progress any more."""
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
@@ -209,8 +208,8 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 
 
 async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
-    """Ask upstream about an unsafe call whose answer was lost. None: it didn't happen and may be sent again. That
-    doesn't count while part of the call may still be in progress. Parks if only a person can tell."""
+    """Ask upstream about an unsafe call. None: it didn't happen and nothing is in progress, so it may be sent. Parks
+    if only a person can tell."""
     if await _may_not_ask(call):
         await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done and not call.lingers)
     said = await _asked_now(call)
@@ -222,8 +221,7 @@ async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -
 
 
 async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
-    """Settle a rejected key: neither a refusal nor safe to repeat with a new key. If the hook finds nothing, a
-    person decides."""
+    """Settle a rejected key, which is no refusal and can't be replaced: by the hook, otherwise by a person."""
     message = printable(error.message)[:2000]
     rejection = {"message": message, "details": _told(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
@@ -265,8 +263,8 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
 
 
 async def _ask_again(call: LogicalCall) -> Settled:
-    """Wait for the person's verdict; a retried run after *fail* asks again, as the outcome is still unknown. A call
-    that was accepted and never answered also comes here on a retry: its callback is awaited too."""
+    """Wait for the person's verdict; ask again if a run is retried after *fail*. A call that was accepted and never
+    answered comes here too: its callback is awaited as well."""
     await _wait_on(call)
     if call.past.unknown is None:
         if isinstance(answer := await _ask(call), Happened):
@@ -328,8 +326,7 @@ class Ending:
 
 
 async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
-    """Settle a call of unknown outcome without sending: by its hook, otherwise (or under a halt) by a person. Return
-    the wait for that person, if any."""
+    """Settle an unknown outcome without sending; if neither hook nor record knows it, return the wait for a person."""
     invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None

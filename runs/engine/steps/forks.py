@@ -74,8 +74,7 @@ class Asked:
 
 
 async def passed(visit: Visit, asked: Asked) -> e.AnswerTakenOver | None:
-    """Return the recorded answer to use; None lets the call continue to its gate. Parks until decided; raises
-    Rejected."""
+    """Return the recorded answer to use; None lets the call go to its gate. Parks until decided; raises Rejected."""
     _must_not_be_refused(asked.record)
     fork = visit.fork
     if fork is None or visit.node == UNDO_NODE:
@@ -129,8 +128,7 @@ def _fitting(fork: Fork, asked: Asked, taken: set[Place]) -> Evidence | None:
 
 
 def _said(record: Slot, binds: str) -> e.InputAnswered | None:
-    """Return a person's decision on exactly this; it covers further attempts, made only if earlier ones had no
-    effect."""
+    """Return a person's decision on exactly this; it also covers attempts after ones without effect."""
     for _, attempt in sorted(record.attempts.items(), reverse=True):
         for n, bound in sorted(attempt.consents.items(), reverse=True):
             if bound == binds and n in attempt.answers:
@@ -152,7 +150,6 @@ def _question(visit: Visit, fork: Fork, asked: Asked, same: Evidence | None, tak
 
 
 async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evidence | None) -> NoReturn:
-    """Ask the operators and park."""
     fork, past = visit.fork, asked.record.at(asked.attempt)
     assert fork is not None
     n, resolution = past.last_wait("input")
@@ -178,7 +175,6 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
 
 
 def _told(fork: Fork, asked: Asked, same: Evidence | None) -> str:
-    """Describe the call and what the origin did."""
     done = fork.of(asked.tool)
     about = f"It is about to call {asked.tool} with {_short(asked.arguments)}."
     lines = [f"This run is a fork of {fork.told.origin}. {about}"]
@@ -254,8 +250,8 @@ async def answered(
     given: str = "",
     beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
 ) -> e.AnswerTakenOver:
-    """Record and return a what-if's answer to a call; end the run if there is none. `given` is the name under which
-    a person may have given an answer; `beside` returns events to record with it."""
+    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; else end the
+    run."""
     past, fork = record.now, visit.fork
     if isinstance(past.result, e.AnswerTakenOver):
         return past.result
@@ -323,7 +319,7 @@ def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoRetu
 
 
 async def passes_by(visit: Visit, slot: str) -> None:
-    """Skip a what-if's sleep. A loop that polls the clock would never end, so the number of sleeps is limited."""
+    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; or end the run."""
     await asyncio.sleep(0)
     visit.check_stop()
     assert visit.fork is not None

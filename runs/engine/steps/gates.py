@@ -66,11 +66,10 @@ def _demands(call: LogicalCall) -> Sequence[Demand]:
 
 
 async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """Return the grant to use if a policy requires an approval, or did.
-    Every named queue approves these exact bytes, one after the other: first those of the tool's own rule, at each of
-    its stages, because no policy removes them. The last approval is used up and covers the earlier ones, which its
-    approver was shown. A grant from the node is used up instead, unless the call's arguments were changed since.
-    """
+    """Return the grant to use if a policy requires an approval, or did. Every named queue approves these exact bytes,
+    one after the other: first those of the tool's own rule, at each of its stages, because no policy removes them. The
+    last approval is used up and covers the earlier ones, which its approver was shown. A grant from the node is used up
+    instead, unless the call's arguments were changed since."""
     record, given = call.record, answered(call)
     brought = call.grant if call.executed_hash == call.requested_hash else None
     if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
@@ -129,8 +128,7 @@ def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalReque
 
 
 def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
-    """Return who must approve when a node asks a queue; by default as the tool's own gate says. Raises
-    DefinitionError."""
+    """Return who must approve if a node asks: by default as the tool's own gate says. Raises DefinitionError."""
     if quorum is None and then is None and gate is not None and gate.queue == queue:
         return gate.requirement
     return Requirement.of(queue, 1 if quorum is None else quorum, then or ())
@@ -155,8 +153,7 @@ def _asked_of(question: e.ApprovalRequested) -> Whom:
 
 
 def _not_bound(call: LogicalCall) -> str:
-    """Return why an approval of amended arguments doesn't let the call through; empty if it does. People may amend
-    without the agent's code, so this checks before sending, and misfits are asked about again."""
+    """Return why an approval of amended arguments doesn't suffice: people may amend without the agent's code."""
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
         return ""
@@ -192,12 +189,9 @@ async def ask_anew(
     problem: str = "",
     unused: Unused = NOT_TOLD,
 ) -> NoReturn:
-    """Ask for approval of the call again. Always unwinds.
-    Its own queue is asked, or the one that a policy `demanded`, or, if `is_of_grant`, those who approved the grant from
-    the node. They see every answer so far, the `problem` with the last one, and (`unused`) why the approved call was
-    not sent. The question is the call's own even if a grant of `ctx.approve` was meant for it: the node continued from
-    that answer, so another one can't take its place.
-    """
+    """Ask for approval of the call again: its own queue, the one a policy `demanded`, or (`is_of_grant`) those of
+    the node's grant. They see earlier answers, the last `problem`, and why it was `unused`. Always unwinds. The
+    question is the call's own, even for a grant of `ctx.approve`: the node continued from that answer."""
     visit, tool, question, gate = call.visit, call.tool, call.record.gate, call.tool.gate
     given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
     earlier = None if is_of_grant else question
@@ -350,9 +344,8 @@ async def open_gate(
     proofs: Mapping[str, Proof] = NOTHING,
     contents: Sequence[documents.Document] = (),
 ) -> NoReturn:
-    """Ask the plan's queue and park. Always unwinds. `n` is the number of earlier questions of the slot; `judged`
-    are the policies' events, `proofs` the proof they require, by queue, `contents` the plan's documents, if
-    available."""
+    """Ask the plan's queue and park. Always unwinds. `n` counts earlier questions of the slot; `judged` are policy
+    events, `proofs` what they require by queue, `contents` the plan's documents."""
     further = {time.escalate_to} - {""}
     for queue in [
         *required_by(plan, plan["queue"]).queues,
@@ -461,13 +454,10 @@ async def decided(
     time: Time,
     proofs: Mapping[str, Proof] = NOTHING,
 ) -> Grant:
-    """Return the grant of an approved gate for what is about to be sent. Parks if undecided, raises Rejected if denied.
-    A denial may fail the run instead. Each of several stages is asked when the one before has approved, with `why` and
-    `time`. An approval that lapsed is asked for again. The plan is hashed again with the current arguments: if they are
-    not what was approved, the grant doesn't fit its wait and the database refuses the intent. The wait's row is not
-    trusted, because anyone who can write to the database can change it: the decision, whose code was checked, must name
-    this question and these exact bytes.
-    """
+    """Return the grant of an approved gate. Parks if undecided or for the next stage, raises Rejected if denied; a
+    lapsed approval is asked for again. The plan is hashed again with the current arguments, so that a changed one
+    fits no wait. The row is not trusted, as anyone who can write to the database can change it: the authenticated
+    decision must name this question and these exact bytes."""
     question, decision = record.gate, record.decision
     assert question is not None
     if decision is None:

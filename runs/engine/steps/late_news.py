@@ -27,8 +27,7 @@ _FATES: dict[Fate, str] = {
 
 
 def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
-    """Return late results that contradict the record and that no person has settled since. `events` are all events
-    of the calls concerned, in order."""
+    """Return late results that contradict these events (of the calls, in order) and were not settled since."""
     whole = list(events)
     tape, late = Tape(whole), []
     for event in whole:
@@ -46,8 +45,7 @@ def late_news(events: Iterable[e.Event]) -> list[dict[str, Any]]:
 
 
 def _outcome(attempt: Attempt) -> dict[str, str]:
-    """Return the recorded outcome; a failure's code is the tool's own text and may look like one of ours. A verdict
-    outranks a refusal. The attempt's `Finding` keeps neither the code nor earlier outcomes."""
+    """Return the recorded outcome; a verdict outranks a refusal, whose code may look like one of ours."""
     if attempt.reconciled is not None:
         return {"on_record": attempt.reconciled.verdict}
     if isinstance(attempt.result, e.ToolFailed):

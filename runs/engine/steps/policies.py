@@ -123,8 +123,7 @@ def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalReque
 
 
 def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """Return the questions, by queue, whose approval covers exactly what is about to be sent. Queues of a staged
-    case count only when all stages have approved."""
+    """Return, by queue, questions whose approval covers exactly these bytes; staged cases only as a whole."""
     record, given = call.record, {}
     yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
     of_whole_cases = {

@@ -112,8 +112,7 @@ def keep(call: LogicalCall, result: object) -> None:
 
 
 def key_of(call: LogicalCall) -> bytes:
-    """Return the cache key: tool version, arguments as sent, and the agent unless shared. Keyed, so that the
-    arguments can't be guessed from it."""
+    """Return the cache key: tool, arguments, and agent unless shared. Keyed, so that arguments can't be guessed."""
     scope = "" if call.tool.shared else call.visit.agent.name
     what = {"read": call.tool.name, "made_of": tool_digest(call.tool), "scope": scope, "arguments": call.arguments}
     return bytes.fromhex(call.visit.runtime.hasher(what))

@@ -24,9 +24,9 @@ async def attempts(
     *,
     is_short: bool = False,
 ) -> T:
-    """Try, from number 1 on, until a try returns an outcome or raises anything but a transient error. A new round
-    begins after each timer in `past`; later rounds are shorter, and so is the first if `is_short`, as there is an
-    alternative. When its time is up, `come_back_later` parks the run, or takes the alternative."""
+    """Try until a try returns or raises anything but a transient error. Each timer in `past` begins a new, shorter
+    round; the first is shorter too if `is_short`. After a round, `come_back_later` parks the run or does something
+    else."""
     policy, round_ = visit.runtime.retry, max(past.waits_of("timer"), int(is_short))
     tries, began = 0, time.monotonic()
     while True:
@@ -66,8 +66,7 @@ def _retry_after(trouble: Exception) -> float | None:
 
 
 def seconds_asked(headers: Mapping[str, str]) -> float | None:
-    """Return a response's `Retry-After` in seconds (RFC 9110 §10.2.3); None if absent or unreadable. A date is
-    compared with the response's own `Date`, since this machine's clock may be wrong."""
+    """Return `Retry-After` in seconds (RFC 9110 §10.2.3), or None; a date is relative to the response's own `Date`."""
     text = (headers.get("retry-after") or "").strip()
     if text.isascii() and text.isdigit():
         return float(text[:9])

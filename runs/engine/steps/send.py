@@ -90,8 +90,8 @@ def _plain(call: LogicalCall, value: Any) -> Any:
 
 
 async def _perform(call: LogicalCall) -> Any:
-    """Return the tool function's answer or definite refusal. A blocking one runs in a thread. The timeout includes
-    the wait for a thread. Raises the function's errors, TimeoutError, and NotSent if nothing can have been sent."""
+    """Run the tool's function, in a thread if it blocks; the timeout includes the wait for a thread. Raises the
+    function's errors, TimeoutError, and NotSent if nothing can have been sent."""
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
     if runtime.is_fenced():
@@ -191,8 +191,7 @@ class _Turn:
 
 
 async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_done: bool) -> Settled | None:
-    """Announce a repeat while its key still protects; return upstream's answer if it must be asked and knows.
-    Recording may take as long as a database outage, so the key is checked afterwards too."""
+    """Announce a repeat while its key protects, even after a slow commit; return upstream's answer if asked."""
     while True:
         is_doubtful = call.is_key_spent or is_distrust
         if is_doubtful and (known := await find_out(call, is_sender_done=is_sender_done)) is not None:
@@ -204,11 +203,9 @@ async def _announce_in_time(call: LogicalCall, is_distrust: bool, *, is_sender_d
 
 
 async def _announce(call: LogicalCall) -> None:
-    """Record that a repeat may be sent, and check that it still may. Unwinds if it may not.
-    One fact covers a burst of tries under one claim; each try is checked, without a write, against fence, flags, a
-    received callback and current policies. If policies changed, the burst ends and is recorded again. Unsafe calls are
-    recorded try by try: each may follow a proof that the one before was not sent.
-    """
+    """Record that a repeat may be sent, and check that it still may; unwinds if not. One fact covers a burst of
+    tries under one claim, each checked without a write, until policies change. Unsafe calls are recorded try by try,
+    as each may follow a proof that the one before was not sent."""
     if call.announced > 0:
         judged = None if call.judged is None else call.judged.revision
         try:

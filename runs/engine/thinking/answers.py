@@ -73,8 +73,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def recordable(response: Any, tools: Collection[str], taken: Collection[str]) -> Any:
-    """Return a model's response as plain data that can be recorded and sent back to any provider. `tools` are the
-    names that the model may call, `taken` the ids of the conversation's earlier calls."""
+    """Return a response in recordable form, with names from `tools` and ids not yet `taken`."""
     if not isinstance(response, dict) or not isinstance(response.get("parts"), list):
         return response
     ids = set(taken)
@@ -122,8 +121,7 @@ def _free_id(id_: Any, ids: Collection[str]) -> str:
 
 
 def _arguments(args: Any) -> str | dict[str, Any] | None:
-    """Return arguments as Pydantic AI keeps them: as data if they have a canonical form, else as text. What JSON or
-    UTF-8 can't hold becomes text that isn't JSON, which no loop takes for arguments."""
+    """Return arguments as canonical data, else as text; what can't be recorded becomes text that no loop accepts."""
     if args is None or args == "":
         return None
     if isinstance(args, dict):

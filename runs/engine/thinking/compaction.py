@@ -1,6 +1,5 @@
-"""Conversations and their compaction: near the window's limit, a model request replaces the older turns. The request
-takes a turn's place, so it is replayed like any other and made only once. Its intent records which messages it
-replaces, its answer a digest of each; the originals remain in the journal."""
+"""Conversations and their compaction: near the window's limit, a model request replaces the older turns. It takes a
+turn's place, so it is replayed like any other; the originals remain in the journal."""
 
 from __future__ import annotations
 
@@ -123,8 +122,7 @@ class Conversation:
                 yield Said(who=who[:200], text=text)
 
     async def keep_short(self) -> None:
-        """Compact older turns if that is recorded, or if the window is nearly full. Raises ModelFailure if still too
-        long."""
+        """Compact older turns if recorded or if the window is nearly full. Raises ModelFailure if still too long."""
         slot = self._visit.places.at(f"{self._path}/{self._turn}/0")
         intent = self._visit.tape.slot(slot).now.intent
         if intent is not None:
@@ -198,8 +196,7 @@ class Conversation:
         del self._first[self._told :]
 
     def _too_old(self, kept: int) -> int:
-        """Return how many of the oldest messages to compact, keeping newest turns of `kept` characters. A turn's
-        calls and their answers stay together."""
+        """Return how many of the oldest messages to compact: all but the newest whole turns of `kept` characters."""
         count = len(self._turns)
         while count >= 2:
             kept -= characters_of(self._turns[count - 1]) + characters_of(self._turns[count - 2])
@@ -242,7 +239,6 @@ class Conversation:
         return self._first
 
     def _tokens(self, *, turns: bool = True) -> int:
-        """Estimate the next request's tokens, including its answer."""
         answer = self._assistant.most_tokens or 0
         return tokens_of(self._messages(turns=turns)) + tokens_of_tools(self._assistant) + answer
 

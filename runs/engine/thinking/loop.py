@@ -25,8 +25,7 @@ from runs.engine.visit import Visit
 
 
 async def think(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt, after: Sequence[Said] = ()) -> BaseModel:
-    """Run the loop until the model gives a valid final result. Raises ModelFailure, Rejected (a gate was denied).
-    `after` is an earlier conversation by others."""
+    """Run the loop, `after` an earlier conversation, until a valid final result. Raises ModelFailure, Rejected."""
     talk = Conversation(visit, visit.open_path(slot, "think"), assistant, prompt, as_data(after) if after else "")
     visit.talks.append(talk)
     turns = repairs = 0
@@ -60,8 +59,7 @@ def _on_record(visit: Visit, path: str, response: Any) -> list[bool]:
 async def _act(
     visit: Visit, path: str, assistant: Assistant, response: Any
 ) -> tuple[BaseModel | None, list[Any], bool]:
-    """Make a turn's calls. Return a final result if there is one, the parts to reply, and whether any call was
-    valid."""
+    """Make a turn's calls. Return the final result if any, the reply's parts, and whether any call was valid."""
     from pydantic_ai.messages import RetryFeedbackPart, RetryInfo, ToolCallPart, ToolReturnPart
 
     calls: list[ToolCallPart] = []
@@ -141,8 +139,7 @@ def _amended(visit: Visit, slot: str) -> dict[str, Any]:
 
 
 def _read(wanted: type[BaseModel], part: Any, *, is_call: bool = False) -> BaseModel | str:
-    """Return a call's arguments, or an error text for the model. Values that can't be recorded, or hashed for a
-    call, are errors too: they would fail the run and each retry."""
+    """Return a call's arguments, or an error text for the model, also if they can't be recorded or hashed."""
     try:
         given = wanted.model_validate(from_json(part.args) if isinstance(part.args, str) else part.args or {})
         recorded = plain(given)

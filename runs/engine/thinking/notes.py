@@ -54,8 +54,7 @@ def as_request(texts: Sequence[str], instructions: str) -> ModelRequest:
 
 
 def put_in(messages: Sequence[Any], told: Sequence[tuple[int, Sequence[str]]]) -> list[Any]:
-    """Add texts to an external conversation; `told` lists request numbers with their texts. If that request is no
-    longer part of it, they go into the last one."""
+    """Add texts to an external conversation at the requests in `told`, or at the last one if theirs is gone."""
     made = list(messages)
     for place, texts in told:
         at = place if place < len(made) and made[place].kind == "request" else len(made) - 1

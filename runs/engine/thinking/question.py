@@ -1,5 +1,5 @@
 """One model request: replayed if recorded, otherwise made, with its intent before and its answer after. The run's
-models are recorded before the first request, so later settings don't affect it; unavailable ones are skipped."""
+models are recorded first, so later settings don't affect it; unavailable ones are skipped."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ class _NextModel(Exception):
 
 
 class Question:
-    """The `turn`-th request, at `slot`, of the conversation at the path `conversation`. `added` is what no other
-    event holds; `beside` returns events to record with the answer."""
+    """The request at `slot`. `added` is what no other event holds; `beside` returns events for the answer's commit."""
 
     def __init__(
         self,
@@ -176,8 +175,7 @@ class Question:
     # --- whom to ask --------------------------------------------------------------------------------------------------
 
     async def _choose(self) -> None:
-        """Set the models: the last recorded choice, or the installation's, which is then recorded. A model that was
-        recently unavailable to this worker comes last."""
+        """Set the models by the last recorded choice or the installation's; recently unavailable ones come last."""
         visit, name = self.visit, self.assistant.name
         async with visit.choosing:
             while True:
@@ -332,8 +330,7 @@ class Question:
             visit.stop(Crashed("model_error", f"{self.assistant.name}: {brief(bug)}", traceback_of(bug)))
 
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
-        """Send it within the assistant's timeout; a hanging provider counts as an outage. Only the first try is
-        streamed to subscribers, so that a failing stream doesn't affect the run."""
+        """Send it in time. Only the first try is streamed, so that a failing stream doesn't affect the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
         forks.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
@@ -401,7 +398,6 @@ async def ask_once(visit: Visit, slot: str, assistant: Assistant, prompt: Prompt
 
 
 def _for_text(assistant: Assistant) -> Request:
-    """Return a request for text, without tools."""
     from pydantic_ai.models import ModelRequestParameters
 
     return Request(ModelRequestParameters(), {}, 0)

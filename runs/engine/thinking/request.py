@@ -97,11 +97,10 @@ _MODELS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Model]] = WeakKe
 async def request_model(
     assistant: Assistant, messages: list[Any], model: str = SCRIPTED, hear: Hear | None = None
 ) -> ModelTurn:
-    """Ask `model` once; one that begins with `scripted:` is the assistant's own function.
-    `hear` gets the answer's text as it comes, if the provider streams; one that refuses to stream is asked without, so
-    that subscribers change nothing. Raises NotServed (retry; costs nothing), TransportError (retry; may have been
-    billed) or ModelRefused (don't retry).
-    """
+    """Ask `model` once; one that begins with `scripted:` is the assistant's own function. `hear` gets the answer's text
+    as it comes, if the provider streams; one that refuses to stream is asked without, so that subscribers change
+    nothing. Raises NotServed (retry; costs nothing), TransportError (retry; may have been billed) or ModelRefused
+    (don't retry)."""
     own = assistant.own_model(model)
     chosen = _lenient(own or (_scripted(assistant) if model.startswith(SCRIPTED) else _real_model(model)))
     how = {"model_settings": _settings(assistant), "model_request_parameters": _parameters(assistant)}
@@ -166,8 +165,7 @@ def _refusal(error: Any) -> Exception:
 
 
 def _lenient(model: Model) -> Model:
-    """Accept calls without name, id or arguments from OpenAI-compatible providers; the loop reports them to the
-    model."""
+    """Accept calls without name, id or arguments from OpenAI-like providers; the loop reports them to the model."""
     if not hasattr(model, "_validate_completion"):
         return model
     made = copy.copy(model)

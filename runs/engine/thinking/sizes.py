@@ -43,8 +43,7 @@ def tokens_of_tools(assistant: Assistant) -> int:
 
 
 def shown(answer: Any, window: int | None) -> Any:
-    """Return a tool's answer for a model; a large one as beginning, end, size in characters and SHA-256. `window` is
-    the model's, in tokens: no answer takes more than a quarter of it. The journal has the whole."""
+    """Return a tool's answer for a model; beyond a quarter of `window` (tokens) only its ends and SHA-256."""
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, sort_keys=True)
     most = LONGEST_OBSERVATION if window is None else min(LONGEST_OBSERVATION, window * CHARACTERS_A_TOKEN // 4)
     if len(text) <= most:

@@ -48,8 +48,7 @@ LATE = "an answer that came late says that it happened"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect and its treatment. `by` is the tool that undoes it, with these `arguments`; `why` says why it
-    stays, or what is wrong; `run` is the run whose effects it represents."""
+    """One effect and its treatment: `by` is the undoing tool, `why` why it stays, `run` the run that it represents."""
 
     what: What
     slot: str
@@ -115,8 +114,7 @@ def in_doubt(tape: Tape) -> list[tuple[str, Slot]]:
 
 
 def effects_of(agent: Agent | None, events: Iterable[e.Event], reversible: Collection[str] = ()) -> list[Effect]:
-    """Return all recorded effects, last first; without the `agent` their arguments are unknown. `reversible` are
-    runs with their own effects to undo: ended children, and the run continued by this one."""
+    """Return all recorded effects, last first. `reversible` are children and origins with effects of their own."""
     every = list(events)
     tape = Tape(every)
     found = [
@@ -208,7 +206,6 @@ def arguments_of(tool: Tool, undo: Undo, attempt: Attempt) -> Any:
 
 
 def _got(tool: Tool, asked: BaseModel, attempt: Attempt) -> BaseModel:
-    """Return the call's output as the node had it."""
     outcome, payload = attempt.outcome, payload_of(attempt.outcome)
     if isinstance(outcome, e.CallbackReceived):
         return tool.output_from_callback(payload_of(attempt.accepted).get("receipt"), outcome.payload)

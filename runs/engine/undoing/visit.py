@@ -164,8 +164,7 @@ async def _told(visit: Visit, slot: str, effect: Effect, end: e.ChildEnded) -> N
 
 
 def turned_up(effects: Effects, plan: Plan, visit: str) -> list[Effect]:
-    """Return effects that came to light since, in recorded order, so that a replay asks in the same places. `visit`
-    is the one that undoes."""
+    """Return effects found since, in recorded order, so that a replay asks in the same places of this `visit`."""
     return list(_News(plan, f"{visit}/").of(effects))
 
 
@@ -246,7 +245,6 @@ async def _undo_all(visit: Visit, plan: Plan) -> None:
 
 
 async def _undo(visit: Visit, effect: Effect) -> None:
-    """Undo one effect, until it is undone or a person keeps it."""
     tool = visit.agent.tool(effect.by)
     if tool is None:
         visit.stop(Broken("unknown_tool", {"tool": effect.by, "problem": "the agent has no tool of this name"}))
