@@ -47,7 +47,7 @@ def kept_thread(what: str, act: Callable[[], None]) -> None:
         time.sleep(patience.seconds())
 
 
-# --- periodic jobs of other apps ------------------------------------------------------------------------------------
+# --- periodic jobs of other apps --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

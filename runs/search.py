@@ -64,13 +64,11 @@ def _tail_term(digits: str) -> str:
 
 
 def _whole(text: str) -> list[str]:
-    """Return a tag as one term, with its blanks."""
     word = " ".join(words_of(text))
     return [word] if word else []
 
 
 def _strings(value: Any, depth: int) -> Iterator[str]:
-    """Yield the short strings of a document, outermost first."""
     if isinstance(value, str):
         if len(value) <= LONGEST:
             yield value

@@ -331,7 +331,6 @@ def _above(parent: Run, above: Head, run: Run, head: Head, begun: Mapping[Call, 
 
 
 def _counted(name: str, number: int | None) -> str:
-    """Return an amount with the name of its resource."""
     return amount_of(name, number) + ("" if name == "usd" else f" {spending.LABELS[name]}")
 
 
@@ -345,7 +344,6 @@ def changes(before: Any, after: Any) -> list[str]:
 
 
 def _said(name: str, value: Any) -> str:
-    """Format an amount of a budget."""
     if value is None:
         return "no cap"
     if isinstance(value, Decimal):

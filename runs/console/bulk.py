@@ -183,7 +183,6 @@ def _may(action: str, held: frozenset[str]) -> bool:
 
 
 def _choice(given: dict[str, str]) -> ChoiceBody:
-    """Return the list's filter from an address or a form."""
     filters = Filters.of(given)
     return ChoiceBody(state=filters.state, agent=filters.agent, q=filters.q, where=filters.where, parent=filters.parent)
 

@@ -108,7 +108,6 @@ def _check(form: Sent, known: Iterable[str]) -> None:
 
 
 def _number(form: Sent, name: str) -> int | None:
-    """Return a typed whole number; None for anything else."""
     return _whole(form.texts.get(name, ""))
 
 

@@ -94,7 +94,6 @@ def _question(wait: Wait, held: frozenset[str], wrong: Wrong | None, put: Line |
 
 
 def _form(wait: Wait, schema: dict[str, Any], data: Mapping[str, Any] | None = None) -> SchemaForm:
-    """Return the form for the answer, with what was typed, or prefilled values."""
     prefilled = wait.detail.get("prefilled")
     document = None if prefilled is None else {_name(wait): prefilled}
     return SchemaForm(schema, data=data, document=document, beside=_beside(wait))

@@ -1,4 +1,4 @@
-"""What the open tab of a run's page shows, read in a fixed number of queries."""
+"""The data of the open tab of a run's page, read in a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SAID_SHOWN = 200
 POINTS_SHOWN = 25
 CHILDREN_SHOWN = 20
 ACTS_SHOWN = 100
-# How the current node is drawn, by what the run is doing.
+# Status of the current node in the graph, by what the run is doing.
 _NOW_STATUS = {
     "running": "run",
     "queued": "run",
@@ -482,7 +482,6 @@ def _why(answer: Line | None) -> str:
 
 
 def _state(row: StoredPoint) -> Any:
-    """Return the state as plain data, or why it can't be read."""
     try:
         return unpack_head(row.head, row.stored)
     except (ValueError, RecursionError) as error:

@@ -131,7 +131,6 @@ class RunsPage(SharedPage):
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
-    """Return a number from the address; None for anything else."""
     given = request.GET.get(name, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 16 else None
 

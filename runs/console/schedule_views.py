@@ -136,8 +136,7 @@ class SchedulesPage(Page):
         changing: Schedule | None = None,
         mark: UUID | None = None,
     ) -> HttpResponse:
-        """Render the page, with what was refused at its schedule.
-        `changing` is the schedule being changed, `mark` the form's mark."""
+        """Render the page, with a refusal at its schedule; the form is for `changing`, with the given `mark`."""
         beyond = opened(request.GET.get("beyond", ""))
         found = newest(limit=PAGE + 1, beyond=beyond)
         shown = found[:PAGE]
@@ -221,7 +220,6 @@ class FormUsed(DurableAgentsError):
 
 
 def _moment(text: str) -> datetime | None:
-    """Return the time in a form's field; None if it is invalid."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -230,7 +228,6 @@ def _moment(text: str) -> datetime | None:
 
 
 def _uuid(text: str) -> UUID | None:
-    """Return the schedule named by the address; None if it is invalid."""
     try:
         return UUID(text)
     except ValueError:

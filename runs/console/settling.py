@@ -130,10 +130,8 @@ class Askings(_OnDoubt):
 
 
 def _ticked(text: str) -> bool | str:
-    """Return whether a box was ticked; other text unchanged."""
     return text == "on" or text
 
 
 def _number(text: str) -> int | str:
-    """Return a number; other text unchanged."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text

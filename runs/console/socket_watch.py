@@ -172,8 +172,7 @@ def _verdict(kept: dict[str, Any], user: Any) -> Verdict:
 guard = Guard()
 
 
-# --- access to runs that notify
-# -----------------------------------------------------------------------------------------
+# --- access to runs that notify ---------------------------------------------------------------------------------------
 
 MOST = 20_000
 _OF = """
@@ -221,8 +220,7 @@ sighted = Sighted(_owned)
 
 
 class Theirs:
-    """An account's open items in runs it may not see, such as an inquiry or a delegated case.
-    The account is notified when they change, and of nothing else in such a run."""
+    """An account's open items in runs it may not see; it is notified of nothing else in such a run."""
 
     def __init__(self, person: int | None) -> None:
         self._person = person

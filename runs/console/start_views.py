@@ -112,7 +112,7 @@ def _beside(agent: Agent) -> dict[str, Beside]:
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """What a form is filled with: a sample, another run's input, or nothing. `token` names that run."""
+    """The content of a form: a sample, another run's input, or nothing. `token` names that run."""
 
     document: Any
     sample: int | None = None
@@ -170,7 +170,6 @@ class StartPage(Page):
         return redirect("run", run_id=run_id)
 
     def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
-        """Return the run and the message about it."""
         by, said = (
             self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
             "This form had already started a run; here it is.",
@@ -217,13 +216,12 @@ class StartPage(Page):
         return self.show(request, {**context, **more}, status=error.status if error else 200)
 
     def _used(self, request: HttpRequest, mark: UUID, run_id: UUID) -> dict[str, Any]:
-        """Return the run that the form has started, and the link to a new form like it."""
         used = gather(run_id)
         another = {"agent": used.run.graph_id, "like": marks.token_of(request, mark)}
         return {"used": used, "another": f"{reverse('start')}?{urlencode(another)}"}
 
     def _filled(self, request: HttpRequest, agent: Agent, sample: str | None, token: str) -> _Filled:
-        """Return what the form is filled with: as the address says, else the first sample."""
+        """Return the form's content: as the address says, else the first sample."""
         like = self._like(request, agent, token)
         chosen = ("0" if agent.samples and like is None else "") if sample is None else sample
         n = int(chosen) if re.fullmatch("[0-9]{1,6}", chosen) else None
@@ -240,7 +238,6 @@ class StartPage(Page):
 
 
 def _address(request: HttpRequest, **more: str) -> str:
-    """Return the page's own address with more parameters."""
     query = request.GET.copy()
     for name, value in more.items():
         query[name] = value

@@ -122,7 +122,6 @@ def _name(declared: Declared) -> str:
 
 
 def _schema(declared: Declared) -> dict[str, Any]:
-    """Return the request's schema under its prefixed name."""
     schema = dict(declared.takes.model_json_schema())
     definitions = schema.pop("$defs", {})
     name = _name(declared)

@@ -131,7 +131,7 @@ def _loss(row: Row) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a kind of row is drawn. `point` is the tone of a moment's mark, `place` the indentation."""
+    """Drawing of a kind of row. `point` is the tone of a moment's mark, `place` the indentation."""
 
     name: Callable[[Row, Dossier], str]
     below: Callable[[Row], str] = _nothing

@@ -79,8 +79,7 @@ class VersionChanged(DurableAgentsError):
 
 
 class Loaded:
-    """The versions that one worker drives: all it has, or `only` those named (`name` or `name@version`).
-    A draining worker begins no runs of them."""
+    """The versions that one worker drives: all it has, or `only` those named (`name` or `name@version`)."""
 
     def __init__(self, worker: UUID, *, only: Collection[str] = (), is_draining: bool = False) -> None:
         self._worker, self._only, self._is_draining = worker, frozenset(only), is_draining

@@ -85,7 +85,7 @@ class Doubt(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a run had come when its worker was lost."""
+    """A run's progress when its worker was lost."""
 
     reached: Reached
     in_doubt: list[Doubt]
@@ -147,7 +147,7 @@ def note_cut(run_id: UUID, seq: int, epoch: int, by: tuple[UUID, str, int], stoo
     )
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 _AFTER = """
     SELECT i.id, c.epoch, c.at, n.at FROM runs_incident i

@@ -263,8 +263,7 @@ def last_sweep_age_seconds() -> float | None:
 
 
 def is_only_host() -> bool:
-    """Return whether only this boot can reach the database: an embedded server has a private socket.
-    Then processes of an earlier boot have ended."""
+    """Return whether only this boot can reach the database; then an earlier boot's processes have ended."""
     return not settings.DURABLEAGENTS.database_url
 
 
@@ -287,8 +286,7 @@ def gone_here() -> list[Gone]:
 
 
 def alive() -> list[Process]:
-    """Return the living processes by kind, host and pid: fresh beats, and running if on this host.
-    Uses Django's connection."""
+    """Return the living processes by kind, host and pid, through Django's connection."""
     fresh = Process.objects.filter(ended_at=None, last_heartbeat_at__gt=_now() - _seconds(FRESH_SECONDS))
     return sorted((process for process in fresh if not is_gone(process)), key=_place)
 

@@ -164,8 +164,7 @@ def adopt_orphans() -> None:
 
 
 def reap_orphans(known: Container[int]) -> None:
-    """Reap dead adopted children, without blocking.
-    Not the `known`, nor those in our own session, which their starters wait for."""
+    """Reap dead adopted children without blocking, except `known` ones and our session's, which others reap."""
     if _libc is None or not _has_dead_child():
         return
     me, session = os.getpid(), os.getsid(0)

@@ -81,8 +81,7 @@ def main_wait(waits: Sequence[Wait]) -> Wait | None:
 
 
 def detail_text(wait: Wait | None, *names: str) -> str:
-    """Return the detail's first nonempty text under these names, or "".
-    A detail may be written by any version of engine or agent, so pages can't rely on its content."""
+    """Return a detail's first nonempty text under these names, or ""; its content is never guaranteed."""
     detail = wait.detail if wait is not None and isinstance(wait.detail, dict) else {}
     return next((value for name in names if isinstance(value := detail.get(name), str) and value.strip()), "")
 

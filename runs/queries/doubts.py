@@ -136,7 +136,6 @@ def similar_to(run: Run, wait: Wait) -> Similar:
 
 
 def _why(sealed: Any) -> str:
-    """Return the person's reason; "" if the event is unreadable."""
     try:
         told = unpack(sealed)
     except (ValueError, RecursionError):

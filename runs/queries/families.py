@@ -77,8 +77,7 @@ class Around:
 
 
 def around(run_id: UUID, *, most: int) -> Around | None:
-    """Return a run, its parent and some children, in one query; None if the run is unknown.
-    Each has `row_seq`, the event as of which its row is (None without a head)."""
+    """Return a run, its parent and some children, with `row_seq`, in one query; None if it is unknown."""
     found = {
         run.id: run
         for run in Run.objects.annotate(begun_again_as=related_runs.begun_again_as(), row_seq=_row_seq()).filter(

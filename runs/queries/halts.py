@@ -253,7 +253,6 @@ def _hearings(ids: Sequence[int]) -> dict[int, tuple[list[Hearing], list[InFligh
 
 
 def _in_flight(told: Any, worker: str) -> list[InFlight] | None:
-    """Return a worker's reported calls; None if they are unreadable."""
     try:
         read = json.loads(told) if isinstance(told, str) else told
         return [_call(each, worker) for each in read or ()]

@@ -1,4 +1,4 @@
-"""What of an agent version is recorded, recomputed, secret or external, from its declarations."""
+"""The manifest of an agent version: recorded, recomputed, secret and external data, from its declarations."""
 
 from __future__ import annotations
 

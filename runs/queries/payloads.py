@@ -1,4 +1,4 @@
-"""Whether a viewer may read what a run asks people; other payloads are decided by `Viewer.reads` and `runs/seen.py`."""
+"""Access to what a run asks people; `Viewer.reads` and `runs/seen.py` decide about other payloads."""
 
 from __future__ import annotations
 

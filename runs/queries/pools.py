@@ -152,7 +152,6 @@ def listed(pools: Sequence[Pool], *, has_past: bool = True) -> list[Listed]:
 def _past(
     ids: Sequence[int], began: Mapping[int, datetime]
 ) -> tuple[dict[int, list[PoolPeriod]], dict[int, list[PoolNotice]]]:
-    """Return each pool's last periods, and the notices of the one that `began` then."""
     last, notices = defaultdict[int, list[PoolPeriod]](list), defaultdict[int, list[PoolNotice]](list)
     place = Window(RowNumber(), partition_by=F("pool_id"), order_by=F("starts_at").desc())
     periods = PoolPeriod.objects.filter(pool__in=ids).annotate(place=place).filter(place__lte=LAST)

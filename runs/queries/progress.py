@@ -35,8 +35,7 @@ def is_behind(run: Run) -> bool:
 
 
 def ahead(runs: Iterable[Run]) -> dict[UUID, UUID]:
-    """Return the active run of the key, for runs queued behind it, in at most one query.
-    Between an end and the next turn none is active."""
+    """Return the key's active run for queued runs, in at most one query; none between an end and a turn."""
     queued = [run for run in runs if is_behind(run)]
     if not queued:
         return {}

@@ -49,11 +49,11 @@ MOST_ALIVE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """When the last active run may end: `earliest` as runs usually take, `latest` as nearly all do; None for a reason
-    `why`.
+    """Forecast of the last active run's end: `earliest` as runs usually take, `latest` as nearly all do, or a reason
+    `why` not.
 
-    `people`: runs that wait for people or are paused, with their last deadline `people_until`; `time_up_at`: when all
-    time limits are over.
+    `people`: runs that wait for people or are paused, with their last deadline `people_until`; `time_up_at`: the last
+    time limit.
     """
 
     earliest: datetime | None = None
@@ -125,8 +125,7 @@ def _of_people(paused: int, asking: int) -> str:
 
 
 def within(lasted: Iterable[tuple[float, bool]], share: float) -> float | None:
-    """Return the seconds after which this share of runs has ended; None if unknown.
-    `lasted` has False for runs that have not ended, with their time so far."""
+    """Return the seconds after which this share of runs has ended (False: not yet); None if unknown."""
     left, survive = sorted(lasted, key=lambda one: (one[0], not one[1])), 1.0
     for i, (seconds, ended) in enumerate(left):
         if ended:

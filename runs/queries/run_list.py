@@ -190,7 +190,6 @@ class Tab:
 
 
 def _whole_id(text: str) -> str:
-    """Return a normalized id; "" for an invalid one."""
     try:
         return str(UUID(text)) if text else ""
     except ValueError:
@@ -294,7 +293,7 @@ def carded(runs: Iterable[Run], heads: Mapping[UUID, Head], waits: Mapping[UUID,
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """How many runs are in each state. `is_cut`: only of those examined, and there are more."""
+    """Numbers of runs by state. `is_cut`: only of those examined, and there are more."""
 
     by_state: Mapping[str, int]
     is_cut: bool = False

@@ -180,7 +180,6 @@ def _number(wait: Wait, name: str) -> int | None:
 
 
 def _passed(began: str) -> int:
-    """Return whole seconds since then; 0 if unreadable."""
     try:
         return int((datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds())
     except (ValueError, TypeError):

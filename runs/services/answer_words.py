@@ -56,7 +56,6 @@ def _innermost(error: ValidationError) -> ValidationError:
 
 
 def _kinds_of(option: Any) -> list[str]:
-    """Return the types that a schema allows; a boolean schema says nothing."""
     kinds = option.get("type", []) if isinstance(option, dict) else []
     return [str(kind) for kind in (kinds if isinstance(kinds, list) else [kinds])]
 

@@ -1,5 +1,5 @@
-"""Who may steer a run: operators; approvers at whose queue it waited, or integrators who started it, only stop it.
-Budgets are also raised by the role in charge of the budget queue. Also: what a person has done in a run (four eyes)."""
+"""Permission to steer a run: operators do anything; approvers at whose queue it waited and integrators who started it
+pause, resume and cancel it; the budget queue's role raises budgets. Also: a person's actions in a run (four eyes)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ _ASKING = (Wait.Kind.APPROVAL, Wait.Kind.INPUT)
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What decides who may steer a run: the roles at whose queues it waits or has waited, and who started it. `names`
-    are the queues and roles it asked."""
+    """The basis of permission to steer a run: roles at whose queues it waits or waited, its creator, asked names."""
 
     waited_at: frozenset[str] = frozenset()
     creator: int | None = None
@@ -126,8 +125,7 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
 
 
 def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
-    """Return the queues that questions of these runs were escalated to, by signed rows.
-    The wait's own row only decides who is shown a question, not who may steer the run."""
+    """Return the queues that questions of these runs were escalated to, as signed rows confirm."""
     found: dict[UUID, Collection[str]] = dict.fromkeys(run_ids, ())
     for put_further in wait_hooks.went_further if run_ids else ():
         found |= put_further(run_ids)

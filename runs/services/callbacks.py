@@ -144,8 +144,7 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
 
 
 def _receipt(wait: Wait) -> Any:
-    """Return the upstream's receipt for the accepted call; None before it is recorded.
-    An early answer is compared on its way to the node."""
+    """Return the upstream's receipt; None before it is recorded (an early answer is compared later)."""
     accepted = Event.objects.filter(run_id=wait.run_id, slot=wait.slot, attempt=wait.attempt, fact="accepted")
     payload = unpack(accepted.values_list("sealed", flat=True).first())
     return payload.get("receipt") if isinstance(payload, dict) else None

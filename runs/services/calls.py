@@ -30,8 +30,7 @@ def tool_here(run: Run, name: str) -> Tool | None:
 
 
 def close_others(run: Run, slot: str, attempt: int, *, by: Actor, now: datetime, **kept: Any) -> list[e.Event]:
-    """Close the waits that a settled call left open (verdicts, retry timers), except those matching `kept`. Returns the
-    closing events for the caller to write."""
+    """Close the waits a settled call left open, except those that `kept` describes; returns the events."""
     closing: list[e.Event] = []
     still_open = run.waits.select_for_update().filter(slot=slot, attempt=attempt, resolved_at__isnull=True)
     for wait in still_open.exclude(**kept) if kept else still_open:
@@ -50,8 +49,7 @@ def told_at(run_id: UUID, slot: str) -> list[e.Event]:
 
 
 def asked_by(wait: Wait) -> e.WaitOpened | None:
-    """Return the unanswered journal event that matches this wait's row. Raises JournalBroken.
-    None: the row, or its detail, was written outside the application."""
+    """Return the unanswered journal event behind this wait's row; None if the row is forged. Raises JournalBroken."""
     told = told_at(wait.run_id, wait.slot)
     if Tape(told).slot(wait.slot).at(wait.attempt).waits.get((str(wait.kind), wait.n), "") is not None:
         return None

@@ -1,5 +1,5 @@
-"""What every action on a run shares. Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval. A driven
-run is never moved here: its flag is set or its wait resolved, for its worker's next step boundary."""
+"""Common parts of all actions on a run. Lock order: Head, Run, related runs (`related_runs.py`), Wait, Approval.
+A driven run is never moved here: its flag is set or its wait resolved, for its worker's next step boundary."""
 
 from __future__ import annotations
 
@@ -179,8 +179,7 @@ def finish_cancelled(run: Run, head: Head, *, by: str, now: datetime) -> None:
 
 
 def end_as_cancelled(run: Run, head: Head, *, by: str, payload: dict[str, Any], now: datetime) -> e.Event:
-    """Cancel a run from outside. Returns the event to write.
-    It ends at once if nothing is in progress, in doubt or to be undone; else its worker ends it after that."""
+    """Cancel a run, at once if nothing is in progress, in doubt or to be undone; returns the event to write."""
     ending = payload | {"asked_by": by}
     try:
         tape = tape_of(run)
@@ -244,8 +243,7 @@ def resolved(wait: Wait, resolution: str, *, by: str) -> e.WaitResolved:
 
 
 def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, payload: dict[str, Any]) -> None:
-    """End a run whose wait timed out, for the reason in `payload`; calls in doubt are settled first.
-    A run that was cancelled or is undoing ends by that."""
+    """End a run whose wait timed out, because of `payload`; a cancelled or undoing run ends by that instead."""
     resolve(wait, "timed_out", by=by.ref, now=now)
     journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
     if head.is_cancel_requested or run.is_undoing:

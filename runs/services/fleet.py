@@ -137,7 +137,6 @@ def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
 
 
 def _shown(process: Process) -> dict[str, Any]:
-    """Return a process as the record names it."""
     return {
         "id": str(process.pk),
         "kind": process.kind,

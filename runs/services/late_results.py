@@ -98,7 +98,6 @@ def note_unrecorded(late: LateAnswer, by: Actor, problem: str) -> None:
 
 
 def _testimony(late: LateAnswer) -> tuple[str, Any]:
-    """Return the outcome and the payload of a late result."""
     if late.failure is not None:
         return "refused", late.failure
     return ("accepted", late.accepted) if late.accepted is not None else ("happened", {"result": late.result})

@@ -1,5 +1,4 @@
-"""Start, pause, resume, cancel and retry of runs: one transaction each, authorized under the lock. Rules as in
-`command`."""
+"""Starting, pausing, resuming, cancelling and retrying runs, authorized under the lock. Rules as in `command`."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ _START = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """When a run may begin, and behind which others of its business key: see runs/services/starts."""
+    """The plan of a start: earliest and latest time, and place in its key's queue (runs/services/starts)."""
 
     business_key: str = ""
     on_conflict: str = ""
@@ -192,7 +191,6 @@ def accept(
 
 
 def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any]) -> tuple[Any, ...]:
-    """Store the run with its first events; returns the result of runs_start."""
     fields: list[Any] = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -276,7 +274,6 @@ def pause(run_id: UUID, *, by: Actor, justification: str) -> Run:
 
 
 def _asked_for_budget(run: Run) -> Wait | None:
-    """Return the open budget wait of a paused run, locked."""
     if run.state != State.PAUSED or run.is_undoing:
         return None
     return run.waits.select_for_update().filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True).first()

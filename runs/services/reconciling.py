@@ -141,8 +141,7 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
 
 
 def _failed(act: Act, invoked: e.ToolInvoked) -> e.RunFailed | e.UndoAsked:
-    """Return the event that ends the run; if something can be undone, its worker does that first.
-    It follows the verdict's event, hence `end_seq`."""
+    """Return the event that ends the run, after the verdict's; its worker first undoes what can be undone."""
     run = act.run
     message = f"{invoked.tool}: its outcome is unknown: {act.justification}"
     if by_policy(run):

@@ -1,4 +1,4 @@
-"""What a retry reopens, and what late news it must show first, under the locks of `lifecycle.retry`.
+"""Effects of a retry, under the locks of `lifecycle.retry`: waits to reopen, and late news to show first.
 News that contradicts what the node continued from stops the run for an operator before anything is sent."""
 
 from __future__ import annotations

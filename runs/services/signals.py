@@ -77,7 +77,6 @@ def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | N
 
 
 def _known(run: Run, name: str, sender_id: str | None) -> Signal | None:
-    """Return the signal with the same id, of this run or its predecessors."""
     if sender_id is None:
         return None
     return Signal.objects.filter(is_of_chain(run), name=name, sender_id=sender_id).order_by("-id").first()

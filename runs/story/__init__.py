@@ -259,7 +259,7 @@ class Lane:
 
 @dataclass
 class Story:
-    """What a page shows of a run, as of a moment. `open` completes it."""
+    """A run's story as of a moment. `open` completes it."""
 
     timeline: Shown
     effects: Lane

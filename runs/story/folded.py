@@ -196,7 +196,6 @@ def folded(run_id: UUID, *, is_opened: bool = True) -> Iterator[Kept]:
 
 
 def _make_room() -> None:
-    """Drop the least recently viewed folds; current users keep theirs."""
     with _guard:
         total = sum(kept.bytes + kept.drawn.bytes for kept in _kept.values())
         while _kept and (total > MOST_BYTES or len(_kept) > MOST_RUNS):

@@ -238,7 +238,6 @@ def _fields(kind: str) -> tuple[tuple[str, frozenset[type], Any, bool], ...]:
 
 
 def _surely(hint: Any) -> frozenset[type]:
-    """Return the types that fit without a closer check."""
     several = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return frozenset(
         kind for one in several if (kind := get_origin(one) or one) in (str, int, bool, float, list, dict, NoneType)

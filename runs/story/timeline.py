@@ -92,7 +92,6 @@ class Timeline:
         return Shown(rows, start, page + 1 if page < pages else 0, page - 1)
 
     def _before_the_first(self, pace: Pace, now: datetime, ended_at: datetime | None) -> Row | None:
-        """Return the row for the initial wait for a worker."""
         first = self.rows[0].start if self.rows else None
         if not pace.segments or (first is not None and first <= pace.segments[0].start):
             return None
@@ -329,7 +328,6 @@ def _message_handled(timeline: Timeline, line: Fact) -> None:
 
 
 def _taken(timeline: Timeline, line: Fact) -> None:
-    """End the wait that a signal or an answer was for."""
     is_signal = line.kind == "SignalTaken"
     row = timeline._waits.get(
         (line.slot or "", "signal" if is_signal else "input", 0 if is_signal else line.clear["n"])

@@ -117,7 +117,6 @@ class Transcript:
         self.heard.clear()
 
     def _talk(self, seq: int, at: datetime, name: str) -> Talk:
-        """Return the conversation of a model's event, noting the event."""
         n = self._open.get(name)
         if n is None:
             n = self._open[name] = len(self._talks)

@@ -33,7 +33,6 @@ class Undoing:
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
-        """Follow the plan and its outcomes."""
         event = line.event
         match event:
             case e.UndoBegun():

@@ -40,7 +40,6 @@ class Screened:
         self.wrong: list[str] = []
 
     def see(self, line: Line) -> None:
-        """Follow the verdicts, and what comes after a refusal."""
         event, at = line.event, (line.event.slot, line.event.attempt)
         match event:
             case e.ContentScreened():

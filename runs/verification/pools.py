@@ -150,7 +150,7 @@ def _periods(pool: Pool, at: datetime) -> set[datetime]:
         return {row[0] for row in cursor.fetchall()}
 
 
-# --- outside of runs ------------------------------------------------------------------------------------------------
+# --- outside of runs --------------------------------------------------------------------------------------------------
 
 
 def every_pool() -> Listed | None:

@@ -51,7 +51,6 @@ class RunFields:
         self.is_queued = False
 
     def see(self, line: Line) -> None:
-        """Fold one event into the expected state."""
         match line.event:
             case e.RunCreated() as created if self.created is None:
                 self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
@@ -172,7 +171,6 @@ class RunFields:
                 yield f"the run's row: {column} says {at and at.isoformat()}, which is not when the journal says it was"
 
     def _about_the_plan(self, row: Run) -> Iterator[str]:
-        """Check the planned start, and its schedule."""
         plan = self.plan
         yield from compared(
             "the run's row",

@@ -212,7 +212,6 @@ def _count_death(head: Head, run: Run, cause: Cause, *, has_progressed: bool) ->
 
 
 def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
-    """Return an incident's fields from the event, and how far the run had come."""
     return {
         "host": lost.host,
         "pid": lost.pid,
@@ -226,7 +225,6 @@ def _figures(lost: e.WorkerLost, stood: Standing) -> dict[str, Any]:
 
 
 def _history(run_id: UUID) -> list[dict[str, str | int]]:
-    """Return earlier deaths for the operator: when, where, how."""
     rows = Incident.objects.filter(run_id=run_id).order_by("-seq")[:MOST_DEATHS]
     return [
         {"at": r.at.isoformat(), "host": r.host, "pid": r.pid, "proof": r.proof, "deaths": r.deaths}
@@ -248,7 +246,6 @@ def _stop_for_operator(
     seq: int,
     history: list[dict[str, str | int]] | None = None,
 ) -> int:
-    """Stop a run for an operator instead of giving it to the next worker."""
     now = database_now()
     spec = WaitSpec(
         str(run.id),

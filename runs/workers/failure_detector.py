@@ -1,4 +1,4 @@
-"""When silence counts as death: one watcher's judgement of the fleet's roll calls. Pure: no I/O, time is an argument.
+"""Judgement of silence: one watcher's view of the fleet's roll calls. Pure: no I/O, time is an argument.
 
 Proof of death is handled at once by runs/workers/failover.py. The two cases without proof:
 - suspicion: a worker's session lock is gone and it is silent for `GRACE_SECONDS`. Never on the host that sees the
@@ -7,8 +7,8 @@ Proof of death is handled at once by runs/workers/failover.py. The two cases wit
 - silence longer than the TTL by the database's clock: the host is gone if nobody on it was heard, else the worker alone
   is suspected (it may be stopped; the fence makes failover safe). Not within one TTL of the server's start either,
   because nobody could beat before.
-Both clocks must agree: the database's measures the silence, this watcher's monotonic one that it was awake to notice.
-After a machine slept, or an outage, every heartbeat looks old; only uninterrupted watching counts.
+The database's clock measures the silence, this watcher's monotonic one that it was awake to notice. After a machine
+slept, or an outage, every heartbeat looks old; only uninterrupted watching counts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The nursery: a preloaded process without threads or connections that forks clusters on request.
-Clusters share its memory and start in milliseconds. They are handed to the supervisor as its children, which needs a
-kernel that reparents orphans; elsewhere they start by exec (runs/workers/process_group.py)."""
+"""The nursery: a preloaded process without threads or connections that forks clusters, sharing its memory.
+The kernel hands them to the supervisor; where it can't, they start by exec (runs/workers/process_group.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A worker's housekeeping in one thread: find dead workers, sweep what is due, record late results.
-Sweeping is shared by the fleet (whoever finds that nobody swept for a second); each worker watches for itself."""
+One worker per second sweeps for the fleet; each watches for itself, as it remembers who was silent."""
 
 from __future__ import annotations
 

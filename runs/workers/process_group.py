@@ -109,8 +109,7 @@ class Tree:
         """Return descriptors that are readable when something happens in the tree."""
         return [self.report, *(member.handle for member in self.members if member.handle is not None)]
 
-    # --- its reports
-    # ----------------------------------------------------------------------------------------------------
+    # --- its reports --------------------------------------------------------------------------------------------------
 
     def listen(self) -> list[Member]:
         """Read the tree's new reports; return the newly reported processes."""

@@ -61,8 +61,7 @@ class DoorbellBroker(Broker):
             ring(named)
 
     def dequeue(self) -> list[tuple[int, str]] | None:
-        """Return the next messages, or None after seconds without any. Never raises: the pusher would stop for ten
-        seconds."""
+        """Return the next messages, or None. Never raises, which would stop the pusher for ten seconds."""
         self._exit_if_orphaned()
         try:
             link = self._connected()

@@ -386,8 +386,7 @@ class Host:
                 self._bell.set()
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
-        """Retry after an engine error (this process still owns the run), then stop it for an operator.
-        Statements that the database refused were retried enough already."""
+        """Retry after an engine error unless the database refused it for good, then stop the run for an operator."""
         log.error("run %s: the engine failed on it", run_id, exc_info=error)
         count = self._failures[run_id] = self._failures.get(run_id, 0) + 1
         if not isinstance(error, StatementRefused) and (count < MOST_FAILURES or is_transient(error)):
@@ -407,8 +406,7 @@ class Host:
                 control.ask("drain")
 
     async def _hand_over(self, journal: PgJournal, claimed_seq: int) -> None:
-        """Release a run that was cut at the drain's deadline, so that it isn't counted as a death. Its calls are in
-        doubt."""
+        """Release a run cut at the drain's deadline, so that it doesn't count as a death; its calls are in doubt."""
         run_id = UUID(journal.run_id)
         try:
             read_standing = partial(standing, run_id, claimed_seq=claimed_seq)
@@ -423,7 +421,6 @@ class Host:
             log.warning("run %s: cut off at the drain's deadline; the watchdog frees it (%s)", journal.run_id, error)
 
     async def _pass_on(self, journal: PgJournal) -> None:
-        """Wake another worker for a released run."""
         try:
             async with journal.pool.connection() as link:
                 await link.execute(ENQUEUE_SQL, [journal.run_id])
@@ -453,7 +450,6 @@ class Host:
     # --- housekeeping ---
 
     async def _housekeeping(self) -> None:
-        """Run housekeeping until the host ends; each pass says when the next is due."""
         while True:
             seconds = await self._house.in_thread(self._keep_house)
             await asyncio.sleep(max(0.02, seconds))

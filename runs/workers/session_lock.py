@@ -1,6 +1,5 @@
-"""A worker's membership in the fleet: its row, and a session lock that the database releases with its connection.
-A worker that lost either fences itself: it claims and sends nothing new until it has both. Results it holds are still
-committed, as the lease decides about those."""
+"""A worker's membership: its row, and a session lock that the database releases with its connection.
+Without either it fences itself: it claims and sends nothing new, but commits results, as the lease decides."""
 
 from __future__ import annotations
 

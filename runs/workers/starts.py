@@ -38,8 +38,7 @@ def sweep() -> int:
 
 
 def fire(schedule_ids: Iterable[UUID]) -> int:
-    """Start what is due of these schedules; returns how many planned times were handled.
-    One whose start fails stays due, and doesn't hold up others."""
+    """Start what is due of these schedules, leaving failures due; returns how many times were handled."""
     return sum(_fire(schedule_id) for schedule_id in schedule_ids)
 
 

@@ -119,8 +119,7 @@ class Supervisor:
         coming = [] if self._coming is None else [self._coming]
         return [*self._trees.values(), *coming, *self._leaving]
 
-    # --- starting clusters
-    # -----------------------------------------------------------------------------------------------
+    # --- starting clusters --------------------------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
         for number, at in list(self._start_at.items()):
@@ -201,8 +200,7 @@ class Supervisor:
         if tree.is_ready and not was_ready and tree.worker is not None:
             log.info(log_messages.CLUSTER_READY, tree.number, tree.age_seconds, tree.worker.identity.pid)
 
-    # --- ending clusters
-    # -------------------------------------------------------------------------------------------------
+    # --- ending clusters ----------------------------------------------------------------------------------------------
 
     def _replace(self, tree: Tree, reason: str) -> None:
         is_young = tree.age_seconds < YOUNG_SECONDS

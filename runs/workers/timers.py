@@ -1,6 +1,5 @@
-"""The sweeper: timers, deadlines, orphans; costs what is due, not what exists.
-Simple waits are settled in batches in SQL (`runs_fire_due`) by one process at a time, others in transactions of their
-own under the run's locks. Damaged or locked runs don't hold up others."""
+"""The sweeper: timers, deadlines, orphans; costs what is due, not what exists. Damaged runs don't hold up others.
+Simple waits are settled in SQL batches (`runs_fire_due`) by one process, others singly under the run's locks."""
 
 from __future__ import annotations
 
@@ -132,7 +131,6 @@ def _pass_over(what: UUID, run_id: UUID, problem: str) -> None:
 
 
 def _passed_over() -> list[UUID]:
-    """Return waits that recently failed."""
     now = time.monotonic()
     for wait_id in [w for w, (until, _) in _troubled.items() if until + QUIET_SECONDS <= now]:
         del _troubled[wait_id]
@@ -159,8 +157,7 @@ def _tell(parent: UUID, children: list[UUID]) -> int:
 
 
 def show_who_waits_for_nothing() -> int:
-    """Show operators waiting runs without an open wait, which nothing would wake; returns how many.
-    Hourly, because it reads all waiting runs."""
+    """Show operators waiting runs without an open wait, hourly because it reads all; returns how many."""
     with connection.cursor() as cursor:
         cursor.execute(_FOR_NOTHING, [BATCH])
         run_ids = [row[0] for row in cursor.fetchall()]

@@ -1,6 +1,6 @@
-"""A django-q2 worker process: the host that drives runs, its heartbeat, and the tasks that wake it.
-The host starts with the process and checks the run table itself; messages only wake it. The process ends drained after
-SIGTERM (exit 0), when its host died (70), when it was declared dead (71), or killed; the supervisor replaces it."""
+"""A django-q2 worker process with the host that drives runs; messages only wake it. It ends drained after SIGTERM (exit
+0),
+when its host died (70), when it was declared dead (71), or killed; the supervisor replaces it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Worker:
         if self._host is not None:
             self._host.ring()
 
-    # --- the host's thread ------------------------------------------------------------------------------------------
+    # --- the host's thread --------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -163,7 +163,7 @@ class Worker:
             self._pulse(self._is_serving)
             await asyncio.sleep(PULSE_SECONDS)
 
-    # --- the other threads ------------------------------------------------------------------------------------------
+    # --- the other threads --------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
         while True:

@@ -140,8 +140,7 @@ class SchemaForm(forms.Form):
         return {key: value for key, value in group.had.items() if key not in shown} if is_object(group.had) else {}
 
     def _is_typed(self, group: Value) -> bool:
-        """Return whether anything was typed in a group.
-        Emptying a field counts if the group can't be absent: left out, it would get its default."""
+        """Return whether anything was typed in a group; emptying counts where absence would mean a default."""
         return any(self._is_said(name, is_nothing_said=group.empty is Absent) for name in group.children)
 
     def _is_said(self, name: str, *, is_nothing_said: bool) -> bool:
@@ -153,8 +152,7 @@ class SchemaForm(forms.Form):
         return is_emptied or bool(sent if field.is_flag else str(sent or "").strip())
 
     def mark(self, error: DurableAgentsError, within: str, root: str = "") -> None:
-        """Show errors at their field, the nearest group above it, or above the form.
-        The error's `within` is `root` here, or the whole document."""
+        """Show errors at their field, the nearest group, or above the form; an error's `within` is `root` here."""
         self.full_clean()
         for problem in error.extra.get("errors", []):
             words = in_words(problem)

@@ -126,7 +126,6 @@ def is_object(value: Any) -> bool:
 
 
 def _options(schema: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """Return the alternative schemas; none if they are malformed."""
     found = schema.get(name)
     return found if isinstance(found, list) and all(isinstance(one, dict) for one in found) else []
 

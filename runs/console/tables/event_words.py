@@ -129,7 +129,6 @@ def _context(fields: Facts) -> str:
 
 
 def _usd(micro: object) -> str:
-    """Format money; a dash if it is unknown."""
     return f"${usd_of(micro)}" if isinstance(micro, int) else "–"
 
 
@@ -156,7 +155,6 @@ def _models(event: dict[str, Any]) -> str:
 
 
 def _attributes(f: Facts) -> str:
-    """Describe attributes with their values; a dash for a removed one."""
     stated: defaultdict[str, list[str]] = defaultdict(list)
     for name, kind, value in zip(f["names"], f["kinds"], f["values"], strict=False):
         is_money = kind == "money" and str(value).lstrip("-").isdecimal()

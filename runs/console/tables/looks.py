@@ -76,7 +76,7 @@ def unserved_in_list(card: Card) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a status is shown; `row` returns the text in a list."""
+    """The look of a status; `row` returns the text in a list."""
 
     label: str
     tone: str

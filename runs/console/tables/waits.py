@@ -150,7 +150,7 @@ def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits to be asked: <b>{name}</b>,\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
-# Why a call has no permit, following its name.
+# Reasons for a missing permit, following the call's name.
 _HELD = {
     "rate": "is called as often as it may be",
     "at_once": "has as many calls under way as it may have",
@@ -193,7 +193,7 @@ def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
 
 
-# What a stopped child needs from a person, on its parent's page.
+# A stopped child's need for a person, on its parent's page.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",

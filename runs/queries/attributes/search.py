@@ -110,8 +110,7 @@ def _bounds(sought: Sought) -> list[Rows]:
     return [part.rows for part in parts if isinstance(part, Has) and part.rows.name == sought.by.name]
 
 
-# --- the rarest required condition
-# --------------------------------------------------------------------------------------
+# --- the rarest required condition ------------------------------------------------------------------------------------
 
 
 def _rarest(sought: Sought) -> tuple[int, list[Rows] | None]:

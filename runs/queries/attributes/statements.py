@@ -45,8 +45,7 @@ def _of_run(arms: Sequence[Arm], table: str) -> Sql:
     return _joined([_joined([(f"{table}.{c} = %s", [v]) for c, v in arm.items()], "AND") for arm in arms], "OR")
 
 
-# --- counting and selecting
-# ----------------------------------------------------------------------------------------------
+# --- counting and selecting -------------------------------------------------------------------------------------------
 
 
 def counted(rows: Rows, most: int) -> Sql:
@@ -181,8 +180,7 @@ def _after(columns: str, place: Spot | None, by: By | None) -> Sql:
     return f"({columns}) {'<' if by.is_falling else '>'} (%s::{cast}, %s, %s)", [place.value, place.at, place.id]
 
 
-# --- running
-# ------------------------------------------------------------------------------------------------------------
+# --- running ----------------------------------------------------------------------------------------------------------
 
 
 def spots(statement: Sql) -> list[Spot]:

@@ -101,7 +101,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Wish:
-    """What to export, and how."""
+    """Options of an export."""
 
     limit: int
     since: datetime

@@ -156,7 +156,7 @@ def _steering(act: str, seen: Seen, stands: Standing, reader: Reader) -> Offer:
 
 
 def _with_effects(offer: Offer, seen: Seen) -> Offer:
-    """Require a choice about effects from whoever cancels a run with any to undo."""
+    """Require a choice about effects from actors who cancel a run with any to undo."""
     is_asked = offer.act == "cancel" and offer.is_allowed and (undo := offered(seen.run)) is not None and undo.is_needed
     return replace(offer, body=CancelUndoableBody) if is_asked else offer
 
@@ -215,7 +215,6 @@ def _for_waits(seen: Seen, reader: Reader) -> Iterator[Offer]:
 
 
 def _names(run: Run, detail: dict[str, Any]) -> list[str]:
-    """Return the messages a wait is for; all of the agent's, if any will do and it is here."""
     named = detail.get("names")
     if isinstance(named, list) and named:
         return [name for name in named if isinstance(name, str)]

@@ -30,7 +30,7 @@ DAMAGED_JOURNAL = "damaged_journal"
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a run doesn't move, or what does, with start and latest end if known. `also`: other problems."""
+    """The answer: cause, start, latest end if known, and other problems (`also`)."""
 
     cause: Cause
     sentence: str
@@ -71,7 +71,6 @@ def _found(seen: Seen) -> hooks.Found:
 
 
 def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
-    """Return the start and latest end of the cause."""
     run, wait = seen.run, seen.wait
     if run.state in ENDED:
         return run.ended_at, None
@@ -103,8 +102,7 @@ def _halted(halt: Halted | None) -> hooks.Found:
     return hooks.Found("halted", said, OPERATORS, since=halt.since)
 
 
-# --- the cause
-# ------------------------------------------------------------------------------------------------------------
+# --- the cause --------------------------------------------------------------------------------------------------------
 
 _BY_LOOK: Mapping[str, Cause] = {
     "completed": "completed",

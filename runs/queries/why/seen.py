@@ -1,4 +1,4 @@
-"""What an answer is based on: a run's state, from a few queries or a page's data."""
+"""The data that an answer is based on, from a few queries or a page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CAUSES: tuple[str, ...] = get_args(Cause)
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Who must act. `kind`: nobody (it moves, or is over), system, outside (callers or senders), or people:
+    """The party that must act. `kind`: nobody (it moves, or is over), system, outside (callers or senders), or people:
     those with one of `roles`, at the `queue` if any, except `but`, who made the proposal."""
 
     kind: Literal["nobody", "system", "outside", "people"]

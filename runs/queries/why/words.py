@@ -79,8 +79,6 @@ def _until(s: Seen, wait: Wait) -> str:
 
 
 def _wait(said: Callable[[Seen, Wait], str]) -> Words:
-    """Return the sentence on the most urgent wait, with its times."""
-
     def words(s: Seen) -> str:
         if s.wait is None:
             return "Waits for something that its record does not name."

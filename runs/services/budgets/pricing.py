@@ -19,8 +19,7 @@ from runs.services.budgets import prices
 def set_price(
     model: str, *, usd_micro_in: int, usd_micro_out: int, valid_from: datetime | None = None, by: Actor
 ) -> Price:
-    """Set and record a model's price from a time on (default: now), in micro-dollars per million tokens.
-    The record's `begins` is what was chosen, its `valid_from` the resulting time."""
+    """Set and record a model's price from a time on (default: now), in micro-dollars per million tokens."""
     row = prices.put(model, usd_micro_in=usd_micro_in, usd_micro_out=usd_micro_out, valid_from=valid_from, by=by.ref)
     after = {"usd_in": usd_of(row.usd_micro_in), "usd_out": usd_of(row.usd_micro_out)}
     after["begins"] = "at once" if valid_from is None else row.valid_from.isoformat()

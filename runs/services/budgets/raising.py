@@ -163,7 +163,6 @@ def _check_most(budget: Budget, most: Budget | None) -> None:
 
 
 def _lifted(budget: Budget) -> set[tuple[str, None]]:
-    """Return the caps that a budget names as null."""
     names = {"usd": "usd_micro"}
     lifted = (name for name in budget.model_fields_set if getattr(budget, name) is None and name != "wall_seconds")
     return {(names.get(name, name), None) for name in lifted}
@@ -192,8 +191,7 @@ def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
         )
 
 
-# --- deadlines
-# ---------------------------------------------------------------------------------------------------------
+# --- deadlines --------------------------------------------------------------------------------------------------------
 
 
 def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:

@@ -143,8 +143,7 @@ def _done_to(batch: Batch, item: BatchItem) -> tuple[str, str, str]:
 
 
 def _said(batch: Batch, item: BatchItem, run: Run) -> dict[str, Any]:
-    """Return the parameters for this run: a verdict applies only to the call in doubt at the request.
-    Raises IllegalTransition."""
+    """Return this run's parameters; a verdict is for the call in doubt at the request. Raises IllegalTransition."""
     if batch.action != "reconcile":
         return dict(batch.said)
     if item.wait_id is None:

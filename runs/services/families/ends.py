@@ -155,7 +155,6 @@ def _used(first: str) -> dict[str, int]:
 
 
 def _told(end: e.Event) -> dict[str, Any]:
-    """Return what the parent's node gets: the output, or the error's message."""
     if isinstance(end, e.RunCompleted):
         return {"output": end.payload}
     told = payload_of(end)

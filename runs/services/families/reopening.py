@@ -105,7 +105,6 @@ def _is_of(effect: Effect, run: Run) -> bool:
 
 @transaction.atomic
 def _refuse(wait_id: UUID, parent: UUID) -> None:
-    """Resume the parent, which then asks an operator."""
     _, run = locked(parent, under=FAMILY)
     now = database_now()
     wait = Wait.objects.select_for_update().get(pk=wait_id)
@@ -117,8 +116,7 @@ def _refuse(wait_id: UUID, parent: UUID) -> None:
 
 
 def undone(run: Run, ended: Mapping[UUID, e.ChildEnded]) -> list[e.ChildEnded]:
-    """Return the end events of reported children that were undone, with usage since. Raises JournalBroken. Their slot
-    is that of the wait for the undoing."""
+    """Return the end events of undone children, at their waits' slots, with usage since. Raises JournalBroken."""
     told = []
     waits: dict[str, Any] = {
         str(wait.detail["undo"]): wait

@@ -21,8 +21,7 @@ LEAVE_IT = "unknown: the new run asks at the call; or retry this run, and let tw
 
 
 def is_for_two(by: Actor) -> bool:
-    """Return whether unknown outcomes need two people here, and keep it so until this transaction ends.
-    Actions from a shell are never held up."""
+    """Return whether unknown outcomes need two people, fixed until the transaction ends; for shells never."""
     if not by.is_person:
         return False
     hold(is_alone=False)
@@ -69,7 +68,6 @@ def doubts_of(effect: Evidence, remains: Callable[[Run], tuple[list[Evidence], b
 
 
 def _chain(child: Run) -> Iterator[Run]:
-    """Yield a run and its continuations."""
     yield child
     if child.goes_on_as is not None:
         yield from child.heirs().filter(turn__gt=child.turn)

@@ -49,8 +49,7 @@ class EffectsChanged(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A requested fork. `state` replaces the recorded one; `answers` of a what-if are by tool.
-    `seen` is the number of effects shown to the requester."""
+    """A requested fork; `seen` is how many effects the requester was shown, `answers` are a what-if's, by tool."""
 
     visit: int
     version: str = ""
@@ -101,8 +100,7 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
 
 
 def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
-    """Migrate a recorded state to the agent's version; returns whether that changed it. Raises InvalidInput. `wrote` is
-    the fingerprint of the code that recorded it."""
+    """Migrate a state recorded by code with fingerprint `wrote`; returns if it changed. Raises InvalidInput."""
     is_numbered = number_of(run.graph_id, "") > 1
     moving = Moving(run.graph_id, agent, {}, number=number_of(run.graph_id, wrote), is_numbered=is_numbered)
     try:

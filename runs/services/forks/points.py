@@ -132,7 +132,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """What a fork at a point is made of. `fences_all`: there may be further effects."""
+    """The parts of a fork at a point. `fences_all`: there may be further effects."""
 
     point: Point
     snapshot: Snapshot
@@ -166,7 +166,6 @@ def points(run: Run) -> list[Point]:
 
 
 def _undone_since(lost: Sequence[Gone], seq: int) -> str:
-    """Describe the undone effects that a visit beginning at this event builds on; "" for none."""
     named = [each.what for each in lost if each.seq <= seq]
     return f"what it goes on from was undone since: {', '.join(named[:5])}" if named else ""
 

@@ -75,8 +75,7 @@ def attested_again(run: Run, asked: e.WaitOpened, given: Any, *, now: datetime) 
 
 
 def _is_meant(run: Run, asked: e.WaitOpened, effect: Evidence) -> bool:
-    """Return whether the call may repeat this effect: same tool, or a tool this version lacks.
-    Starting a child may repeat any child."""
+    """Return whether the call may repeat this effect: same tool, missing tool, or any child for a child."""
     call = payload_of(asked).get("call")
     if effect.counts_as == DID_NOT:
         return False
@@ -90,8 +89,7 @@ MOST_PROBLEMS = 50
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a person says that one effect counts as; `result` if the record lacks it.
-    `sender_is_gone` attests that nothing of its sender, a worker given up without proof, still runs."""
+    """A person's verdict on one effect. `sender_is_gone` attests that its sender, given up unproven, is gone."""
 
     slot: str
     attempt: int
@@ -113,7 +111,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What is readable of a run. With `problems` in its record there may be more."""
+    """The readable parts of a run. With `problems` in its record there may be more."""
 
     created: e.RunCreated | None
     effects: list[Evidence]
@@ -285,8 +283,7 @@ def _input(found: Remains, wanted: Again) -> Any:
 def _audited(
     agent: Agent, effects: list[Evidence], audit: Sequence[Verdict], act: Act
 ) -> tuple[list[Evidence], list[str]]:
-    """Return the effects with a person's verdicts, and their attestations.
-    Raises InvalidInput naming each that is undecided or invalid."""
+    """Return the effects with verdicts, and the attestations. Raises InvalidInput naming each bad verdict."""
     said: dict[Place, Verdict] = {}
     errors: list[dict[str, str]] = []
     places = {effect.place for effect in effects}
@@ -314,8 +311,7 @@ def _audited(
 
 
 def _doubted(effect: Evidence, verdict: Verdict, act: Act, errors: list[dict[str, str]], *, is_for_two: bool) -> str:
-    """Return what was attested of an unknown outcome's sender; problems go into `errors`.
-    A verdict counts here as much as where the run itself asks, and no more."""
+    """Return what was attested of an unknown outcome's sender, as its own run would ask; adds to `errors`."""
     if verdict.counts_as not in (HAPPENED, DID_NOT):
         return ""
     named = f"{effect.tool} ({effect.external_id or effect.slot})"

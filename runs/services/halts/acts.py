@@ -84,7 +84,7 @@ _RING = f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHAN
 
 
 class Scoped(Protocol):
-    """What a halt covers."""
+    """The scope of a halt."""
 
     @property
     def kind(self) -> str: ...

@@ -70,8 +70,7 @@ class KnownHalts(Halts):
         self._pool = pool
         return self
 
-    # --- before a call is sent
-    # ---------------------------------------------------------------------------------------------
+    # --- before a call is sent ----------------------------------------------------------------------------------------
 
     def must_ask(self, key: str, cleared_at: float) -> bool:
         if any(known.is_about(key) for known in self._known):
@@ -87,8 +86,7 @@ class KnownHalts(Halts):
             row = await (await link.execute(_HALTED, [run_id, key])).fetchone()
         return bool(row and row[0])
 
-    # --- in the worker's round
-    # ---------------------------------------------------------------------------------------------
+    # --- in the worker's round ----------------------------------------------------------------------------------------
 
     async def go_round(self, link: psycopg.AsyncConnection[Any], active: Mapping[UUID, Control]) -> None:
         """Read the halts, stop the runs under them, and report what is in progress in their scopes."""

@@ -94,8 +94,7 @@ def put_off_time(run: Run) -> bool:
 
 @transaction.atomic
 def pull_back() -> int:
-    """After a lift, correct deadlines that were deferred in advance; returns how many.
-    Works in batches, because it holds the runs' heads. One failure doesn't stop the others."""
+    """After a lift, correct deadlines deferred in advance, in batches as heads are locked; returns how many."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_pull_back(%s)", [BATCH])
         waits = [wait_id for (wait_id,) in cursor.fetchall()]

@@ -190,7 +190,7 @@ def _given(limit: Limit) -> dict[str, Any]:
 
 
 def _said(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: str) -> None:
-    """Record the change, and requeue runs by it once it is in force, not while it is only proposed."""
+    """Record the change, and update runs' lanes once it is in force, not while it is only proposed."""
     acted(action, by=by, subject=f"limit {limit.key}", justification=why, before=before, after=_given(limit))
     transaction.on_commit(lambda: _line_up(limit.key))
 
@@ -201,7 +201,7 @@ def _done(action: str, limit: Limit, *, by: Actor, before: dict[str, Any], why: 
 
 
 def _line_up(key: str) -> None:
-    """Requeue active runs by the current limits of tags, in batches."""
+    """Update the lanes of active runs to the current limits of tags, in batches."""
     while key.startswith("tag:"):
         with connection.cursor() as cursor:
             cursor.execute("SELECT runs_line_up(%s)", [_LINED_UP])

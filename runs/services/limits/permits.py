@@ -62,7 +62,7 @@ _AWAY = (psycopg.Error, OSError, PoolTimeout)
 
 @dataclass(slots=True)
 class Known:
-    """What this worker knows of a key, as of the last refresh."""
+    """A key's state in this worker, as of the last refresh."""
 
     rule: Rule = field(default_factory=Rule)
     is_open: bool = False
@@ -178,7 +178,6 @@ class Permits(Limits):
         self._read_at = now
 
     async def _prove(self, link: psycopg.AsyncConnection[Any], rows: list[Any]) -> None:
-        """Check the authenticity of people's rules when they have changed."""
         if rows == self._given_rows:
             return
         proved = await (await link.execute(_PROVED)).fetchall()
@@ -386,7 +385,7 @@ class Permits(Limits):
 
 
 async def line_up(link: psycopg.AsyncConnection[Any]) -> None:
-    """Requeue runs by the current limits of tags."""
+    """Update the lanes of active runs to the current limits of tags."""
     while True:
         row = await (await link.execute("SELECT runs_line_up(500)")).fetchone()
         if row is None or row[0] < 500:

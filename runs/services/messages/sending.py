@@ -252,8 +252,7 @@ def declared_of(run: Run, name: str) -> Declared:
 
 
 def _checked(run: Run, declared: Declared, request: Any) -> Any:
-    """Return the request as recorded, after the agent's own check. Raises what a check raises.
-    Runs before any lock, because it is the author's code; what counts is decided when the message is handled."""
+    """Return the request as recorded, after the agent's own check, which runs before any lock."""
     size = len(json.dumps(request, ensure_ascii=False).encode("utf-8", "replace"))
     if size > MOST_BYTES:
         raise TooLarge("message", MOST_BYTES)
@@ -323,8 +322,7 @@ def _known(run: Run, name: str, request: Any, by: Actor, sender_id: str | None) 
 
 
 def _is_same(run: Run, known: Message, request: Any) -> bool:
-    """Return whether the request is the recorded one, apart from defaults filled in by the check.
-    An identical request is known without the run's version, which this process may lack."""
+    """Return whether the request equals the recorded one; an identical one is known without the run's version."""
     said = unpack(Event.objects.values_list("sealed", flat=True).get(run_id=known.run_id, seq=known.seq))
     try:
         if canonical(request) == canonical(said):

@@ -99,7 +99,6 @@ def migrate_one(
 
 
 def _move(act: Act, moving: Moving, found: Found) -> None:
-    """Write the rows, the event and the record, under the run's lock."""
     run, head = act.run, act.head
     was = {"version": run.graph_id, "generation": run.generation}
     act.before |= was

@@ -106,8 +106,7 @@ def old_nodes(graph_id: str) -> list[str]:
 
 
 def number_of(graph_id: str, fingerprint: str) -> int:
-    """Return the state format number written by the code with this fingerprint; 0 if that code is unknown. Without a
-    fingerprint: the number that the version writes."""
+    """Return the state format number of code with this fingerprint, or else of the version; 0 if unknown."""
     name, _, version = graph_id.partition("@")
     here = [a for a in registry.versions(name) if (a.is_own(fingerprint) if fingerprint else a.version == version)]
     if here:

@@ -32,7 +32,7 @@ LOOKING = Actor(kind="system", name="migrating")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found, at which journal position, and whether a failed run is retried with the move."""
+    """The preview, its journal position, and whether a failed run is retried with the move."""
 
     run: Run | None
     seq: int
@@ -41,8 +41,7 @@ class Look:
 
 
 def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
-    """Preview a run's migration. A failed one is read as retried, under its lock.
-    If that is taken, this `waits`, or raises OperationalError at once."""
+    """Preview a run's migration, a failed one as retried; `waits` for its lock or raises OperationalError."""
     with transaction.atomic():
         run = Run.objects.filter(pk=run_id).first()
         if run is None:
@@ -114,8 +113,7 @@ def beside_another(run: Run, found: Found) -> Found | None:
 
 
 def standing_of(run: Run, at_least: int) -> tuple[e.RunCreated, Position, list[e.Event], int, bool]:
-    """Return its first event, position, earlier events its calls may need, the journal's end, and if undo was
-    requested."""
+    """Return first event, position, earlier events for its calls, journal's end, and if undo is requested."""
     with connection.cursor() as cursor:
         cursor.execute(STANDING, [run.pk])
         cuts = [stored for row in cursor.fetchall() if (stored := cut_of(row)) is not None]

@@ -32,8 +32,7 @@ _WORDS = {
 
 
 def due() -> list[int]:
-    """Start due periods, log unreported notices, and return the pools that runs wait for.
-    One query if there is nothing to do."""
+    """Start due periods, log notices, and return pools with waiting runs; one query if nothing is due."""
     with connection.cursor() as cursor:
         cursor.execute(_DUE)
         rows = cursor.fetchall()

@@ -50,7 +50,7 @@ class StartsStopped(VersionClosed):
 
 
 class Key(NamedTuple):
-    """What keeps a start on its side of a ramp: kind and text."""
+    """The identity that keeps a start on its side of a ramp: kind and text."""
 
     kind: str
     text: str

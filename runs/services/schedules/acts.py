@@ -118,8 +118,7 @@ def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
 
 @transaction.atomic
 def resume(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
-    """Resume a paused or stopped schedule with its next planned time, without making up for missed ones.
-    Raises what `pause` raises."""
+    """Resume a schedule with its next planned time; missed ones are skipped. Raises what `pause` raises."""
     why = justified("resume", justification)
     schedule, before = _locked(schedule_id, by=by)
     if not schedule.is_paused and not schedule.stopped:

@@ -56,8 +56,7 @@ class Proposal:
 
 @dataclass(slots=True)
 class Heard:
-    """What is known of an unknown outcome: a pending proposal, who wants the upstream queried, and its last answer. The
-    answer is `happened`, `did_not` or `nothing`."""
+    """The state of an unknown outcome: pending proposal, requested query, and the upstream's last answer."""
 
     said: Proposal | None = None
     asked_by: str = ""
@@ -84,8 +83,7 @@ def newest(waits: Iterable[Wait]) -> dict[UUID, Proposal]:
 
 
 def heard(waits: Iterable[Wait]) -> dict[UUID, Heard]:
-    """Return what is known of each unknown outcome among `waits`, by wait, in one query.
-    Unauthentic events don't count."""
+    """Return what authentic events say of each unknown outcome among `waits`, by wait, in one query."""
     doubts = {(w.run_id, w.slot, w.attempt, w.n): w.pk for w in waits if w.kind == Wait.Kind.RECONCILE}
     if not doubts:
         return {}
@@ -253,8 +251,7 @@ def counts(before: Proposal) -> bool:
 
 
 def must_count(by: Actor) -> int:
-    """Return the person who counts. Raises Forbidden.
-    API keys don't count: administrators make keys for others."""
+    """Return the person; API keys don't count, as administrators make them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
         raise Forbidden(
             "Two people settle an unknown outcome here, and each has to be signed in: an API key counts for nobody."

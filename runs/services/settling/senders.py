@@ -1,4 +1,4 @@
-"""Whether the sender of a call may still be sending, checked before the call is made again."""
+"""Check that the sender of a call is gone, before the call is made again."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ SLACK = timedelta(seconds=5)
 
 
 class MayStillSend(Exception):
-    """Why a call may not be made again yet, and what to do about it, in a sentence."""
+    """The reason why a call may not be made again yet, and what to do about it, in a sentence."""
 
 
 def attested(run: Run, slot: str, number: int, tool: str, past: Attempt, *, now: datetime, is_attested: bool) -> str:

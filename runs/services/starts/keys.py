@@ -163,7 +163,6 @@ def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -
 
 
 def _hidden(runs: list[Run]) -> Run | None:
-    """Return the first run that the viewer may not see."""
     known = seen.among(run.id for run in runs)
     return next((run for run in runs if run.id not in known), None)
 
