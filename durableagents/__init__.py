@@ -1,4 +1,4 @@
-"""All that an integrator imports to write agents. Importing this loads no model, no database and no settings."""
+"""The public API for writing agents. Importing it loads no model, database or settings."""
 
 from runs.engine.agents import Agent, End, Sample
 from runs.engine.amending import Amendment

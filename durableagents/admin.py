@@ -1,5 +1,4 @@
-"""Set-up by an administrator: users, their roles and own tags, API keys, prices, default budgets. Nothing here reads or
-changes a run."""
+"""Django admin pages for users, roles, own tags, API keys, prices and default budgets. None reads or changes runs."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ _MODEL = re.compile(r"[^\s:\x00-\x1f]{1,100}:[^\s\x00-\x1f]{1,200}")
 
 
 def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) -> None:
-    """Say which agents no run can be started of under a budget in dollars: a model of theirs has no price."""
+    """Warn about agents that can't start under a dollar budget because a model of theirs has no price."""
     if not (isinstance(budget, dict) and budget.get("usd") is not None):
         return
     for agent in agents:
@@ -59,7 +58,7 @@ def warn_unpriced(request: HttpRequest, budget: Any, agents: Iterable[Agent]) ->
 
 
 def checked_budget(given: Any) -> dict[str, Any]:
-    """A budget as it is kept: what it names, dollars as text. Raises ValidationError, which says what is wrong."""
+    """Return a budget as stored: the named caps, dollars as text. Raises ValidationError."""
     try:
         budget = Budget.model_validate(given)
     except pydantic.ValidationError as error:
@@ -73,7 +72,7 @@ def checked_budget(given: Any) -> dict[str, Any]:
 
 
 class OfBudgets(admin.ModelAdmin):
-    """Rows with a budget. One that keeps runs from being started says so, also to who only looks."""
+    """Rows with a budget; viewing one warns if it keeps runs from starting."""
 
     def changeform_view(
         self,
@@ -82,7 +81,7 @@ class OfBudgets(admin.ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """As Django's."""
+        """Show Django's form with a warning."""
         row = self.get_object(request, object_id) if object_id and request.method == "GET" else None
         if row is not None:
             warn_unpriced(request, row.budget, agents_of(row))
@@ -90,23 +89,23 @@ class OfBudgets(admin.ModelAdmin):
 
 
 def agents_of(row: ApiKey | BudgetDefault) -> list[Agent]:
-    """Whom a budget may be for: a tag's and a key's for any that has runs with it."""
+    """Return the agents a budget may apply to; a tag's or key's applies to any."""
     name = row.agent if isinstance(row, BudgetDefault) else ""
     return [agent for agent in registry.agents() if not name or name in (agent.name, agent.graph_id)]
 
 
 class KeyForm(forms.ModelForm):
-    """A key, and what it may give."""
+    """A key and its budget."""
 
     def clean_budget(self) -> dict[str, Any] | None:
-        """Empty: as much as it likes."""
+        """Return the checked budget; None is unlimited."""
         given = self.cleaned_data["budget"]
         return None if given is None else checked_budget(given)
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(OfBudgets):
-    """Keys are issued and revoked, never changed or deleted: who used one stays known."""
+    """Keys are issued and revoked, never changed or deleted, so that their users stay known."""
 
     list_display = ("name", "user", "prefix", "created_at", "expires_at", "revoked_at", "last_used_at")
     list_select_related = ("user",)
@@ -121,18 +120,18 @@ class ApiKeyAdmin(OfBudgets):
         return False
 
     def save_model(self, request: HttpRequest, obj: ApiKey, form: Any, change: bool) -> None:
-        """The key itself is kept nowhere; the answer shows it."""
+        """Issue the key; only the response shows it."""
         token = issue_key(obj.user, obj.name, expires_at=obj.expires_at, budget=obj.budget)
         obj.pk = ApiKey.objects.get(hash=digest(token)).pk
         warn_unpriced(request, obj.budget, agents_of(obj))
         obj.shown_once = token
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """A key ends by itself unless somebody says that it shall not."""
+        """Return a default expiry."""
         return {"expires_at": timezone.now() + KEY_LIVES}
 
     def response_add(self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None) -> HttpResponse:
-        """Shown in this answer and no other: a message would travel in a cookie, which is signed and not secret."""
+        """Show the key in this response only: a message would travel in a cookie, which is signed but not secret."""
         context = {**self.admin_site.each_context(request), "title": "API key", "key": obj}
         return TemplateResponse(request, "admin/key_issued.html", context, headers={"Cache-Control": "no-store"})
 
@@ -151,7 +150,7 @@ def _reason(action: str, given: str) -> str:
 
 
 class OwnTagForm(forms.ModelForm):
-    """A tag and why it is given; of one that is given already, why it is taken."""
+    """A tag with the reason to give it; for an existing one, to take it."""
 
     class Meta:
         model = OwnTag
@@ -159,18 +158,18 @@ class OwnTagForm(forms.ModelForm):
         widgets = {"tag": forms.TextInput(), "given_for": forms.TextInput(), "taken_for": forms.TextInput()}
 
     def clean_tag(self) -> str:
-        """Raises ValidationError for a tag that no run could carry so."""
+        """Return the tag. Raises ValidationError if no run could carry it."""
         try:
             return own_tags.checked(str(self.cleaned_data["tag"]))
         except InvalidInput as error:
             raise ValidationError(error.detail) from error
 
     def clean_given_for(self) -> str:
-        """Raises ValidationError for no reason."""
+        """Return the reason. Raises ValidationError without one."""
         return _reason("give a tag", self.cleaned_data["given_for"])
 
     def clean_taken_for(self) -> str:
-        """Raises ValidationError for no reason: to save one that is given is to take it."""
+        """Return the reason; saving an existing tag takes it. Raises ValidationError without one."""
         return _reason("take a tag", self.cleaned_data["taken_for"])
 
     def clean(self) -> dict[str, Any]:
@@ -183,8 +182,8 @@ class OwnTagForm(forms.ModelForm):
 
 @admin.register(OwnTag)
 class OwnTagAdmin(admin.ModelAdmin):
-    """Which tags are whose own: an integrator sees the runs that carry them. Given and taken with a reason, and never
-    deleted: who could see what stays known."""
+    """Own tags: an integrator sees the runs that carry them. Given and taken with a reason, never deleted, so that past
+    access stays known."""
 
     form = OwnTagForm
     list_display = ("tag", "user", "given_at", "given_for", "taken_at", "taken_for")
@@ -193,7 +192,7 @@ class OwnTagAdmin(admin.ModelAdmin):
     ordering = ("-id",)
 
     def get_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
-        """Of a new one what is given and why, of any other why it is taken."""
+        """Return the fields to give a new tag, or to take an existing one."""
         return ["user", "tag", "given_for"] if obj is None else ["user", "tag", "given_for", "given_at", "taken_for"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: OwnTag | None = None) -> Any:
@@ -206,7 +205,7 @@ class OwnTagAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: OwnTag, form: Any, change: bool) -> None:
-        """When it was is the server's to say."""
+        """Give or take the tag; the server sets the time."""
         if change:
             own_tags.take(obj, justification=form.cleaned_data["taken_for"])
         else:
@@ -215,7 +214,7 @@ class OwnTagAdmin(admin.ModelAdmin):
 
 
 class PriceForm(forms.ModelForm):
-    """Money as people type it: dollars for a million tokens."""
+    """Prices as entered: dollars per million tokens."""
 
     usd_in = forms.DecimalField(label="US dollars in", **_MONEY)
     usd_out = forms.DecimalField(label="US dollars out", **_MONEY)
@@ -228,7 +227,7 @@ class PriceForm(forms.ModelForm):
         help_texts = {"model": "As a run's journal names it: provider:model, or scripted:assistant."}
 
     def clean_model(self) -> str:
-        """Raises ValidationError for a name that a journal can't have."""
+        """Return the model's name. Raises ValidationError if a journal can't have it."""
         name = str(self.cleaned_data["model"]).strip()
         if not _MODEL.fullmatch(name):
             raise ValidationError("Write provider:model, such as openai:gpt-4o, as a run's journal names it.")
@@ -237,7 +236,7 @@ class PriceForm(forms.ModelForm):
 
 @admin.register(Price)
 class PriceAdmin(admin.ModelAdmin):
-    """Prices are added, never changed or deleted: what a request cost can always be told."""
+    """Prices are added, never changed or deleted, so that past costs stay known."""
 
     form = PriceForm
     fields = ("model", "usd_in", "usd_out", "valid_from")
@@ -260,7 +259,7 @@ class PriceAdmin(admin.ModelAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Price, form: Any, change: bool) -> None:
-        """Who sets it, and when, is the server's to say."""
+        """Set the price; the server sets author and time."""
         given = form.cleaned_data
         by = actor(request, ADMIN)
         micro = {way: int(given[way] * A_MILLION) for way in ("usd_in", "usd_out")}
@@ -272,17 +271,17 @@ class PriceAdmin(admin.ModelAdmin):
                 valid_from=given["valid_from"],
                 by=by,
             )
-        except Proposed as waits:  # what is proposed is kept: nothing may undo this form's transaction
+        except Proposed as waits:  # the proposal must be kept: nothing may roll back this form's transaction
             obj.proposed = waits.change  # type: ignore[attr-defined]
         else:
             obj.pk = row.pk
 
     def log_addition(self, request: HttpRequest, obj: Price, message: Any) -> Any:
-        """Nothing was added where it waits for a second person."""
+        """Log nothing if the price waits for a second person."""
         return super().log_addition(request, obj, message) if obj.pk else None
 
     def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:
-        """As Django's; or to the change that waits."""
+        """Respond as Django, or redirect to the proposed change."""
         if not obj.pk:
             messages.success(request, "Nothing has changed yet: a second person has to agree.", extra_tags="ok")
             return redirect("rule_change", change_id=obj.proposed)  # type: ignore[attr-defined]
@@ -290,7 +289,7 @@ class PriceAdmin(admin.ModelAdmin):
 
 
 class DefaultForm(forms.ModelForm):
-    """For an agent or for a tag, and a budget that names a cap."""
+    """A budget for an agent or a tag."""
 
     class Meta:
         model = BudgetDefault
@@ -298,7 +297,7 @@ class DefaultForm(forms.ModelForm):
         widgets = {"agent": forms.TextInput(), "tag": forms.TextInput()}
 
     def clean_agent(self) -> str:
-        """Raises ValidationError for one that is not installed."""
+        """Return the agent's name. Raises ValidationError if it is not installed."""
         name = str(self.cleaned_data["agent"]).strip()
         known = sorted({known for agent in registry.agents() for known in (agent.name, agent.graph_id)})
         if name and name != self.instance.agent and name not in known:
@@ -317,7 +316,7 @@ class DefaultForm(forms.ModelForm):
 
 @admin.register(BudgetDefault)
 class BudgetDefaultAdmin(OfBudgets):
-    """What a run may use where its start names nothing else. Each change is an act on record."""
+    """Default budgets of runs. Each change is an act on record."""
 
     form = DefaultForm
     list_display = ("agent", "tag", "budget")
@@ -345,16 +344,14 @@ class BudgetDefaultAdmin(OfBudgets):
 
 
 def sign_in(request: HttpRequest) -> HttpResponse:
-    """The console's sign-in is the only one: it alone slows guessing down. Raises PermissionDenied for others than
-    staff."""
+    """Redirect to the console's sign-in, the only one with throttling. Raises PermissionDenied if signed in."""
     if request.user.is_authenticated:
         raise PermissionDenied
     return redirect_to_login(request.GET.get("next") or "/admin/")
 
 
 def without_queue() -> None:
-    """Take django-q2's pages away: its messages are ours to make and to end, and its schedules can name any
-    function."""
+    """Remove django-q2's pages: we manage its messages, and its schedules can name any function."""
     for model in apps.get_app_config("django_q").get_models(include_auto_created=False):
         try:
             admin.site.unregister(model)

@@ -17,7 +17,7 @@ class DurableAgentsConfig(AppConfig):
 
         from durableagents import checks as checks  # registers itself
         from durableagents import keys
-        from durableagents import protected as protected  # it listens to changes
+        from durableagents import protected as protected  # connects signal receivers
         from durableagents.grants import grant_after_migrate
         from durableagents.identity import names, signed_in  # noqa: F401 (it listens to sign-ins)
         from durableagents.identity.demo_accounts import demo_accounts
@@ -34,8 +34,8 @@ class DurableAgentsConfig(AppConfig):
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
 
-        # This app is the last one installed: by its turn every other app's tables are there. The functions come first,
-        # because the rows that follow fire triggers, and the grants cover them.
+        # The last app: all other tables exist by then. Functions come first, since the rows below fire triggers and the
+        # grants cover them.
         post_migrate.connect(install_definitions, sender=self)
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
@@ -48,14 +48,14 @@ class DurableAgentsConfig(AppConfig):
 
 
 class AdminConfig(apps.AdminConfig):
-    """Django's administration, on pages of ours that say who changes what."""
+    """Django's administration on our site, which names the actor of changes."""
 
     default = False
     default_site = "durableagents.signin.admin_site.Site"
 
 
 def keep_admin_log(*, instance: Any, **_: Any) -> None:
-    """Refuse to delete what the administration logged, also with its account. Raises ProtectedError.
+    """Refuse to delete the administration's log, also with its account. Raises ProtectedError.
 
     The runtime role may not delete it. While this is connected, Django looks for entries before it deletes any, so an
     account without entries can still be deleted.
@@ -64,8 +64,7 @@ def keep_admin_log(*, instance: Any, **_: Any) -> None:
 
 
 def create_roles(*, using: str, **_: Any) -> None:
-    """The roles that permissions name, so that nobody has to type them: groups, empty until people are put in.
-    Operators and auditors read what runs hold."""
+    """Create the roles as empty groups; new operators and auditors may read payloads."""
     from django.contrib.auth.models import Group, Permission
 
     from ledger.web.roles import AUDITOR, OPERATOR, ROLES
@@ -73,13 +72,13 @@ def create_roles(*, using: str, **_: Any) -> None:
 
     for role in ROLES:
         group, is_new = Group.objects.using(using).get_or_create(name=role)
-        if is_new and role in (OPERATOR, AUDITOR):  # what an administrator has taken stays taken
+        if is_new and role in (OPERATOR, AUDITOR):  # an administrator's removal is kept
             reads = Permission.objects.using(using).filter(content_type__app_label=APP, codename=READ_PAYLOADS)
             group.permissions.add(*reads)
 
 
 def create_queues(*, using: str, **_: Any) -> None:
-    """The queues that the settings name, where nobody has seen them yet."""
+    """Create the settings' queues that never existed."""
     from approvals.queues.labels import seed
 
     seed(using)
@@ -108,10 +107,8 @@ def install_definitions(*, using: str, **_: Any) -> None:
 
 
 def refuse_unknown_migrations(*, using: str, **_: Any) -> None:
-    """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem.
-
-    Django would ignore them, and the grants of older code would open the tables of newer code.
-    """
+    """Refuse to migrate a database that has migrations this code lacks. Raises EnvironmentProblem. Django would ignore
+    them, and the grants of older code would open the tables of newer code."""
     from durableagents.env import EnvironmentProblem
     from ledger import schema
 

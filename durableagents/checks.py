@@ -1,8 +1,5 @@
-"""What must be right before anything runs: each check's message is one line, the problem and its fix, and ends the
-command with 2.
-
-The commands that use them (`check`, `up`, `web`, `worker`) check whom agents ask, the model and the master key.
-"""
+"""Checks before anything starts (`check`, `up`, `web`, `worker`). Each message is one line with problem and fix, and
+ends the command with 2."""
 
 from __future__ import annotations
 
@@ -68,8 +65,7 @@ _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 
 
 def _queues() -> tuple[set[str], bool]:
-    """The queues that the settings name and those that there are or have been, and whether that is all of them: not
-    while the database is away, but before its first migration."""
+    """Return the names of present and past queues, and whether they are complete: not while the database is away."""
     queues = set(settings.DURABLEAGENTS_QUEUES)
     try:
         with connection.cursor() as cursor:
@@ -81,13 +77,12 @@ def _queues() -> tuple[set[str], bool]:
         return queues, False
     finally:
         if not connection.in_atomic_block:
-            connection.close()  # what starts next may fork
+            connection.close()  # the next step may fork
     return queues, True
 
 
 def check_signing_in() -> None:
-    """Roles that need a second factor exist, providers' secrets can be read, and what they may give is there.
-    Raises ImproperlyConfigured."""
+    """Check second-factor roles and providers' secrets and roles. Raises ImproperlyConfigured."""
     environment, known = settings.DURABLEAGENTS, (*ROLES, STAFF)
     for pattern in environment.second_factor_roles:
         if not is_approver(pattern.replace("*", "x")) and not any(fnmatchcase(role, pattern) for role in known):
@@ -114,7 +109,7 @@ def check_signing_in() -> None:
 
 
 def check_model() -> None:
-    """The models that DURABLEAGENTS_MODEL names can be asked. Raises ImproperlyConfigured."""
+    """Check that the models in DURABLEAGENTS_MODEL are usable. Raises ImproperlyConfigured."""
     names = settings.DURABLEAGENTS.models
     if not names:
         return
@@ -133,8 +128,7 @@ def check_model() -> None:
 
 
 def check_key() -> None:
-    """The master key is this database's. While the database is away nobody can tell: then each process asks before it
-    serves."""
+    """Check that the master key is this database's. If the database is away, each process checks before it serves."""
     try:
         reason = keys.refusal()
     except Error:
@@ -145,7 +139,7 @@ def check_key() -> None:
 
 @register("start")
 def start_checks(**_: Any) -> list[Any]:
-    """For `manage.py check`, and for the commands that start something."""
+    """Run the checks of `manage.py check` and of commands that start something."""
     check_model()
     warnings = [*check_definitions(), *check_budget_queue()]
     check_signing_in()
@@ -155,8 +149,7 @@ def start_checks(**_: Any) -> list[Any]:
 
 @register("environment")
 def environment_checks(**_: Any) -> list[CheckMessage]:
-    """For `manage.py check` and whatever else looks at everything: a misspelt name would otherwise change nothing and
-    say nothing. What starts something is told by manage.py."""
+    """Warn about misspelt variables, which would otherwise have no effect. `up` does so for its processes."""
     if "DURABLEAGENTS_UP" in os.environ:
         return []
     return [
@@ -166,7 +159,7 @@ def environment_checks(**_: Any) -> list[CheckMessage]:
 
 
 def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]]:
-    """Who is asked where, with whom that place may ask."""
+    """Yield where agents ask which queue or role, and the names that are valid there."""
     for tool in agent.all_tools():
         if tool.gate is not None:
             yield from ((f"the gate of tool {tool.name!r}", queue, queues) for queue in tool.gate.requirement.queues)
@@ -180,7 +173,7 @@ def _named(agent: Agent, queues: set[str]) -> Iterator[tuple[str, str, set[str]]
 
 
 def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
-    """`ctx.approve("…")` and `ctx.ask("…")` in the node's own text; what is computed is found out at the call."""
+    """Yield literal `ctx.approve("…")` and `ctx.ask("…")` calls of a node; computed names are checked when called."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(node.function)))
     except (OSError, TypeError, SyntaxError):
@@ -203,7 +196,7 @@ def _literal_calls(node: Node) -> Iterator[tuple[str, str]]:
 
 @register(Tags.security, deploy=True)
 def proxies_are_known(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Who may say for whom a request comes."""
+    """Check the trusted proxies, which determine clients' addresses."""
     environment = settings.DURABLEAGENTS
     if not environment.is_production:
         return []

@@ -1,7 +1,7 @@
-"""Which database, as whom: from DATABASE_URL, or from the file the embedded server leaves.
+"""The database and role to use, from DATABASE_URL or the embedded server's file.
 
-Two roles: the *owner* owns every table and runs migrations, the *runtime* role owns nothing and
-does everything else (grants.py says what it may). `DURABLEAGENTS_DB_ROLE=owner` picks the first.
+The *owner* role owns every table and migrates; the *runtime* role owns nothing and does everything else (grants.py).
+`DURABLEAGENTS_DB_ROLE=owner` selects the first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ledger.errors import first_line
 
 CONNECTION_FILE = "database.json"
 
-# A stopped client with an open transaction, or a queue behind one lock, must not hold up recovery
-# for everybody. `connect_timeout` bounds a server that accepts and never answers.
+# A stopped client with an open transaction, or a queue behind a lock, must not block recovery. `connect_timeout` covers
+# a server that accepts and never answers.
 RUNTIME_OPTIONS = "-c idle_in_transaction_session_timeout=5000 -c lock_timeout=2000"
 CONNECT_TIMEOUT_SECONDS = 5
 
 
 def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
-    """The value of settings.DATABASES. Raises EnvironmentProblem on a URL that can't be read."""
+    """Return settings.DATABASES. Raises EnvironmentProblem for an invalid URL."""
     as_owner = environment.database_role == "owner"
     if environment.database_url:
         url = environment.database_url
@@ -39,9 +39,8 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
     given = parameters.pop("options", "")
     limits = f"{RUNTIME_OPTIONS} {given}".strip()
     behind_pooler = is_pooled(environment)
-    # Migrations may wait for locks and may idle between statements; the runtime role may not. A pooler in transaction
-    # mode refuses `options`, or drops them: behind one the limits are the role's own, which runs/journal/pooler.py
-    # makes sure of.
+    # Migrations may wait for locks and idle between statements; the runtime role may not. Poolers in transaction mode
+    # refuse or drop `options`: then the role has the limits, which runs/journal/pooler.py checks.
     options["options"] = given if as_owner or behind_pooler else limits
     options.update({key: value for key, value in parameters.items() if key not in _DJANGO_NAMES})
     return {
@@ -49,34 +48,34 @@ def django_databases(environment: Environment) -> dict[str, dict[str, Any]]:
             "ENGINE": "django.db.backends.postgresql",
             **{ours: parameters.get(theirs, "") for theirs, ours in _DJANGO_NAMES.items()},
             "OPTIONS": {key: value for key, value in options.items() if value != ""},
-            # Neither Django's psycopg pool, which breaks across the forks of django-q2, nor kept
-            # connections: under ASGI each request has a thread of its own, and they would pile up.
+            # No psycopg pool of Django's, which breaks when django-q2 forks, and no kept connections: under ASGI each
+            # request has its own thread, and they would pile up.
             "CONN_MAX_AGE": 0,
             "CONN_HEALTH_CHECKS": True,
-            # The next fetch of a cursor might come to another server connection.
+            # The next fetch of a cursor may get another server connection.
             "DISABLE_SERVER_SIDE_CURSORS": behind_pooler,
-            # What runs/connections.py says on connections past the pooler; a limit on statements that the role has for
-            # the web is not meant for them.
+            # Options of direct connections past the pooler (runs/connections.py); the role's statement limit is for the
+            # web only.
             "DIRECT_OPTIONS": f"{limits} -c statement_timeout=0" if behind_pooler else limits,
         }
     }
 
 
 def limit_statements(options: dict[str, Any], environment: Environment) -> None:
-    """For the web process: a statement that takes longer is given up (503), or a few bad ones would hold its whole
-    pool. A time limit of DATABASE_URL's own comes later and counts; behind a pooler it is the role's."""
+    """Limit statements of the web process (503), so that a few slow ones can't hold the pool. DATABASE_URL's own limit
+    comes later and takes precedence; behind a pooler the role has it."""
     if not is_pooled(environment):
         limit = f"-c statement_timeout={int(environment.web_statement_seconds * 1000)}"
         options["options"] = f"{limit} {options.get('options', '')}".strip()
 
 
 def is_pooled(environment: Environment) -> bool:
-    """Whether DATABASE_URL is said to be a pooler: then the server itself is at DATABASE_DIRECT_URL."""
+    """Return whether DATABASE_URL is a pooler; then DATABASE_DIRECT_URL is the server."""
     return bool(environment.database_url and environment.database_direct_url)
 
 
 def runtime_role(environment: Environment) -> str | None:
-    """The name of the role to grant to, or None where owner and runtime are the same role."""
+    """Return the role to grant to; None if owner and runtime are the same."""
     if environment.database_url:
         if not environment.database_owner_url:
             return None
@@ -87,9 +86,8 @@ def runtime_role(environment: Environment) -> str | None:
 
 
 def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
-    """Change where a running process connects: settings, handler and open connections share the
-    one dict, so it is changed in place. For `up`, whose settings are read before its database
-    exists, and for tests."""
+    """Change the connection of a running process, for `up` and tests. In place, since settings, handler and connections
+    share the dict."""
     from django.db import connections
 
     connections["default"].close()
@@ -97,14 +95,14 @@ def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
 
 
 def check_server() -> None:
-    """Is a server of ours at DATABASE_URL, and new enough? Raises EnvironmentProblem."""
+    """Check that DATABASE_URL answers and is new enough. Raises EnvironmentProblem."""
     from django.db import Error, connection
 
     try:
         connection.ensure_connection()
         version = connection.connection.info.server_version
     except Error as error:
-        # The first line only, and libpq never puts the password in it.
+        # Only the first line; libpq never puts the password there.
         raise EnvironmentProblem(f"DATABASE_URL: {first_line(error)}") from None
     if version < OLDEST_SERVER:
         raise EnvironmentProblem(f"DATABASE_URL: PostgreSQL {version // 10_000} is too old, 15 or newer is needed")
@@ -124,7 +122,7 @@ _DJANGO_NAMES = {
 
 
 def _from_url(url: str, variable: str) -> dict[str, Any]:
-    """Parse a libpq URL or key=value string; never repeats its text, it holds a password."""
+    """Parse a libpq URL or key=value string. Errors never quote it: it holds a password."""
     if urlsplit(url).scheme in {"postgres", "postgresql"} or "=" in url:
         try:
             parts = dict(conninfo_to_dict(url))
@@ -138,8 +136,8 @@ def _from_url(url: str, variable: str) -> dict[str, Any]:
 
 
 def _embedded(data: Path, role: str) -> dict[str, Any]:
-    """Parameters of the embedded cluster. Before its first start there is nothing to connect to,
-    and commands that need no database must still run: the address then leads nowhere."""
+    """Return the embedded cluster's parameters; before its first start an address that leads nowhere, since some
+    commands need no database."""
     try:
         known = json.loads((data / CONNECTION_FILE).read_text())
         return {

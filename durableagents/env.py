@@ -1,9 +1,5 @@
-"""The environment, read once and typed: every variable that others may set, and nothing else.
-
-`load()` is the only reader of `os.environ` for these names; settings.py keeps its answer as
-`settings.DURABLEAGENTS`. A wrong value is an `EnvironmentProblem` whose text is one line naming
-the variable, what is wrong with it and what would be right.
-"""
+"""The environment variables, read once and typed. Only `load()` reads them; settings keep the result as
+`settings.DURABLEAGENTS`. An `EnvironmentProblem` is one line with the variable, the problem and the fix."""
 
 from __future__ import annotations
 
@@ -28,22 +24,22 @@ from runs.engine.limits import Rule
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-# Roles that every installation has (ledger/web/roles.py), who decide no queue by being that.
+# Roles of every installation (ledger/web/roles.py), which decide no queue.
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
-# What may hold a password is not quoted where it is wrong.
+# Errors don't quote values that may hold a password.
 _TOLD_WITHOUT_VALUE = {"DURABLEAGENTS_EMAIL_URL"}
-# Of each way to a mail server, where it is unless the address says so.
+# Default ports by scheme.
 MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class EnvironmentProblem(Exception):
-    """Something outside the code is wrong; the message is one line a person can act on."""
+    """A problem outside the code; the message is one actionable line."""
 
 
 class Environment(BaseSettings):
-    """What the environment says. Field names are ours, aliases are the variables' names."""
+    """The environment's values. Aliases are the variables' names."""
 
     model_config = SettingsConfigDict(extra="ignore", frozen=True, populate_by_name=True)
 
@@ -75,7 +71,7 @@ class Environment(BaseSettings):
     push_key: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_PUSH_KEY_FILE")
     push_contact: str = Field(default="", validation_alias="DURABLEAGENTS_PUSH_CONTACT")
     stage: Literal["development", "production"] = Field(default="development", validation_alias="DURABLEAGENTS_ENV")
-    # Not said: outside production the demo's agents and queues are there, one-click sign-in isn't. False: none of it.
+    # None: outside production the demo's agents and queues exist, without one-click sign-in. False: no demo at all.
     demo: bool | None = Field(default=None, validation_alias="DURABLEAGENTS_DEMO")
     email_url: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_URL")
     email_from: str = Field(default="", validation_alias="DURABLEAGENTS_EMAIL_FROM")
@@ -135,7 +131,7 @@ class Environment(BaseSettings):
     @field_validator("oidc", mode="before")
     @classmethod
     def _json(cls, value: object) -> object:
-        """`[{"id": "corp", "issuer": "https://id.example.org", …}]`"""
+        """Parse `[{"id": "corp", "issuer": "https://id.example.org", …}]`."""
         if not isinstance(value, str):
             return value
         try:
@@ -155,13 +151,13 @@ class Environment(BaseSettings):
     @field_validator("limits", mode="before")
     @classmethod
     def _rules(cls, value: object) -> object:
-        """`tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: what all workers share."""
+        """Parse `tool:charge per_minute=60 at_once=4; provider:openai breaker=50`: limits shared by all workers."""
         return limits.read(value) if isinstance(value, str) else value
 
     @field_validator("queues", mode="before")
     @classmethod
     def _pairs(cls, value: object) -> object:
-        """`queue=role,queue=role`: whose decisions belong to whom."""
+        """Parse `queue=role,queue=role`: the role that decides each queue."""
         if not isinstance(value, str):
             return value
         roles: dict[str, str] = {}
@@ -180,7 +176,7 @@ class Environment(BaseSettings):
         for queue, role in value.items():
             if role in _OWN_ROLES:
                 raise ValueError(f"the role {role!r} decides nothing: name another role for the queue {queue!r}")
-            # Questions are put to a queue or to a role, by name.
+            # Questions are put to a queue or a role by name.
             if queue in {*_OWN_ROLES, *value.values()}:
                 raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
         return value
@@ -218,7 +214,7 @@ class Environment(BaseSettings):
             try:
                 values["SANDBOX_SMTP_PORT"] = int(str(http)) + 1
             except ValueError:
-                # SANDBOX_PORT itself is wrong and reported by its own field.
+                # an invalid SANDBOX_PORT is reported by its own field
                 values["SANDBOX_SMTP_PORT"] = 8002
         return values
 
@@ -265,7 +261,7 @@ class Environment(BaseSettings):
     @field_validator("email_url")
     @classmethod
     def _mail_address(cls, value: str) -> str:
-        """`smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
+        """Check `smtp://user:password@host:587` (STARTTLS), `smtps://…:465`, or `smtp+plain://…` without TLS."""
         try:
             found = urlsplit(value)
             is_right = found.scheme in MAIL_PORTS and bool(found.hostname) and (found.port is None or found.port > 0)
@@ -290,7 +286,7 @@ class Environment(BaseSettings):
 
     @property
     def mail(self) -> dict[str, Any]:
-        """Django's settings for sending mail. Empty: none is sent."""
+        """Return Django's mail settings; empty: no mail is sent."""
         if not self.email_url:
             return {}
         url = urlsplit(self.email_url)
@@ -305,24 +301,23 @@ class Environment(BaseSettings):
 
     @property
     def base_url(self) -> str:
-        """Where the outside reaches this installation: the base of callback addresses."""
+        """Return the public base URL, also for callbacks."""
         return self.public_url or f"http://127.0.0.1:{self.port}"
 
     @property
     def push_key_file(self) -> Path:
-        """The key by which push services know this installation: see `manage.py push_key`."""
+        """Return the push key's path: see `manage.py push_key`."""
         return self.push_key or self.data / "push.pem"
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Who may say for whom a request comes. In production a proxy on the same host is taken for granted: web
-        listens there."""
+        """Return the proxies trusted for clients' addresses; in production by default those on the same host."""
         given = self.trusted_proxies or (["127.0.0.0/8", "::1"] if self.is_production else [])
         return tuple(ip_network(text, strict=False) for text in given if text != "none")
 
     @property
     def webhook_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Where a chat's webhook may be besides the public internet."""
+        """Return networks allowed for webhooks besides the public internet."""
         return tuple(ip_network(text, strict=False) for text in self.webhook_addresses if text != "none")
 
     @property
@@ -331,12 +326,12 @@ class Environment(BaseSettings):
 
     @property
     def is_demo(self) -> bool:
-        """Set by `manage.py up`: the cast exists and one-click sign-in is offered."""
+        """Return whether one-click sign-in is on; set by `manage.py up`."""
         return bool(self.demo) and not self.is_production
 
     @property
     def has_demo(self) -> bool:
-        """Whether the demo's agents and queues are part of this installation."""
+        """Return whether the demo's agents and queues are installed."""
         return self.demo is not False and not self.is_production
 
     @property
@@ -345,10 +340,7 @@ class Environment(BaseSettings):
 
 
 def load() -> Environment:
-    """Read the environment. Raises EnvironmentProblem.
-
-    A variable that is set but empty counts as not set: `PORT= make up` means the default.
-    """
+    """Read the environment. An empty variable counts as unset. Raises EnvironmentProblem."""
     blank = {name for name, value in os.environ.items() if value == ""}
     names = {field.validation_alias for field in Environment.model_fields.values()}
     for name in blank & names:  # type: ignore[operator]
@@ -360,10 +352,9 @@ def load() -> Environment:
 
 
 def unread() -> list[str]:
-    """What is set under our names and read by nobody, a line each: a slip of the pen would otherwise change nothing and
-    say nothing."""
+    """Return a line for each variable with our prefix that nothing reads: typos would have no effect."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
-    # `up` marks what it starts (procs.MARKER), the tests' own names begin like this.
+    # `up` marks its processes (procs.MARKER); tests have their own prefix.
     ours = {
         name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")
     }
@@ -388,10 +379,10 @@ def _in_one_line(error: ValidationError) -> str:
 
 
 def ensure_directory(path: Path, mode: int = 0o700) -> Path:
-    """Make `path` with `mode` if it is missing. An existing directory keeps the mode it has."""
+    """Create `path` with `mode` if missing. An existing directory keeps its mode."""
     try:
         path.mkdir(mode=mode, parents=True)
-        # mkdir(2) takes the umask off: a strict one would lock the server's account out of 0755.
+        # mkdir(2) applies the umask: a strict one would lock the server's account out of 0755.
         path.chmod(mode)
     except FileExistsError:
         if not path.is_dir():
@@ -402,10 +393,10 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
 
 
 def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe) -> str:
-    """The secret (or random name) kept in `path` (0600), made of `size` random bytes on first use.
+    """Return the secret kept in `path` (0600), created from `size` random bytes on first use. Raises
+    EnvironmentProblem.
 
-    Several processes may start at once: the file appears whole by link(2), so whoever loses the
-    race reads the winner's. Raises EnvironmentProblem.
+    For concurrent starts, the complete file appears by link(2), and the losers read the winner's.
     """
     try:
         return path.read_text().strip()
@@ -433,7 +424,7 @@ def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secr
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a new file with mode 0600 and make it durable; replaces nothing that exists."""
+    """Write a new file with mode 0600 durably; never replaces one."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
@@ -442,7 +433,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Put `text` in `path` (0600) atomically: a reader sees the old or the new, never a part."""
+    """Write `text` to `path` (0600) atomically."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         write_private(draft, text)

@@ -1,11 +1,8 @@
-"""What the runtime role may do, put right after every migration.
+"""Grants of the runtime role, renewed after every migration.
 
-The owner role owns every table and is used for migrations only. Everything else runs as the
-runtime role, which owns nothing: it reads and adds everywhere, changes and deletes only where a
-row may change at all, and can neither truncate a table nor alter one. So a bug, or SQL smuggled
-into the application, can't rewrite what happened, whatever it says to the ORM or in raw SQL.
-
-Written for PostgreSQL 15 and later.
+The owner role owns every table and is used for migrations only. The runtime role owns nothing: it reads and inserts
+everywhere, updates and deletes only where rows may change, and can't truncate or alter tables. So neither bugs nor
+injected SQL can rewrite history. For PostgreSQL 15 and later.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from psycopg import sql
 
 from ledger.codes import SQL_MADE
 
-# Facts: rows are added, never changed or taken away.
+# Facts: rows are only added.
 APPEND_ONLY = frozenset(
     {
         "ledger_event",
@@ -50,12 +47,11 @@ APPEND_ONLY = frozenset(
         "runs_probe",
         "durableagents_masterkey",
         "durableagents_document",
-        "django_admin_log",  # names who changed what under /admin/
+        "django_admin_log",  # who changed what under /admin/
     }
 )
-# Rows change and stay: nothing that a run is, waits for or asks may go without a trace. Forgetting a run is the owner's
-# business. The columns are what such a row says from its beginning, for ever. (What approvals freeze, a trigger keeps
-# even from the owner.)
+# Rows change but stay: no part of a run may vanish without a trace. Only the owner deletes runs. These columns never
+# change. (Approvals' frozen columns are protected by a trigger, even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
     "ledger_rulechange": {
@@ -184,16 +180,16 @@ FROZEN = {
     },
     "runs_poolcharge": {"run_id", "slot", "attempt", "n", "pool_id", "starts_at", "reserved"},
 }
-# Known to the runtime role, but the owner's business alone.
+# The runtime role reads these; only the owner writes.
 READ_ONLY = frozenset(
     {
         "django_migrations",
         "django_content_type",
         "auth_permission",
-        "socialaccount_socialapp",  # providers come from the environment alone
+        "socialaccount_socialapp",  # providers come from the environment only
         "ledger_definition",
         "ledger_uncoded",
-        "runs_attribute",  # made by a trigger, which writes as the owner
+        "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise
         "approvals_seat",  # likewise
         "runs_haltnow",  # likewise
@@ -202,14 +198,13 @@ READ_ONLY = frozenset(
         "durableagents_endedsession",  # likewise
     }
 )
-# In NO_RUN's row stands since when an upgrade has been under way, in seconds: after so long, the next `migrate` takes
-# it for over.
+# NO_RUN's row has the start of a current upgrade, in seconds; after this long, the next `migrate` considers it over.
 UPGRADE_LASTS = 3600
 NO_RUN = "00000000-0000-0000-0000-000000000000"
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
-    """post_migrate receiver, connected for one app so that it runs once per `migrate`."""
+    """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
     connection = connections[using]
     if connection.vendor != "postgresql":
@@ -223,13 +218,13 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
         if current == role or not exists:
             return
         for statement in statements(role):
-            # Composed with identifiers quoted; Django's cursor wants the finished text.
+            # Composed with quoted identifiers; Django's cursor needs the final text.
             cursor.execute(statement.as_string(cursor.connection))
 
 
 def end_old_upgrades(cursor: Any) -> None:
-    """Demand codes of every event, where the upgrade that brought them is over: see docs/decisions/0012. A database
-    that is being taken back to before them has no such table."""
+    """Require codes of all events once the upgrade to them is over (docs/decisions/0012). Databases migrated back lack
+    the table."""
     cursor.execute("SELECT to_regclass('ledger_uncoded')")
     if cursor.fetchone()[0] is None:
         return
@@ -276,7 +271,7 @@ _GRANTS = """
 
 
 def statements(role: str) -> list[sql.Composed]:
-    """The grants, from nothing: a table that became append-only loses what it had."""
+    """Return all grants from scratch, so that a table that became append-only loses old ones."""
     to = sql.Identifier(role)
     plain = sql.SQL(_GRANTS)
     body = plain.format(

@@ -1,9 +1,8 @@
-"""Whether the master key is the one that this database was used with.
+"""Check that the master key is the one this database was used with.
 
-Arguments and plans are on record as keyed digests, and secrets are encrypted under the same key. With another one every
-replay would look like another call, and every secret would be lost; so a process with another key must not start. The
-database keeps a value that only the right key gives, made from a salt of its own at first use. It tells nothing of the
-key, which is 256 random bits.
+Recorded digests of arguments and plans, and encrypted secrets, depend on it, so a process with another key must not
+start. The database has a proof of the key from a random salt, made at first use; it reveals nothing of the 256 random
+bits.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _STORED = "SELECT salt, proof FROM durableagents_masterkey"
 _STORE = """
 INSERT INTO durableagents_masterkey (id, salt, proof, stored_at) VALUES (1, %s, %s, clock_timestamp())
 ON CONFLICT (id) DO NOTHING"""
-# What an installation has that is older than the stored value: digests of arguments that are on record too.
+# Older evidence than the stored proof: recorded digests of arguments.
 _WITNESSES = """
 SELECT e.clear, e.sealed FROM (SELECT id FROM runs_run ORDER BY created_at DESC LIMIT 200) AS r
 CROSS JOIN LATERAL (
@@ -38,8 +37,7 @@ LIMIT 5"""
 
 
 def refusal() -> str | None:
-    """Why this process must not serve with the key that it has, in one line. Raises django.db.Error while nobody can
-    tell."""
+    """Return why this process must not serve with its key, in one line, or None. Raises django.db.Error if unknown."""
     path = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE)
     try:
         key = path.read_bytes().strip()
@@ -61,11 +59,11 @@ def _refused(path: Path) -> str:
 
 
 def _fits(key: bytes) -> bool:
-    """Compare with what is stored; whoever comes first stores it, if nothing on record speaks against the key."""
+    """Compare the key with the stored proof; the first process stores it, if the record doesn't contradict the key."""
     with connection.cursor() as cursor:
         cursor.execute(_IS_MIGRATED)
         if not cursor.fetchone()[0]:
-            return True  # before `migrate` there is nothing that a key could fail to fit
+            return True  # before `migrate` there is nothing to compare
         cursor.execute(_STORED)
         stored = cursor.fetchone()
         if stored is None:
@@ -81,7 +79,7 @@ def _fits(key: bytes) -> bool:
 
 
 def _agrees(hasher: Hasher, rows: list[tuple[bytes, bytes]]) -> bool:
-    """Whether recorded calls give their recorded digests under this key; where there are none, any key will do."""
+    """Return whether recorded calls have their digests under this key; true without any."""
     fits = []
     for clear, packed in rows:
         metadata = json.loads(bytes(clear))

@@ -1,4 +1,4 @@
-"""One record, one line on stderr: time, level, process, logger, message; a traceback follows it."""
+"""Log format: one record per line on stderr, followed by a traceback if any."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 
 
 class NotReadyIsAnAnswer(logging.Filter):
-    """Drops Django's error line for a 503 of /readyz: whoever asks is told, and asks often."""
+    """Drops Django's error line for a 503 of /readyz, which is polled."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         request = getattr(record, "request", None)
@@ -16,8 +16,7 @@ class NotReadyIsAnAnswer(logging.Filter):
 
 
 class OutagesAreSaidElsewhere(logging.Filter):
-    """Drops Django's traceback for a request that found the database away or busy: `problems` says so in one line, for
-    all of them."""
+    """Drops Django's tracebacks during an outage: `problems` logs one line for all."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         from ledger.errors import Busy
@@ -28,8 +27,7 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
 
 class LinksStaySecret(logging.Filter):
-    """What lets somebody in once (a set-up link, an invitation, a password reset) is in no log, whoever quotes the
-    address: Django's line for an error in that page does."""
+    """Removes one-time links (set-up, invitation, reset) from log messages, such as Django's error lines."""
 
     _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
 
@@ -41,11 +39,8 @@ class LinksStaySecret(logging.Filter):
 
 
 class OneLine(logging.Formatter):
-    """`2026-01-31T12:00:00.123Z INFO 4711 runs.workers.run_loop claimed 3 runs`
-
-    A newline inside a message (it may quote an agent's words) is shown as such, so no record can
-    pretend to be two. Tracebacks keep their lines: they are ours.
-    """
+    """`2026-01-31T12:00:00.123Z INFO 4711 runs.workers.run_loop claimed 3 runs` Newlines in a message (it may quote an
+    agent) are escaped, so that no record can pose as two. Tracebacks keep theirs."""
 
     converter = staticmethod(time.gmtime)  # type: ignore[assignment]
     default_time_format = "%Y-%m-%dT%H:%M:%S"

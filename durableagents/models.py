@@ -1,5 +1,4 @@
-"""API keys: how programs prove who they are. Whose own a tag is. Links that let somebody in once, where somebody is
-signed in, and what is left of attempts to sign in."""
+"""Rows of API keys, own tags, one-time links, sessions and throttling."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from ledger.models import Json
 
 
 class ApiKey(models.Model):
-    """A bearer token of one user. Only its digest is kept; `prefix` lets a person recognise it."""
+    """A bearer token of one user. Only its digest is stored; `prefix` lets people recognise it."""
 
-    # The token itself, on the object that has just been issued and nowhere else.
+    # The token itself, only on the object just issued.
     shown_once: str = ""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys")
     name = models.TextField()
     prefix = models.TextField()
-    # A plain SHA-256 is enough: tokens are 256 random bits, there is nothing to guess or to salt.
+    # A plain SHA-256 is enough: 256 random bits can't be guessed and need no salt.
     hash = models.BinaryField(max_length=32, unique=True)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -31,7 +30,7 @@ class ApiKey(models.Model):
     )
 
     class Meta:
-        # Given to an account or to a role: whoever has it makes keys of their own on the page of their account.
+        # Lets an account or role issue own keys.
         permissions = [("issue_own_key", "Can issue API keys to themselves")]
 
     def __str__(self) -> str:
@@ -39,8 +38,8 @@ class ApiKey(models.Model):
 
 
 class OwnTag(models.Model):
-    """A tag that is an account's own: it sees the runs that carry it. Each row is given once and taken once, and stays:
-    see identity/own_tags.py."""
+    """An own tag: the account sees the runs that carry it. Each row is given once, taken once, and stays
+    (identity/own_tags.py)."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_tags")
     tag = models.CharField(max_length=200, help_text="As runs carry it: late, or tenant:acme.")
@@ -50,8 +49,7 @@ class OwnTag(models.Model):
     taken_for = models.TextField("reason to take it", max_length=2000, blank=True, default="", db_default="")
 
     class Meta:
-        # Given to an account or to a role: whoever has it reads what runs hold, and not only what they do. An account
-        # reads its own runs without it (ledger/web/seeing).
+        # Lets an account or role read all payloads. An account's own runs need no right (ledger/web/seeing).
         permissions = [("read_payloads", "Can read the payloads of runs")]
         constraints = [
             models.UniqueConstraint(
@@ -71,7 +69,7 @@ class OwnTag(models.Model):
 
 
 class MasterKey(models.Model):
-    """The one row by which a process sees whether its master key is this database's. See keys.py."""
+    """The one row that shows whether a master key is this database's. See keys.py."""
 
     id = models.SmallIntegerField(primary_key=True)
     salt = models.BinaryField(max_length=16)
@@ -86,7 +84,7 @@ class MasterKey(models.Model):
 
 
 class Attempts(models.Model):
-    """How much of an allowance is used up: it is full again at `until`. See throttle.py; the table is unlogged."""
+    """The used part of an allowance, which is full again at `until`. See throttle.py; the table is unlogged."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     until = models.DateTimeField()
@@ -96,8 +94,7 @@ class Attempts(models.Model):
 
 
 class SetupLink(models.Model):
-    """The one link by which a new installation gets its first administrator. Only its digest is kept; a newer link
-    takes the older one's place."""
+    """The link for the first administrator, as digest. A newer one replaces it."""
 
     id = models.SmallIntegerField(primary_key=True)
     token_hash = models.BinaryField(max_length=32)
@@ -113,7 +110,7 @@ class SetupLink(models.Model):
 
 
 class Invitation(models.Model):
-    """An account that somebody may make for themselves by a link: its name, address and roles are said beforehand."""
+    """An invitation with name, address and roles."""
 
     username = models.TextField()
     email = models.TextField()
@@ -121,7 +118,7 @@ class Invitation(models.Model):
     is_admin = models.BooleanField()
     token_hash = models.BinaryField(max_length=32, unique=True)
     made_by = models.TextField()
-    maker = models.BigIntegerField()  # the account's number: it may be gone by then
+    maker = models.BigIntegerField()  # the account's id: it may be deleted later
     made_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     revoked_at = models.DateTimeField(null=True)
@@ -143,15 +140,14 @@ class Invitation(models.Model):
 
 
 class SignedIn(models.Model):
-    """Where an account is signed in: a line for each session, by the digest of its key. What a session itself holds is
-    signed and can't be searched."""
+    """A session of an account, by the digest of its key: sessions themselves are signed and can't be searched."""
 
     key = models.BinaryField(max_length=32, primary_key=True)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="signed_in")
     since = models.DateTimeField()
     address = models.TextField()
     browser = models.TextField()
-    # Of what Django signs a session against: with another password it is another one, and the session is over.
+    # Digest of Django's session hash: a new password changes it, and the session is over.
     auth_hash = models.BinaryField(max_length=32)
 
     def __str__(self) -> str:
@@ -159,7 +155,7 @@ class SignedIn(models.Model):
 
 
 class EndedSession(models.Model):
-    """A session that was ended, for a day: longer than it could have lasted. A trigger writes it."""
+    """An ended session, kept for a day, longer than it could have lasted. Written by a trigger."""
 
     session_key = models.TextField(primary_key=True)
     ended_at = models.DateTimeField()

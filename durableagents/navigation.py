@@ -1,4 +1,4 @@
-"""The console's sections, in the order of the navigation: one entry each; and what stands above every page."""
+"""The console's sections in order, and the notices above every page."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SECTIONS = (
 
 
 def halted() -> list[Notice]:
-    """What is halted: everybody is told, on every page."""
-    from runs.queries.halts import banner  # models aren't there yet when this is imported
+    """Return the halts as notices for every page."""
+    from runs.queries.halts import banner  # imported late: models aren't loaded yet
     from runs.services.halts.acts import named
 
     return [

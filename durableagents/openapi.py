@@ -1,4 +1,4 @@
-"""The API described by itself: OpenAPI 3.1, generated from the views."""
+"""The API's OpenAPI 3.1 description, generated from the views."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from ledger.web.api_base import READ, ApiView, described
 from ledger.web.shapes import Page
 
-# Models whose class has the name of another's in another module, and what the description calls them.
+# Component names of models whose class name is used in several modules.
 _NAMES = {
     "approvals.api.policies.ChangeRow": "PolicyChangeRow",
     "approvals.api.policies.RuleRow": "PolicyRuleRow",
@@ -36,7 +36,7 @@ _NAMES = {
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the description names our keys."""
+    """The security scheme of API keys."""
 
     target_class = "durableagents.identity.auth.ApiKeyAuthentication"
     name = "key"
@@ -46,27 +46,26 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 class SessionScheme(Session):
-    """How the description names a browser's session."""
+    """The security scheme of browser sessions."""
 
     target_class = "durableagents.identity.auth.HeaderSession"
 
 
 class DuplicateName(Exception):
-    """Two models or enums have one component name."""
+    """Two models or enums have the same component name."""
 
     def __init__(self, name: str, *classes: str) -> None:
         super().__init__(f"{' and '.join(classes)} are both the component {name!r}: name one of them in openapi.py.")
 
 
 class ComponentNames:
-    """Gives each class a component name, and no name to two classes."""
+    """Assigns unique component names to classes."""
 
     def __init__(self) -> None:
         self._classes: dict[str, str] = {}
 
     def name_of(self, path: str) -> str:
-        """Return the name of the class at a dotted path, with the classes that it is nested in. Raises
-        DuplicateName."""
+        """Return the name of the class at a dotted path, including enclosing classes. Raises DuplicateName."""
         name = _NAMES.get(path) or "".join(part for part in path.split(".") if part[:1].isupper())
         if (other := self._classes.setdefault(name, path)) != path:
             raise DuplicateName(name, other, path)
@@ -77,7 +76,7 @@ _names = ComponentNames()
 
 
 class JsonSchema(GenerateJsonSchema):
-    """Pydantic's schemas, with the component names of this description."""
+    """Pydantic's schemas with this description's component names."""
 
     def get_defs_ref(self, core_mode_ref: Any) -> DefsRef:
         ref = super().get_defs_ref(core_mode_ref)
@@ -87,14 +86,14 @@ class JsonSchema(GenerateJsonSchema):
 
 
 class ModelExtension(PydanticExtension):
-    """How a model becomes components: drf-spectacular's own way names them by the class alone."""
+    """Makes components of models: drf-spectacular itself names them by the class alone."""
 
     target_class = "pydantic.BaseModel"
     match_subclasses = True
     priority = 1
 
     def get_name(self, auto_schema: Any, direction: Any) -> str:
-        super().get_name(auto_schema, direction)  # which turns off the warning about classes of one name
+        super().get_name(auto_schema, direction)  # turns off the warning about equal class names
         return _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")
 
     def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
@@ -107,15 +106,15 @@ class ModelExtension(PydanticExtension):
                     name=name, type=ResolvedComponent.SCHEMA, object=name, schema=schema | {"title": name}
                 )
             )
-        # Generators name classes by the title, so it is as unique as the name.
+        # Generators name classes by the title, so it must be unique too.
         return told | {"title": _names.name_of(f"{self.target.__module__}.{self.target.__qualname__}")}
 
 
 class Operations(AutoSchema):
-    """How an address becomes an operation: one that answers a page has the id of a list, whatever its path is."""
+    """Operation ids: one that returns a page is a list, whatever its path."""
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        """Return whether the id says list. With a `serializer` the question is about the answer: the page itself, no
+        """Return whether the operation is a list. With a `serializer` the question is about the answer, which is no
         array."""
         if serializer is not None:
             return False
@@ -136,5 +135,5 @@ class Schema(ApiView):
 
 @cache
 def description() -> dict[str, Any]:
-    """The whole document. It can't change while the process lives."""
+    """Return the document, cached: it can't change."""
     return SchemaGenerator().get_schema(request=None, public=True)

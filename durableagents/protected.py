@@ -1,4 +1,4 @@
-"""Keys, invitations and set-up links as protected rows, and the other parts of an account: see ledger/protected.py."""
+"""Registers keys, invitations, set-up links and parts of accounts as protected rows: see ledger/protected.py."""
 
 from __future__ import annotations
 

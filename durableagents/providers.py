@@ -1,4 +1,4 @@
-"""What the environment says of somebody who tells us who signs in. `env.py` reads it."""
+"""Settings of OpenID Connect providers, read by `env.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Django's settings. What may differ between installations comes from env.py; the rest is fixed."""
+"""Django's settings. Values that differ between installations come from env.py."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from csp.constants import NONE, SELF
 from durableagents import databases, env
 from durableagents.demo import registration as demo
 
-# What Django loads from here on stays. Not to walk all of it again and again is a quarter of the time that every
-# process needs to start; durableagents/apps.py, the last one loaded, lets the collector go on.
+# What Django loads is permanent. Not collecting it repeatedly saves a quarter of the start-up time;
+# durableagents/apps.py, loaded last, re-enables the collector.
 gc.disable()
 
 DURABLEAGENTS = env.load()
@@ -19,7 +19,7 @@ _PRODUCTION = DURABLEAGENTS.is_production
 
 # --- secrets: generated once, kept in the data folder, never in the code ---------------------
 SECRET_KEY = DURABLEAGENTS.secret_key or env.kept_secret(DURABLEAGENTS.data / "secret_key")
-# 32 random bytes, base64url without padding: encrypts what tools put in the secret store.
+# 32 random bytes, base64url without padding: encrypts the secret store of tools.
 DURABLEAGENTS_MASTER_KEY_FILE = DURABLEAGENTS.data / "master.key"
 env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 
@@ -29,7 +29,7 @@ env.kept_secret(DURABLEAGENTS_MASTER_KEY_FILE, size=32)
 _HAS_QUEUES = DURABLEAGENTS.demo is not False and not (_PRODUCTION and DURABLEAGENTS.queues)
 DURABLEAGENTS_AGENTS = [*(demo.AGENTS if DURABLEAGENTS.has_demo else ()), *DURABLEAGENTS.agents]
 DURABLEAGENTS_QUEUES = {**(demo.QUEUES if _HAS_QUEUES else {}), **DURABLEAGENTS.queues}
-# Name → role and what they do: whom one click signs in, where `is_demo` says that the demo is up.
+# Name → role and description: one-click accounts while `is_demo`.
 DURABLEAGENTS_PEOPLE = demo.PEOPLE
 
 # --- what is installed -----------------------------------------------------------------------
@@ -41,7 +41,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
-    # Their tables and parts; none of their addresses, pages or middleware. See docs/decisions/0058.
+    # Only their tables and parts; no URLs, pages or middleware. See docs/decisions/0058.
     "durableagents.signin.apps.AccountParts",
     "durableagents.signin.apps.FactorParts",
     "durableagents.signin.apps.ProviderParts",
@@ -93,7 +93,7 @@ TEMPLATES = [
 
 # --- database --------------------------------------------------------------------------------
 DATABASES = databases.django_databases(DURABLEAGENTS)
-# Whom grants.py grants to after each migration; None: one role does both (a warning says so).
+# The role that grants.py grants to after each migration; None: one role does both (with a warning).
 DURABLEAGENTS_RUNTIME_ROLE = databases.runtime_role(DURABLEAGENTS)
 
 # --- the web ---------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
     {"NAME": "durableagents.identity.password_check.NotRepeated"},
 ]
-# By mail or made by an administrator: long enough to walk over to somebody, and one use ends it.
+# Mailed or handed over by an administrator: long enough for that, and used once.
 PASSWORD_RESET_TIMEOUT = 4 * 3600
-# The first one is used; what an older one made is renewed when its owner signs in.
+# The first is used; hashes of others are renewed when their owner signs in.
 PASSWORD_HASHERS = [
     "durableagents.identity.accounts.Argon2",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -129,12 +129,12 @@ SOCIALACCOUNT_STORE_TOKENS = False
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [env.CHECKOUT / "static"]
-# Served straight from the source folders: `make up` has no build step and no collectstatic.
+# Served from the source folders: `make up` has no build step and no collectstatic.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MIMETYPES = {".webmanifest": "application/manifest+json"}
 WHITENOISE_AUTOREFRESH = not _PRODUCTION
 
-# The socket's origin is the page's own, spelt out because 'self' covers ws: only in newer browsers.
+# The page's own origin, spelt out because 'self' covers ws: only in newer browsers.
 _OWN_SOCKETS = [
     f"{scheme}://{host}:{DURABLEAGENTS.port}" for scheme in ("ws", "wss") for host in ("127.0.0.1", "localhost")
 ]
@@ -156,12 +156,12 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 
-# The demo speaks plain http on the loopback address; production is behind TLS. Cookies know no
-# ports, so the name carries it: two installations on one host keep their sessions apart.
+# The demo uses plain http on loopback; production is behind TLS. Cookies ignore ports, so the name includes it: two
+# installations on one host keep their sessions apart.
 SESSION_COOKIE_NAME = f"durableagents_session_{DURABLEAGENTS.port}"
 CSRF_COOKIE_NAME = f"durableagents_csrf_{DURABLEAGENTS.port}"
 SESSION_ENGINE = "durableagents.identity.people"
-SESSION_COOKIE_AGE = 12 * 3600  # at most; without doing anything far less, see sessions.py
+SESSION_COOKIE_AGE = 12 * 3600  # at most; much less when idle, see sessions.py
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SAMESITE = "Lax"
@@ -173,8 +173,8 @@ SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION
-# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from proxies that are trusted, and from nobody else.
-# A run's input is at most a few kilobytes; a body beyond this is refused before it is parsed.
+# No SECURE_PROXY_SSL_HEADER: `proxies.py` takes the scheme from trusted proxies only. A run's input is at most a few
+# kilobytes; larger bodies are refused before parsing.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 
 REST_FRAMEWORK = {
@@ -188,7 +188,7 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 SPECTACULAR_SETTINGS = {
-    # Choices stay with the field that has them: the hook would name them by the field, and merge those of one name.
+    # Choices stay inline: the hook would name them by field and merge equal names.
     "POSTPROCESSING_HOOKS": [],
     "TITLE": "Durable Agents",
     "DESCRIPTION": "Start runs, watch them, decide approvals, steer and settle.",
@@ -260,18 +260,18 @@ LOGGING = {
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["no_links"]}},
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
-        # A 4xx is the caller's mistake, answered as problem details; only 5xx is ours to log.
+        # A 4xx is the caller's mistake and answered with details; only 5xx is ours to log.
         "django.request": {"level": "ERROR", "filters": ["not_ready_is_an_answer", "outages_are_said_elsewhere"]},
-        # What can't be read is answered with 400 or 413; forty lines of traceback help nobody but whoever sends it.
+        # Unreadable requests are answered with 400 or 413; a traceback would help only the sender.
         **{
             f"django.security.{unreadable}": {"level": "CRITICAL"}
             for unreadable in ("DisallowedHost", "RequestDataTooBig", "TooManyFieldsSent", "TooManyFilesSent")
         },
-        # Whoever sends what is no HTTP is answered; a line each would let anybody fill the disk.
+        # Invalid HTTP is answered; a line each would let anybody fill the disk.
         "durableagents.server.doors": {"level": "ERROR"},
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
-        "fido2": {"level": "WARNING"},  # it names each passkey that is made
+        "fido2": {"level": "WARNING"},  # it logs each new passkey
         "asyncio": {"level": "WARNING"},
     },
 }

@@ -1,4 +1,4 @@
-"""Every address there is. The API's last route answers what leads nowhere as a problem document."""
+"""All URLs. The API's last route answers unknown ones with a problem document."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ urlpatterns = [
     path("api/schema", openapi.Schema.as_view(), name="api-schema"),
     re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),
     path("admin/login/", sign_in),
-    # The one page for it: it asks for a second factor, and slows guessing down.
+    # The one password page, with second factor and throttling.
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),
     path("", include("durableagents.urls_console")),

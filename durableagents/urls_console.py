@@ -1,4 +1,4 @@
-"""Every page of the console."""
+"""URLs of the console's pages."""
 
 from django.urls import include, path
 
@@ -7,7 +7,7 @@ from durableagents import views
 from durableagents.account_pages import doors, own, people, setup
 from durableagents.signin import again, views_door, views_factor, views_passkey, views_sso
 
-# Only where pages are served: workers load nothing of signing in.
+# Only where pages are served: workers don't load sign-in.
 askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
 
 accounts = [
@@ -43,7 +43,7 @@ accounts = [
     path("people/payloads", people.LetRoleReadPayloads.as_view(), name="role_payloads"),
     path("setup", setup.Setup.as_view(), name="setup"),
 ]
-# For whoever is not signed in. logs.py knows these beginnings.
+# Without sign-in. logs.py knows these prefixes.
 doors_of_links = [
     path("setup/<str:token>", doors.Claim.as_view(), name="setup_claim"),
     path("invited/<str:token>", doors.Invited.as_view(), name="invited"),

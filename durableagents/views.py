@@ -1,4 +1,4 @@
-"""The overview, and signing in and out."""
+"""The overview, sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from ledger.web.tally import Tally
 from runs.engine.agents import registry
 from runs.queries import run_list
 
-SHOWN = 8  # of each kind of thing that needs a person; its own page has them all
+SHOWN = 8  # of each kind that needs a person; their own pages have all
 LAST = 10
 
 
 class Overview(SharedPage):
-    """What needs a person now, then how things stand."""
+    """Work for people first, then the state of things."""
 
     template = "overview.html"
     section = "overview"
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
-        """Whoever administers and holds no role has other things to do here than to be refused."""
+        """Redirect administrators without role to the set-up instead of refusing."""
         return redirect("setup") if request.user.is_superuser else super().refuse(request)
 
     def content(self, query: QueryDict, held: frozenset[str], tally: Tally) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Overview(SharedPage):
 
 
 class SignIn(View):
-    """Name and password; in the demo also one click for each role."""
+    """Sign in by name and password; in the demo also by one click per role."""
 
     def get(self, request: HttpRequest) -> HttpResponse:
         if request.user.is_authenticated:
@@ -72,7 +72,7 @@ class SignIn(View):
     def post(self, request: HttpRequest) -> HttpResponse:
         name = request.POST.get("username", "").replace("\x00", "")[:150]
         try:
-            # Counted before anything is looked up or hashed: a burst would pass a count that comes after.
+            # Counted before any lookup or hash: a burst would pass a later count.
             attempt = throttle.attempt(name, request.META.get("REMOTE_ADDR", ""))
             user = authenticate(request, username=name, password=request.POST.get("password", ""))
         except (throttle.TooManyAttempts, Busy) as refusal:
@@ -103,7 +103,7 @@ class SignIn(View):
 
 
 class DemoSignIn(View):
-    """Sign in as one of the demo's people without a password. Outside the demo this address does nothing."""
+    """Sign in as one of the demo's people without a password. Does nothing outside the demo."""
 
     http_method_names = ["post"]
 
@@ -113,13 +113,13 @@ class DemoSignIn(View):
             return redirect("login")
         user = User.objects.get(username=name)
         where = door.proceed(request, user, next_=next_of(request))
-        request.session.pop(PROVED_BY, None)  # the button shows nothing of anybody
+        request.session.pop(PROVED_BY, None)  # the button proves nothing
         return redirect(where)
 
 
 class ServiceWorker(View):
-    """The script of the installed page. Its address is the site's own, for a service worker has what is below it; it is
-    for everybody, and looked for anew each time."""
+    """The service worker's script, at the site's root since its scope is what is below it; public, and always
+    revalidated."""
 
     http_method_names = ["get", "head"]
 

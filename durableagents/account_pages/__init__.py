@@ -1,1 +1,1 @@
-"""The pages of accounts: one's own, everybody's for administrators, and the doors for whoever isn't signed in."""
+"""Account pages: one's own, everybody's for administrators, and those without sign-in."""

@@ -1,4 +1,4 @@
-"""Accounts and roles under /admin/: what two people change is shown there, and changed on the account's own page."""
+"""Accounts and roles under /admin/. What needs two people is read-only here and changed on the account's own page."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ROLES = ("groups", "is_staff", "is_superuser", "user_permissions")
 
 
 class NewPassword(AdminPasswordChangeForm):
-    """Of the account as it is when it is kept, and nothing else of it; whoever is in by the old one is out."""
+    """Set only the password of the account's current row; sessions under the old one end."""
 
     def __init__(self, *args: Any, request: HttpRequest, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.request = request
 
     def save(self, commit: bool = True) -> User:
-        """Raises Http404, PermissionDenied, Busy."""
+        """Save the password. Raises Http404, PermissionDenied, Busy."""
         given = self.cleaned_data
         kept = hashed(given["password1"]) if given["set_usable_password"] else make_password(None)
         hold(is_alone=False)
@@ -53,10 +53,10 @@ class NewPassword(AdminPasswordChangeForm):
 
 
 class Accounts(UserAdmin):
-    """Names, addresses, whether somebody may sign in; and roles, where one person gives them."""
+    """Names, addresses and access; and roles, unless two people give them."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """What two people change. The account of somebody who may be the second is closed at once, and no more."""
+        """Return also what two people change. The account of a possible second person can only be deactivated."""
         kept = super().get_readonly_fields(request, obj)
         if is_protected(obj, request.user.pk):
             every = [name for _, part in self.get_fieldsets(request, obj) for name in part["fields"]]
@@ -64,8 +64,7 @@ class Accounts(UserAdmin):
         return (*kept, *(ROLES if is_guarded("roles") else ()))
 
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        """Of an account that is there what was changed in the form, and nothing else: the rest may be another by now.
-        Raises Http404, PermissionDenied, LastAdministrator."""
+        """Save only the changed fields of an existing account. Raises Http404, PermissionDenied, LastAdministrator."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -89,17 +88,17 @@ class Accounts(UserAdmin):
         return shown, counts, lacking, [*protected, *kept]
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
-        """Raises LastAdministrator."""
+        """Delete an account. Raises LastAdministrator."""
         with transaction.atomic(), one_is_left(obj):
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
-        """Raises LastAdministrator."""
+        """Delete accounts. Raises LastAdministrator."""
         with transaction.atomic(), one_is_left(*queryset):
             super().delete_queryset(request, queryset)
 
     def user_change_password(self, request: HttpRequest, id: str, form_url: str = "") -> Any:
-        """Raises PermissionDenied for the same accounts, and Busy."""
+        """Change a password. Raises PermissionDenied for possible second persons, and Busy."""
         if is_protected(self.get_object(request, unquote(id)), request.user.pk):
             raise PermissionDenied
         pages = copy(self)
@@ -108,7 +107,7 @@ class Accounts(UserAdmin):
 
 
 class Roles(GroupAdmin):
-    """What a role may do besides. Where two people say that, one adds a role that may do nothing."""
+    """Permissions of roles. Under the two-person rule, new roles have none."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         kept = super().get_readonly_fields(request, obj)
@@ -122,7 +121,7 @@ class Roles(GroupAdmin):
 
 
 def register() -> None:
-    """In the place of Django's own."""
+    """Replace Django's own pages."""
     for model, pages in ((User, Accounts), (Group, Roles)):
         admin.site.unregister(model)
         admin.site.register(model, pages)

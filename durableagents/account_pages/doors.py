@@ -1,8 +1,7 @@
-"""The pages for whoever is not signed in: a set-up link, an invitation, a lost password.
+"""Pages without sign-in: set-up link, invitation, lost password.
 
-Their addresses hold what lets somebody in. So they are kept by no cache, no page that they lead to learns them (a
-referrer is the site's name and no more), nothing else is loaded from elsewhere, and no log names them (logs.py). To
-somebody without the right token all of them look alike and tell nothing.
+Their URLs grant access. So they are never cached, sent as referrers (only the origin is) or logged (logs.py), and load
+nothing from elsewhere. Without the right token they all look the same.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def _password(label: str, help_text: str = "") -> forms.CharField:
 
 
 class NewPassword(forms.Form):
-    """A password, twice."""
+    """A password, entered twice."""
 
     new_password1 = _password("New password", _LENGTH)
     new_password2 = _password("New password again")
@@ -42,7 +41,7 @@ class NewPassword(forms.Form):
         self.user = user
 
     def clean(self) -> dict[str, Any]:
-        """Raises ValidationError where the two differ, or the validators refuse it."""
+        """Return the data. Raises ValidationError if the passwords differ or the validators refuse them."""
         given = super().clean() or self.cleaned_data
         first, second = given.get("new_password1"), given.get("new_password2")
         if first and second and first != second:
@@ -55,7 +54,7 @@ class NewPassword(forms.Form):
         return given
 
     def about(self) -> User:
-        """Whom the password must not be like."""
+        """Return the account that the password must not resemble."""
         return User()
 
 
@@ -76,7 +75,7 @@ class FirstAdmin(NewPassword):
 
 
 class ResetPassword(NewPassword):
-    """A password in the place of a lost one."""
+    """A new password instead of a lost one."""
 
     end_keys = forms.BooleanField(
         label="End my API keys too",
@@ -86,7 +85,7 @@ class ResetPassword(NewPassword):
 
 
 class Lost(forms.Form):
-    """Whose password is lost."""
+    """The account whose password is lost."""
 
     who = forms.CharField(
         label="User name or e-mail", max_length=254, widget=forms.TextInput({"autocomplete": "username"})
@@ -94,7 +93,7 @@ class Lost(forms.Form):
 
 
 class Door(View):
-    """A page without sign-in. What is refused is said on a page of the same looks."""
+    """A page without sign-in, which also shows refusals."""
 
     title = ""
     button = ""
@@ -107,7 +106,7 @@ class Door(View):
             if seconds := getattr(error, "wait_seconds", 0):
                 response["Retry-After"] = str(seconds)
         response["Cache-Control"] = "no-store"
-        # Not `no-referrer`: a browser then names no origin either, and the form would be refused as forged.
+        # Not `no-referrer`: browsers would then omit the origin, and the form would be refused as forged.
         response["Referrer-Policy"] = "strict-origin"
         response["X-Robots-Tag"] = "noindex"
         return response
@@ -118,7 +117,7 @@ class Door(View):
 
 
 class Claim(Door):
-    """The first administrator of a new installation, for whoever has the link from its machine."""
+    """The first administrator, with the link from the installation's machine."""
 
     title, button = "Set up this installation", "Make the account"
     http_method_names = ["get", "head", "post"]
@@ -149,7 +148,7 @@ class Claim(Door):
 
 
 class Invited(Door):
-    """The account that somebody was invited to."""
+    """Accept an invitation."""
 
     title, button = "You are invited", "Make the account"
     http_method_names = ["get", "head", "post"]
@@ -175,7 +174,7 @@ class Invited(Door):
 
 
 class AskReset(Door):
-    """The same answer for everybody, whether there is such an account or not."""
+    """Request a reset link. The answer is the same whether the account exists or not."""
 
     title, button = "A new password", "Send the link"
     http_method_names = ["get", "head", "post"]
@@ -204,7 +203,7 @@ class AskReset(Door):
 
 
 class SetPassword(Door):
-    """A new password in the place of the lost one."""
+    """Set a new password by link."""
 
     title, button = "A new password", "Set the password"
     http_method_names = ["get", "head", "post"]

@@ -1,4 +1,4 @@
-"""One's own account: where one is signed in, which devices are told of things, and the keys of one's programs."""
+"""One's own account: sessions, devices for notices, and API keys."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ledger.web.page_base import Page
 from ledger.web.page_forms import Sent
 from ledger.web.roles import actor
 
-KEPT_SECONDS = 400 * 86_400  # the most that browsers keep anything
+KEPT_SECONDS = 400 * 86_400  # the longest that browsers keep cookies
 
 
 def keep_token(response: HttpResponse, token: str) -> None:
-    """Let the browser keep it, out of reach of scripts."""
+    """Store the device token in a cookie that scripts can't read."""
     response.set_cookie(
         device_cookie(),
         token,
@@ -42,26 +42,26 @@ def keep_token(response: HttpResponse, token: str) -> None:
 
 
 def signed_out(request: HttpRequest, response: HttpResponse) -> None:
-    """Whoever signs out is told of nothing there any more."""
+    """End this browser's notices after signing out."""
     phones.left(device_token(request))
     response.delete_cookie(device_cookie(), samesite="Lax")
 
 
 @receiver(user_logged_in)
 def entered(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """What somebody else was told there is not for whoever has it now."""
+    """End notices of another account in this browser."""
     phones.left(device_token(request), now_of=user.pk)
 
 
 class KeyForm(forms.Form):
-    """A key of one's own."""
+    """A new key of one's own."""
 
     name = forms.CharField(label="Name", max_length=100, help_text="What uses it: laptop, nightly import.")
     days = forms.IntegerField(label="Days that it lives", min_value=1, max_value=MOST_DAYS, initial=90)
 
 
 class Account(OwnPage):
-    """What there is of it: sessions, keys, password. Each section of the page is a template of its own."""
+    """Sessions, keys and password. Each section of the page has its own template."""
 
     template = "account/account.html"
     http_method_names = ["get", "head"]
@@ -78,7 +78,7 @@ class Account(OwnPage):
 
 
 class EndSessions(OwnPage):
-    """One session, or all but the one that asks."""
+    """End one session, or all but the current one."""
 
     http_method_names = ["post"]
 
@@ -95,7 +95,7 @@ class EndSessions(OwnPage):
 
 
 def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
-    """What `account/account.html` is told of phones and browsers that are told of things."""
+    """Return the context of `account/account.html` about devices for notices."""
     here = phones.here(user.pk, signed_in.device_token(request))
     told: dict[str, Any] = {"devices": phones.of_person(user.pk), "device_here": here.pk if here else 0}
     try:
@@ -106,7 +106,7 @@ def devices_of(request: HttpRequest, user: User) -> dict[str, Any]:
 
 
 class Devices(OwnPage):
-    """Let this device be told while no page is open."""
+    """Register this device for notices."""
 
     http_method_names = ["post"]
 
@@ -124,7 +124,7 @@ class Devices(OwnPage):
 
 
 class DeviceRemovals(OwnPage):
-    """One of one's own that shall be told nothing more."""
+    """Remove an own device."""
 
     http_method_names = ["post"]
 
@@ -135,8 +135,8 @@ class DeviceRemovals(OwnPage):
 
 
 class NewKey(again.Risky, Account):
-    """A key of one's own. It is in this answer and no other: a message would travel in a cookie, which is signed and
-    not secret."""
+    """Create an own key. Only this response shows it: a message would travel in a cookie, which is signed but not
+    secret."""
 
     http_method_names = ["post"]
     risky = "make an API key"
@@ -164,7 +164,7 @@ class NewKey(again.Risky, Account):
 
 
 class RevokeKey(OwnPage):
-    """A key of one's own that shall open nothing any more."""
+    """Revoke an own key."""
 
     http_method_names = ["post"]
 
@@ -175,6 +175,6 @@ class RevokeKey(OwnPage):
 
 
 def shown_once(page: Page, request: HttpRequest, title: str, secret: str, back: str, words: str) -> HttpResponse:
-    """What can be read now and never again."""
+    """Show a secret that can be read only now."""
     context = {"title": title, "secret": secret, "back": back, "words": words}
     return page.show(request, context, template="account/shown_once.html")

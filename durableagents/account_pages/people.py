@@ -1,8 +1,5 @@
-"""Everybody's accounts, for administrators: who is there, who is invited, where they are signed in.
-
-Names, roles and whether somebody may sign in are changed under /admin/; here is what a link does, and what ends at
-once.
-"""
+"""Accounts for administrators: people, invitations, sessions. /admin/ changes names, roles and access; here are links
+and immediate ends."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ def _choices() -> list[tuple[str, str]]:
 
 
 class InviteForm(forms.Form):
-    """Whom to invite, and to what."""
+    """Whom to invite, with which roles."""
 
     username = forms.CharField(label="User name", max_length=150)
     email = forms.EmailField(label="E-mail")
@@ -72,7 +69,7 @@ class InviteForm(forms.Form):
 
 
 class AdminPage(again.Risky):
-    """For administrators: being one is no role, and no role makes one."""
+    """For administrators, which is independent of roles."""
 
     allowed = frozenset()
     section = "people"
@@ -97,7 +94,7 @@ class AdminPage(again.Risky):
 
 
 class People(AdminPage):
-    """The accounts by name, and the invitations."""
+    """Accounts by name, and invitations."""
 
     template = "account/people.html"
     http_method_names = ["get", "head"]
@@ -131,7 +128,7 @@ _WORKS = Q(api_keys__revoked_at__isnull=True) & (
 
 
 def _with_time(rows: Any) -> list[tuple[Invitation, bool]]:
-    """Each with whether its time is over, by the database's clock."""
+    """Return each invitation and whether it has expired, by the database's clock."""
     found = rows.annotate(is_late=Q(expires_at__lte=Now()))
     return [(row, row.is_late) for row in found]
 
@@ -141,7 +138,7 @@ def _roles(user: Any) -> list[str]:
 
 
 class Invite(People):
-    """The link is in this answer and in the mail, nowhere else."""
+    """Invite somebody. The link is only in this response and the mail."""
 
     http_method_names = ["post"]
 
@@ -177,7 +174,7 @@ class Invite(People):
 
 
 def _field_of(error: DurableAgentsError) -> str | None:
-    """Which field of the form an error is about."""
+    """Return the form field that an error is about, or None."""
     if error.code == "name-taken":
         return "username"
     named = [each.get("field", "") for each in error.extra.get("errors", [])]
@@ -204,7 +201,7 @@ class Person(AdminPage):
         return self.tell(request, user_id)
 
     def tell(self, request: HttpRequest, user_id: int, refused: Refused | None = None) -> HttpResponse:
-        """The page; with the form of the roles as it was sent, where that was refused."""
+        """Show the page, with a refused form of roles."""
         user: Any = User.objects.filter(pk=user_id).annotate(held=held("pk")).first()
         if user is None:
             raise NotFound("account", user_id)
@@ -240,7 +237,7 @@ class EndTheirSessions(AdminPage):
 
 
 class MakeResetLink(AdminPage):
-    """For somebody who lost their password, where mail doesn't reach them."""
+    """Create a reset link for somebody whom mail doesn't reach."""
 
     http_method_names = ["post"]
 
@@ -251,7 +248,7 @@ class MakeResetLink(AdminPage):
 
 
 class AllowOwnKeys(AdminPage):
-    """Whether somebody may make keys of their own."""
+    """Allow an account to create its own keys, or not."""
 
     http_method_names = ["post"]
 
@@ -264,7 +261,7 @@ class AllowOwnKeys(AdminPage):
 
 
 class SetRoles(Person):
-    """Which roles an account holds."""
+    """Set an account's roles."""
 
     http_method_names = ["post"]
 
@@ -285,7 +282,7 @@ class SetRoles(Person):
 
 
 class LetReadPayloads(AdminPage):
-    """Whether somebody reads what runs hold that are not their own."""
+    """Allow an account to read others' payloads, or not."""
 
     http_method_names = ["post"]
 
@@ -298,7 +295,7 @@ class LetReadPayloads(AdminPage):
 
 
 class LetRoleReadPayloads(AdminPage):
-    """The same of all who hold a role."""
+    """Allow all holders of a role to read payloads, or not."""
 
     http_method_names = ["post"]
 

@@ -1,7 +1,5 @@
-"""The set-up of an installation: a check-list that reads the truth each time, for administrators.
-
-Before there is one, the page says how to get the link for the first: see first_admin.py.
-"""
+"""Set-up of an installation: a check-list for administrators, evaluated on each view. Before there is one, the page
+tells how to get the first one's link (first_admin.py)."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ _ARCHIVED = "SELECT current_setting('archive_mode'), last_archived_time FROM pg_
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One line of the list. `tone` is ok, wait (to be done) or empty (nobody can tell from here)."""
+    """One line of the list. `tone` is ok, wait (to do) or empty (unknown)."""
 
     label: str
     tone: str
@@ -46,7 +44,7 @@ class Item:
 
 
 class NotSetUp(Door):
-    """For whoever comes before there is an administrator."""
+    """The page before there is an administrator."""
 
     title = "This installation is not set up yet"
     http_method_names = ["get", "head"]
@@ -57,7 +55,7 @@ class NotSetUp(Door):
 
 
 class Setup(AdminPage):
-    """What is there, what is missing, and where each is done."""
+    """The check-list with links."""
 
     template = "account/setup.html"
     section = "setup"
@@ -128,7 +126,7 @@ def _queues(having: dict[str, int]) -> Iterator[Item]:
 
 
 def _installation(*, has_role: bool) -> Iterator[Item]:
-    """What is installed, and how it is run. Agents are for who has a role: nobody else is sent there."""
+    """Yield the installation's items. Only holders of a role get the link to agents."""
     environment = settings.DURABLEAGENTS
     agents = registry.agents()
     names = ", ".join(agent.graph_id for agent in agents[:5]) + (" and more" if len(agents) > 5 else "")
@@ -155,7 +153,7 @@ def _asked(statement: str, parameters: Any) -> Any:
 
 
 def _backups() -> Item:
-    """What the database itself knows of its log's archive. Of dumps and of the keys' copies it knows nothing."""
+    """Return what the database knows of its log archive; it can't see dumps or copies of the keys."""
     mode, archived = _asked(_ARCHIVED, [])
     keys = f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: without it no backup is any use."
     if mode == "off":

@@ -1,2 +1,2 @@
-"""An integrator's own agent, killed at every crash point of every tool on a private stack, and judged by what was done
-outside. For the command `crashtest` alone."""
+"""Crash tests of an integrator's agent: kill its workers at every crash point on a private stack, and compare the
+outside effects. For the command `crashtest` only."""

@@ -1,5 +1,5 @@
-"""What was done outside, by the other side's own record: a file, an address, a function; or, where there is none, by
-what left the workers."""
+"""Read outside effects from the upstream's own record (a file, an address, a function), or else from calls that left
+the workers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _ADDRESS = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>|]+")
 _SECRET = re.compile(
     r"pass|pwd|secret|token|key|auth|cred|sig|session|jwt|bearer|code|access|api|private|hash", re.IGNORECASE
 )
-_LONGEST_PLAIN = 24  # a longer value may be one too, whatever its name
+_LONGEST_PLAIN = 24  # a longer value may be a secret whatever its name
 HIDDEN = "***"
 
 
 def without_secrets(text: str) -> str:
-    """A text whose addresses have neither user and password, nor what their queries and fragments may keep secret."""
+    """Return a text with credentials and possible secrets in its URLs hidden."""
     return _ADDRESS.sub(lambda found: _shown(found.group()), text)
 
 
 def is_here(address: str) -> bool:
-    """Whether an address is one of this host alone."""
+    """Return whether a URL is on this host."""
     try:
         split = urlsplit(address)
         host = split.hostname or ""
@@ -54,30 +54,31 @@ def _shown(address: str) -> str:
 
 
 def _place(split: SplitResult) -> str:
-    """The part after the last @: what is before it is user and password, whatever else is in it."""
+    """Return the part after the last @: anything before it is user and password."""
     _, at, place = split.netloc.rpartition("@")
-    if split.port == 0:  # and where it is no number at all, ValueError: it may be a part of a password
+    if split.port == 0:  # a non-numeric port raises ValueError: it may be part of a password
         raise ValueError
     return f"{HIDDEN}@{place}" if at else place
 
 
 def _part(part: str) -> str:
-    """One of a query's parts. What has no name is hidden, for nothing says what it is."""
+    """Return a query's part with its value hidden if secret; nameless parts are hidden."""
     name, equals, value = part.partition("=")
     if part and (not equals or len(name) > _LONGEST_PLAIN):
         return HIDDEN
     return f"{name}={HIDDEN}" if _SECRET.search(unquote(name)) or len(value) > _LONGEST_PLAIN else part
 
 
-# Where a worker is killed: at a tool's call, and at what belongs to no call.
+# Crash points of a tool's call, and those outside any call.
 AT_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 AT_RUN = ("CP0", "CP5", "CP7", "CP8", "CP9")
-THE_RUN = ""  # the tool of a case that belongs to none
+THE_RUN = ""  # the tool of a case outside any call
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`answers` says what people say: `approve` (true), `answers` and `signals` by name, `receipts` by tool."""
+    """The test's parameters. `answers` are people's: `approve` (true), `answers` and `signals` by name, `receipts` by
+    tool."""
 
     agent: str
     input: Any
@@ -94,18 +95,18 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run and where its worker is killed. Without a point it is the run that nobody kills."""
+    """One run and its crash point; without one, the undisturbed run."""
 
     tool: str
     point: str
 
     def armed(self, run_id: object) -> str:
-        """The crash point, as runs/failpoints.py reads it."""
+        """Return the crash point as runs/failpoints.py reads it."""
         return f"{self.point}{f'@{self.tool}' if self.tool else ''}/{run_id}:kill:1"
 
 
 def filled(value: Any, case: str) -> Any:
-    """The input of one run: `{case}` in its texts is another word in each, for what must not be ordered twice."""
+    """Return a run's input, with `{case}` in texts replaced, for what must not be ordered twice."""
     if isinstance(value, dict):
         return {name: filled(each, case) for name, each in value.items()}
     if isinstance(value, list):
@@ -118,7 +119,7 @@ LONGEST_ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One effect. It belongs to a call by its key, or to a run by that run's id."""
+    """One effect, of a call by its key or of a run by its id."""
 
     tool: str
     key: str | None
@@ -128,13 +129,13 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where effects are read. Empty: from what left the workers."""
+    """The source of effects; if empty, the calls that left the workers."""
 
     where: str
     record: Path
 
     def read(self) -> list[Effect]:
-        """All that there is now. Raises EnvironmentProblem in one line."""
+        """Return all present effects. Raises EnvironmentProblem in one line."""
         if not self.where:
             return list(left_in(observing.read(self.record)))
         try:
@@ -168,7 +169,7 @@ def _rows(given: Any) -> list[dict[str, Any]]:
 
 
 def _effect(row: dict[str, Any]) -> Effect | None:
-    """None for a request that had no effect."""
+    """Return an effect; None for a request without one."""
     if row.get("executed") is False:
         return None
     first = lambda *names: next((row[name] for name in names if row.get(name) is not None), None)  # noqa: E731
@@ -182,8 +183,8 @@ def _effect(row: dict[str, Any]) -> Effect | None:
 
 
 def left_in(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
-    """One effect for each key that left, as if it were honoured, and one for each call without a key. What raised had
-    none, unless nobody can tell."""
+    """Return one effect per key, as if it were honoured, and one per call without a key. Calls that raised had none,
+    unless unknown."""
     seen: dict[tuple[str, str], Effect] = {}
     for n, line in enumerate(lines):
         name = line["key"] or f"{line['run']} {line['slot']} {line['attempt']}"

@@ -1,4 +1,4 @@
-"""Inside the private stack: start the runs, kill their workers, be the people, judge."""
+"""Run a crash test within the private stack: start runs, kill workers, act as people, judge."""
 
 from __future__ import annotations
 
@@ -39,12 +39,11 @@ _ELSEWHERE = """
     SELECT DISTINCT b.graph_id, l.tool FROM begun b JOIN ledger_ledgerentry l ON l.run_id = b.id
     WHERE b.id <> %s ORDER BY 1, 2"""
 _NO_JUDGE = "what left the workers: a key counts as honoured (manage.py probe finds out)"
-BATCH = 40  # cases that are under way at once
+BATCH = 40  # concurrent cases
 
 
 def crashtest(asked: Asked) -> dict[str, Any]:
-    """Run the whole of it, with workers that somebody else starts. Raises EnvironmentProblem where nothing can be
-    judged."""
+    """Run the test with workers started elsewhere. Raises EnvironmentProblem if nothing can be judged."""
     known = settings.DURABLEAGENTS
     assert known.failpoint_dir is not None and known.call_record is not None
     source, agent = Source(asked.effects, known.call_record), registry.find(asked.agent)
@@ -64,7 +63,7 @@ def crashtest(asked: Asked) -> dict[str, Any]:
 
 
 class _Test:
-    """What all the runs of a test have in common."""
+    """State shared by a test's runs."""
 
     def __init__(self, asked: Asked, agent: Agent, source: Source, points: Path, record: Path) -> None:
         self.asked, self.agent, self.source, self.points, self.record = asked, agent, source, points, record
@@ -73,7 +72,7 @@ class _Test:
         self.ends = ""
 
     def calm(self) -> Told:
-        """The run that nobody kills: what all others are held against."""
+        """Run undisturbed, as the reference for all others."""
         (told,) = self._start([Case(THE_RUN, "")])
         self._play([told])
         if told.state != "completed":
@@ -94,7 +93,7 @@ class _Test:
         return told
 
     def cases(self, calm: Told) -> list[Case]:
-        """Every tool that the run called, at every point; and the points that belong to no call."""
+        """Return every called tool at every point, and the points outside calls."""
         called = list(dict.fromkeys(entry.tool for entry in entries_of(calm.run)))
         tools = self.asked.tools or called
         if unknown := [name for name in tools if name not in called]:
@@ -106,7 +105,7 @@ class _Test:
         return cases + [Case(THE_RUN, point) for point in AT_RUN if point in wanted]
 
     def matrix(self, cases: Sequence[Case], calm: Told) -> list[Told]:
-        """Start a run for each case, each with its own death, and see what becomes of them."""
+        """Start a run for each case and judge the results."""
         told = self._start(cases)
         self._play(told)
         effects = self.source.read()
@@ -117,7 +116,7 @@ class _Test:
         return told
 
     def _start(self, cases: Sequence[Case]) -> list[Told]:
-        """The points are armed before anybody can see the runs."""
+        """Start runs, arming the points before workers can see them."""
         with transaction.atomic():
             told = [Told(case.tool, case.point, str(self._accept(case))) for case in cases]
             lines = [case.armed(one.run) for case, one in zip(cases, told, strict=True) if case.point]
@@ -148,12 +147,12 @@ class _Test:
             one.notes.append(f"it had not ended after {patience:.0f} s")
 
     def _count(self, told: Told) -> None:
-        """What left the workers, and whether its record verifies."""
+        """Count what left the workers, and verify the record."""
         left = [line for line in observing.read(self.record) if line["run"] == told.run and line["what"] == "left"]
         told.sent = dict(Counter(line["tool"] for line in left))
         if told.state not in ENDED:
             return
-        # Timers are rung at once here, so their rows say another moment than the journal.
+        # Timers are fired early here, so their rows differ from the journal.
         wrong = [each for each in verify(UUID(told.run)).problems if ": deadline says" not in each]
         if wrong:
             told.problems += [f"its record does not verify: {each}" for each in wrong[:3]]
@@ -161,8 +160,7 @@ class _Test:
 
 
 def uncovered(run: str) -> list[str]:
-    """The tools, by their agents, that runs called which this one started as steps or went on as: nobody was killed
-    there."""
+    """Return the tools of child runs and continuations, which were not tested."""
     with connection.cursor() as cursor:
         cursor.execute(_ELSEWHERE, [run, run])
         return [f"{tool} of {agent}" for agent, tool in cursor.fetchall()]

@@ -1,4 +1,4 @@
-"""The people of a crash test: they approve, answer, and settle what nobody knows by what was done outside."""
+"""Simulated people of a crash test: they approve, answer, and settle unknown outcomes by the outside effects."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ WHY = "the crash test's own people"
 OPERATES = Actor("user", "crashtest-operator", role=OPERATOR, auth="session")
 STARTS = Actor("user", "crashtest-starter", role="integrator", auth="session")
 MOST_RETRIES = 2
-MOST_PEOPLE = 40  # who are asked for their word, where several decide
+MOST_PEOPLE = 40  # deciders tried, where several decide
 
 
 class People:
-    """They look after the runs of a matrix, each by its `Told`. Timers ring at once."""
+    """Act for the runs of a matrix, each by its `Told`. Timers fire at once."""
 
     def __init__(self, answers: dict[str, Any], source: Source) -> None:
         self._answers, self._source = answers, source
         self._retried: dict[str, int] = {}
 
     def attend(self, told: Told) -> None:
-        """Answer what a run asks now. What can't be answered yet is asked about again."""
+        """Answer a run's open waits; unanswerable ones are tried again later."""
         for wait in Wait.objects.filter(run_id=UUID(told.run), resolved_at__isnull=True).order_by("opened_at"):
             try:
                 self._answer(told, wait)
-            except DurableAgentsError as not_yet:  # its worker may just be parking it, or not be proven gone yet
+            except DurableAgentsError as not_yet:  # its worker may be parking it, or not yet be proven dead
                 _note(told, f"{wait.kind}: {not_yet.detail}", most=1)
 
     def _answer(self, told: Told, wait: Wait) -> None:
@@ -74,7 +74,7 @@ class People:
         verdict = "approve" if self._answers.get("approve", True) else "reject"
         role = wait_hooks.queues[approval.queue]
         by = Actor("user", f"crashtest-{approval.queue}", role=role, auth="session")
-        # Where several decide, each is somebody with an account.
+        # Several deciders need an account each.
         several = (_somebody(approval.queue, role, n) for n in range(MOST_PEOPLE))
         for each in [by] if approval.case_id is None else several:
             with suppress(AlreadyVoted):
@@ -134,7 +134,7 @@ class People:
 
 
 def entries_of(run: str) -> list[Entry]:
-    """The ledger of a run, with what each reconciliation said."""
+    """Return a run's ledger, with the verdict of each reconciliation."""
     said: dict[tuple[str | None, int], list[str]] = {}
     for row in Event.objects.filter(run_id=run, kind=e.ToolReconciled.KIND):
         event = e.decode(row.clear, None)
@@ -159,7 +159,7 @@ def _note(told: Told, text: str, most: int = 5) -> None:
 
 
 def _somebody(queue: str, role: str, n: int) -> Actor:
-    """One of several who decide at a queue."""
+    """Return the actor of one of several deciders."""
     user, _ = User.objects.get_or_create(username=f"crashtest-{queue}-{n}")
     user.groups.add(Group.objects.get_or_create(name=role)[0])
     return Actor("user", user.get_username(), role=role, auth="session", person=user.pk)

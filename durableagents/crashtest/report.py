@@ -1,4 +1,4 @@
-"""A crash test's report, for people to sign and for programs to read."""
+"""Crash test reports, for people to sign and for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAD: frozenset[Verdict] = frozenset({"doubled", "lost"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A fact of the ledger, with what a reconciliation said."""
+    """A fact of the ledger, with a reconciliation's verdict."""
 
     slot: str
     attempt: int
@@ -27,7 +27,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Told:
-    """One run of the matrix: where its worker was killed, how it ended, and what that says."""
+    """One run of the matrix: crash point, end and verdict."""
 
     tool: str
     point: str
@@ -49,8 +49,8 @@ class Told:
 def judge(
     told: Told, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Say of a run what was doubled or lost. `ends` is how the run that nobody killed ended, `expected` how many
-    effects each of its tools had."""
+    """Judge what a run doubled or lost, against the undisturbed run's end (`ends`) and its effects by tool
+    (`expected`)."""
     mine = of_run(told.run, entries, effects)
     told.effects = dict(Counter(tool for tool, _ in mine))
     doubled, lost = _by_call(entries, mine)
@@ -74,7 +74,7 @@ def judge(
 
 
 def of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> list[tuple[str, Effect]]:
-    """The effects of a run, each with its tool."""
+    """Return a run's effects, each with its tool."""
     keys = {entry.key: entry.tool for entry in entries if entry.key}
     found = []
     for effect in effects:
@@ -88,7 +88,7 @@ def of_run(run: str, entries: Sequence[Entry], effects: Iterable[Effect]) -> lis
 def has_happened(
     slot: str, attempt: int, entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]
 ) -> Effect | None:
-    """The effect of a call in doubt: under its key, or, where it has none, one more than is accounted for."""
+    """Return the effect of a call with unknown outcome: by key, or without one, any beyond those accounted for."""
     call = next(each for each in entries if (each.slot, each.attempt, each.fact) == (slot, attempt, "pending"))
     if call.key is not None:
         return next((effect for _, effect in mine if effect.key == call.key), None)
@@ -102,8 +102,8 @@ def _is_done(entry: Entry) -> bool:
 
 
 def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tuple[list[str], list[str]]:
-    """Calls with more effects than one, and calls that the record calls done and that had none. By key where there is
-    one; calls without are counted together, by tool."""
+    """Return calls with several effects, and recorded calls without any. By key; calls without keys are counted by
+    tool."""
     doubled, lost = [], []
     by_key = Counter(effect.key for _, effect in mine if effect.key is not None)
     calls = {(entry.slot, entry.tool) for entry in entries}
@@ -133,14 +133,14 @@ _CELLS = {"once": "once", "asked": "asked a person", "doubled": "**DOUBLED**", "
 
 
 def is_passed(told: dict[str, Any]) -> bool:
-    """Whether nothing was doubled or lost, and something was tried."""
+    """Return whether something was tried and nothing was doubled or lost."""
     cases = told["cases"]
     tried = [case for case in cases if case["verdict"] != "not reached"]
     return bool(tried) and not any(case["verdict"] in BAD for case in cases)
 
 
 def markdown(told: dict[str, Any]) -> str:
-    """The report as people read it."""
+    """Return the report for people."""
     cases, about = told["cases"], told["about"]
     points = list(dict.fromkeys(case["point"] for case in cases))
     tools = list(dict.fromkeys(case["tool"] for case in cases))
@@ -195,7 +195,7 @@ def markdown(told: dict[str, Any]) -> str:
 
 
 def _runs(cases: list[dict[str, Any]]) -> list[str]:
-    """Return the table of all runs, one row a case."""
+    """Return the table of all runs, one row per case."""
     return _table(
         ("case", "run", "ended", "seconds", "left the worker", "effects", "asked"),
         (

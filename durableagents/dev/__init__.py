@@ -1,2 +1,1 @@
-"""What serves `make up` only: the embedded PostgreSQL, the launcher, the restart. Nothing that runs elsewhere needs
-it."""
+"""For `make up` only: the embedded PostgreSQL, the launcher, the restart."""

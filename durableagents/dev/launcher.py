@@ -1,11 +1,9 @@
-"""`make up`: everything of one installation, started in order, kept alive, drained in order.
+"""`make up`: start everything of an installation in order, keep it alive, and drain it in reverse order.
 
-    lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
+lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
 
-The companion is what the installation acts on: another process, and what it needs in the database.
-One thread, one loop. A signal or a child's death wakes it (a byte in a pipe), nothing is polled
-faster than needed. The order of draining is the reverse of who needs whom: workers finish their
-steps while web, companion and database still answer.
+The companion is a further process and its data (the demo's sandbox). One thread with one loop, which signals and deaths
+of children wake (a byte in a pipe).
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from durableagents.server.serve import answers_ready, listen
 
 
 class Alone:
-    """The companion of an installation that acts on the real world: none."""
+    """The companion of a real installation: none."""
 
     name = "none"
     drain_seconds = 0.0
@@ -49,7 +47,7 @@ class Alone:
         self.greeting = f"  console  {environment.base_url}\n"
 
     def prepare(self) -> None:
-        """Once the database is migrated."""
+        """Prepare the greeting, once the database is migrated."""
         from durableagents.identity import first_admin
         from runs.management.shell import whoever
 
@@ -61,20 +59,20 @@ class Alone:
             self.greeting += f"  set-up   somebody administers this installation already: sign in as them{new}\n"
 
 
-# A double delivery of one Ctrl-C (terminal and a forwarding parent) is not a second one.
+# One Ctrl-C that is delivered twice (by the terminal and a forwarding parent) counts once.
 SECOND_CTRL_C_AFTER_SECONDS = 0.3
 
 
 class Stopped(Exception):
-    """A signal asked us to end: drain."""
+    """A signal requested draining."""
 
 
 class StoppedAtOnce(Exception):
-    """A second Ctrl-C: no more draining."""
+    """A second Ctrl-C: stop draining."""
 
 
 class Signals:
-    """INT, TERM and HUP as exceptions at the places that wait, never in the middle of a step."""
+    """INT, TERM and HUP as exceptions at waiting points, never within a step."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -89,11 +87,11 @@ class Signals:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self._note)
-        # Under nohup the terminal's hang-up is meant to be survived.
+        # Under nohup, a hang-up must be survived.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._note)
         signal.signal(signal.SIGUSR1, self._note_restart)
-        # Its handler does nothing; its wake-up makes a child's death noticed at once.
+        # The handler does nothing; its wake-up reports a child's death at once.
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _note(self, signum: int, _frame: FrameType | None) -> None:
@@ -107,7 +105,7 @@ class Signals:
         self._is_restart_requested = True
 
     def take_restart(self) -> bool:
-        """Whether a restart was asked for since the last look."""
+        """Return whether a restart was requested since the last call, and reset it."""
         requested, self._is_restart_requested = self._is_restart_requested, False
         return requested
 
@@ -115,8 +113,8 @@ class Signals:
         self._draining = True
 
     def idle(self, seconds: float) -> None:
-        """Sleep until the time is over, a child died or a signal came. Raises Stopped (until
-        draining has begun), then StoppedAtOnce."""
+        """Sleep until the time is over, a child died or a signal came. Raises Stopped (until draining), then
+        StoppedAtOnce."""
         self._raise_if_requested()
         select.select([self._read], [], [], seconds)
         try:
@@ -133,8 +131,8 @@ class Signals:
             raise Stopped
 
 
-# Together below the 20 seconds in which `up` has to be gone; each is rarely used up. The supervisor
-# gives its workers STEP_SECONDS to finish their steps and needs two more to end what doesn't.
+# Together below the 20 seconds that `up` has. The supervisor gives workers STEP_SECONDS to finish and needs two more to
+# end the rest.
 STEP_SECONDS = 10
 DRAIN_SECONDS = {"supervisor": STEP_SECONDS + 2.5, "web": 2.5, "postgres": 2.5}
 BEAT_SECONDS = 5.0
@@ -142,8 +140,8 @@ STRAY_PATIENCE_SECONDS = 8.0
 
 
 class Companion(Protocol):
-    """What is started beside the product itself: a process, unless `argv` is empty. `ports` by the variables that set
-    them; `greeting` is said once all is up, `environment` is told to every process."""
+    """A companion process; none if `argv` is empty. `ports` are by variable; `greeting` is printed once all is up, and
+    `environment` is passed to every process."""
 
     name: str
     argv: list[str]
@@ -156,7 +154,7 @@ class Companion(Protocol):
 
 
 class Launcher:
-    """One `make up`, from the lock to the last process's end."""
+    """One `make up`, from taking the lock to the last process's end."""
 
     def __init__(self, environment: Environment, companion: Companion) -> None:
         self.env = environment
@@ -176,7 +174,7 @@ class Launcher:
         self._started = time.monotonic()
 
     def run(self) -> int:
-        """Returns the exit code. Raises EnvironmentProblem when something outside is wrong."""
+        """Run and return the exit code. Raises EnvironmentProblem for problems of the environment."""
         lock = self._lock()
         self.signals.install()
         try:
@@ -224,14 +222,13 @@ class Launcher:
         self._check_ports()
         self._start_database()
         self._migrate()
-        check_key()  # asked before, it had no database to ask
+        check_key()  # needs the database
         if self.env.push_key is None:
             kept_secret(self.env.push_key_file, make=lambda _: push.made().strip())
         self.companion.prepare()
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
-        # Ours for as long as we live: while web is restarted, whoever comes waits in its queue instead of being
-        # refused.
+        # Ours for our whole life: while web restarts, clients wait in its queue instead of being refused.
         self.door = listen("127.0.0.1", self.env.port)
         self.children.append(self.new_web())
         self.children[-1].start()
@@ -240,7 +237,7 @@ class Launcher:
         self._add("supervisor", argv, DRAIN_SECONDS["supervisor"], pass_fds=[report])
 
     def new_web(self) -> child_processes.Child:
-        """A web process on our listening socket, not started yet."""
+        """Return an unstarted web process on our listening socket."""
         assert self.door is not None
         return child_processes.Child(
             "web",
@@ -278,7 +275,7 @@ class Launcher:
         databases.check_server()
 
     def begin_migration(self) -> tuple[subprocess.Popen[bytes], Path]:
-        """Start `migrate` with the code as it is on disk now; its process and its log."""
+        """Start `migrate` with the code on disk; return its process and log."""
         env = {**self._child_env(), "DURABLEAGENTS_DB_ROLE": "owner"}
         log = self.data / "logs" / "migrate.log"
         child_processes.shorten_log(log)
@@ -291,7 +288,7 @@ class Launcher:
             while process.poll() is None:
                 self.signals.idle(0.2)
         except (Stopped, StoppedAtOnce):
-            # Each migration is one transaction: what isn't committed was never begun.
+            # Each migration is one transaction: uncommitted ones have no effect.
             process.kill()
             process.wait()
             raise
@@ -351,7 +348,7 @@ class Launcher:
                 child.start()
 
     def _tend_restart(self) -> None:
-        """Take up a restart that somebody asked for, once everything is up, and move it on."""
+        """Begin a requested restart once everything is up, and advance it."""
         if self._is_announced and self._restart is None and self.signals.take_restart():
             self._restart = Restart(self)
         if self._restart is not None and self._restart.has_ended():
@@ -373,7 +370,7 @@ class Launcher:
         try:
             server.start(meanwhile)
         except EmbeddedProblem as problem:
-            # Said aloud and tried again: runs wait for their database, they don't fail.
+            # Report and retry: runs wait for their database, they don't fail.
             self._warn(str(problem))
             self.signals.idle(2.0)
             return
@@ -381,8 +378,8 @@ class Launcher:
             self._forget("postgres", gone)
 
     def _beat(self) -> None:
-        """Show companion and postmaster, which can't do it themselves, on the fleet page. While the
-        database is away there is nothing to show them on; the fleet says so once and goes on."""
+        """Report companion and postmaster to the fleet. While the database is away, the fleet says so once and
+        continues."""
         from runs.fleet import members
 
         name = self.companion.name
@@ -398,7 +395,7 @@ class Launcher:
         members.forget(kind, pid)
 
     def _remember(self) -> None:
-        """Keep on disk who our descendants are, for a start after our own SIGKILL."""
+        """Save our descendants' pids, for a start after our own SIGKILL."""
         family = child_processes.family()
         if family != self._family:
             self._family = family
@@ -470,7 +467,7 @@ class Launcher:
             self.signals.idle(0.1)
 
     def _family_without_database(self) -> dict[int, float]:
-        """PostgreSQL's own processes end with their postmaster, in its own time."""
+        """Return our processes except PostgreSQL's, which end with their postmaster."""
         alive = set(child_processes.family())
         return {pid: at for pid, at in self._family.items() if pid not in alive}
 
@@ -496,7 +493,7 @@ class Launcher:
 
 
 def _print(text: str, stream: Any) -> None:
-    """A closed terminal or pipe must not end the installation."""
+    """Print; a closed terminal or pipe must not end the installation."""
     try:
         print(text, file=stream, flush=True)
     except OSError:

@@ -1,12 +1,10 @@
-"""`manage.py up --restart`: web and workers anew, with the code as it is on disk now, while everything goes on.
+"""`manage.py up --restart`: restart web and workers with the code on disk, without downtime.
 
-    migrate → a new web process on the same listening socket → it serves → the old one hands over and ends
-            → the supervisor renews its workers one after the other
+migrate → a new web process on the same socket → it serves → the old one hands over and ends → the supervisor renews its
+workers one by one
 
-Each step waits for the one before, in `up`'s own loop, which tends everything else meanwhile. Whatever goes wrong ends
-the restart and leaves what served before. Database, sandbox, supervisor and `up` itself are not restarted.
-
-Whoever asks sends SIGUSR1 to the process whose pid is in `up.lock` and reads how it goes in `up.restart`.
+The steps run in `up`'s own loop. Any failure ends the restart and leaves the old processes. Database, sandbox,
+supervisor and `up` are not restarted. A request is a SIGUSR1 to the pid in `up.lock`; progress is in `up.restart`.
 """
 
 from __future__ import annotations
@@ -34,11 +32,11 @@ _RUNNING, _DONE, _FAILED = "running", "done", "failed: "
 
 
 class Failed(Exception):
-    """The restart ends here; what served before goes on. The message is one line."""
+    """The restart failed; the old processes continue. The message is one line."""
 
 
 class Installation(Protocol):
-    """What `up` lends a restart."""
+    """The part of `up` that a restart uses."""
 
     data: Path
     children: list[child_processes.Child]
@@ -50,7 +48,7 @@ class Installation(Protocol):
 
 
 class Restart:
-    """One restart, moved on by `has_ended()`."""
+    """One restart, advanced by `has_ended()`."""
 
     def __init__(self, up: Installation) -> None:
         self._up = up
@@ -58,7 +56,7 @@ class Restart:
         self._steps: Generator[None, None, None] = self._perform()
 
     def has_ended(self) -> bool:
-        """Do what can be done without waiting; whether that was the rest."""
+        """Advance without waiting; return whether it has ended."""
         try:
             next(self._steps)
         except StopIteration:
@@ -70,7 +68,7 @@ class Restart:
         return False
 
     def abandon(self) -> None:
-        """`up` itself ends: what is between two steps is ended too."""
+        """End what is between two steps, since `up` itself ends."""
         self._steps.close()
 
     def _end(self, status: str, outcome: str) -> None:
@@ -102,7 +100,7 @@ class Restart:
             finally:
                 os.close(theirs)
             yield from _until_ready(new, ready)
-        except BaseException:  # given up, or `up` itself ends: nobody else knows of it yet
+        except BaseException:  # failed, or `up` ends: nothing else tracks this process yet
             new.kill()
             raise
         finally:
@@ -115,7 +113,7 @@ class Restart:
     def _renew_workers(self) -> Generator[None, None, None]:
         supervisor = next(child for child in self._up.children if child.name == "supervisor")
         pid = supervisor.pid
-        self._up.renewals.take()  # of a renewal before this one
+        self._up.renewals.take()  # of an earlier renewal
         supervisor.signal(members.SIGNAL)
         deadline = time.monotonic() + WORKERS_SECONDS
         while True:
@@ -125,7 +123,7 @@ class Restart:
                 if line == members.DONE:
                     return
             if supervisor.pid != pid:
-                return  # it died and was started anew, and so are its workers
+                return  # it was restarted, and so were its workers
             if time.monotonic() > deadline:
                 raise Failed(f"the workers were not renewed within {WORKERS_SECONDS:.0f} s; see {supervisor.log}")
             yield
@@ -157,7 +155,7 @@ def _handed_over(old: child_processes.Child) -> Generator[None, None, None]:
 
 
 def ask(data: Path) -> None:
-    """Have the `up` that runs on `data` restart web and workers; returns when it has. Raises EnvironmentProblem."""
+    """Restart web and workers of the `up` on `data`; return when done. Raises EnvironmentProblem."""
     pid = _running(data)
     status = data / STATUS_FILE
     status.unlink(missing_ok=True)
@@ -178,7 +176,7 @@ def _read(status: Path) -> str:
 
 
 def _running(data: Path) -> int:
-    """The pid of the `up` on `data`: it holds the lock on the file that the pid is in."""
+    """Return the pid of the `up` on `data`, which holds the lock on its pid file."""
     try:
         with (data / "up.lock").open("rb") as file:
             try:

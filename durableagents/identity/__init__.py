@@ -1,1 +1,1 @@
-"""Who asks: accounts, sessions, keys, passwords, and what slows down guessing."""
+"""Identity: accounts, sessions, keys, passwords, and throttling of guesses."""

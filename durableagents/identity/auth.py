@@ -1,4 +1,4 @@
-"""How the API knows its callers. Roles and actors live in `ledger.web.roles`, where every app can reach them."""
+"""API authentication by key or session. Roles and actors are in `ledger.web.roles`, for every app."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _LOOK_UP = f"""
     FROM durableagents_apikey k JOIN auth_user u ON u.id = k.user_id
     WHERE k.hash = %s AND k.revoked_at IS NULL AND u.is_active
       AND (k.expires_at IS NULL OR k.expires_at > statement_timestamp())"""
-# At most one write a minute and key: a busy integrator must not turn every read into a write. Nobody waits until it is
-# on disk: should it be lost with the server, the next use is noted.
+# At most one write per key and minute, so that reads don't become writes. Not synced to disk: if lost, the next use is
+# noted.
 _OUTSIDE = (
     "This API key or its account was changed in the database, outside the application, so it opens nothing. "
     "An administrator finds which with manage.py ledger verify --all."
@@ -61,11 +61,8 @@ def issue_key(
     expires_at: datetime | None = None,
     budget: dict[str, Any] | None = None,
 ) -> str:
-    """A key for `user`; the answer is the only time it can be read.
-
-    `budget` is the most that it may give to a run. A given `token` (the demo keeps its own across restarts) is entered
-    once, however often this is called.
-    """
+    """Issue a key for `user` and return it; it can't be read again. `budget` is the most it may give to a run. A given
+    `token` (the demo's) is stored once, however often this is called."""
     token = token or _PREFIX + secrets.token_urlsafe(32)
     ApiKey.objects.get_or_create(
         hash=digest(token),
@@ -82,7 +79,7 @@ def issue_key(
 
 
 def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
-    """A key of one's own, where an administrator has allowed that. Raises Forbidden, InvalidInput."""
+    """Issue an own key, if an administrator has allowed it. Raises Forbidden, InvalidInput."""
     if not user.has_perm(ISSUE_OWN):
         raise Forbidden("An administrator has to allow your account, or your role, to make keys of its own.")
     name = "".join(sign for sign in name if sign.isprintable()).strip()
@@ -91,7 +88,7 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
     if not 1 <= days <= MOST_DAYS:
         raise InvalidInput(f"A key lives between 1 and {MOST_DAYS} days.")
     with acting(by):
-        # Two at once must not pass the bound together.
+        # Concurrent requests must not exceed the limit together.
         User.objects.select_for_update().get(pk=user.pk)
         if own_keys(user).count() >= MOST_OWN:
             raise InvalidInput(f"You have {MOST_OWN} keys that work: revoke one first.")
@@ -99,7 +96,7 @@ def issue_own_key(user: User, name: str, *, days: int, by: Actor) -> str:
 
 
 def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
-    """Nothing opens with it from now on. Raises NotFound: also for a key of somebody else, or one that has ended."""
+    """Revoke an own key. Raises NotFound, also for foreign and ended ones."""
     with acting(by):
         key = own_keys(user).select_for_update().filter(pk=key_id).first()
         if key is None:
@@ -110,14 +107,14 @@ def revoke_own_key(user: User, key_id: int, *, by: Actor) -> ApiKey:
 
 
 def own_keys(user: User) -> QuerySet[ApiKey]:
-    """The account's keys that still open the door."""
+    """Return the account's valid keys."""
     return ApiKey.objects.filter(
         Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), user=user, revoked_at__isnull=True
     )
 
 
 def revoke(keys: QuerySet[ApiKey]) -> int:
-    """End these keys, in the transaction of the act. Return how many."""
+    """End these keys in the act's transaction; return how many."""
     found = list(keys.select_for_update())
     for key in found:
         key.revoked_at = database_now()
@@ -126,11 +123,8 @@ def revoke(keys: QuerySet[ApiKey]) -> int:
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer <key>`.
-
-    The work is the same for every token: one digest, one lookup by it. What is looked up is the digest,
-    so timing tells nothing about keys that exist, and every refusal reads the same.
-    """
+    """`Authorization: Bearer <key>`. The work is the same for every token: one digest and one lookup by it. So timing
+    reveals no existing keys, and every refusal reads the same."""
 
     def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
         scheme, _, token = get_authorization_header(request).partition(b" ")
@@ -149,16 +143,16 @@ class HeaderSession(SessionAuthentication):
     """A browser's session, with Django's token in the header `X-CSRFToken`."""
 
     def enforce_csrf(self, request: Request) -> None:
-        """Nothing of a body is read for it: whoever may not do a thing isn't told what is wrong with how they asked."""
+        """Check the token without reading the body, so that rights are checked before the body's errors."""
         headers = copy(request._request)
         if headers.method == "POST":
-            headers.method = "PUT"  # of a POST Django looks for the token in the body first
+            headers.method = "PUT"  # for a POST, Django looks for the token in the body first
         super().enforce_csrf(Request(headers))
 
 
 def _key(hash: bytes) -> ApiKey | None:
-    """Return the key with this digest that may be used now, with its account and the account's roles. Raises
-    AuthenticationFailed where the key or the account was changed outside the application."""
+    """Return the valid key with this digest, with its account and roles. Raises AuthenticationFailed if either was
+    changed outside the application."""
     with connection.cursor() as cursor:
         cursor.execute(_LOOK_UP, [hash])
         row = cursor.fetchone()
@@ -166,7 +160,7 @@ def _key(hash: bytes) -> ApiKey | None:
             return None
         is_noted, proof, *columns = row
         key = ApiKey.from_db(DEFAULT_DB_ALIAS, _COLUMNS, columns[: len(_COLUMNS)])
-        key.budget = None if key.budget is None else json.loads(key.budget)  # a cursor leaves JSON as text
+        key.budget = None if key.budget is None else json.loads(key.budget)  # a raw cursor returns JSON as text
         user = account(columns[len(_COLUMNS) :]) if is_authentic(proof) else None
         if user is None:
             raise AuthenticationFailed(_OUTSIDE)
@@ -177,5 +171,5 @@ def _key(hash: bytes) -> ApiKey | None:
 
 
 def digest(token: str | bytes) -> bytes:
-    """What is kept of a key."""
+    """Return the digest under which a key is stored."""
     return hashlib.sha256(token.encode() if isinstance(token, str) else token).digest()

@@ -1,4 +1,4 @@
-"""The people whom one click signs in, in the demo. Elsewhere there are none."""
+"""One-click accounts of the demo; none elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ledger.web.roles import is_role, name_of, ordered
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One of the cast. `does` says what the role is for."""
+    """A demo person. `does` is what their role is for."""
 
     username: str
     label: str
@@ -21,9 +21,8 @@ class Person:
 
 
 def people() -> list[Person]:
-    """The cast's own accounts, by their names and as long as each holds its one role, in the order of the roles, and of
-    those who share one in the cast's. Nobody outside the demo; and whoever else has an account signs in with a password
-    there, too."""
+    """Return the demo's accounts that hold exactly their role, ordered by role; none outside the demo. Other accounts
+    sign in with a password in the demo too."""
     if not settings.DURABLEAGENTS.is_demo:
         return []
     found: dict[str, Person] = {}
@@ -48,8 +47,7 @@ _shown: tuple[float, list[Person]] = (0.0, [])
 
 
 def demo_accounts() -> list[Person]:
-    """For the menu of every page, so it is read every ten seconds. Who may really sign in so is asked when somebody
-    does."""
+    """Return the accounts for every page's menu, cached for ten seconds; sign-in checks again."""
     global _shown
     if not settings.DURABLEAGENTS.is_demo:
         return []

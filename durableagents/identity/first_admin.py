@@ -1,8 +1,7 @@
-"""How a new installation gets its first administrator: by a link that only a shell on its machine gives out.
+"""The first administrator of an installation, by a link that only a shell on its machine prints.
 
-Whoever reaches the console over the network before its owner does must not be able to take it. So the page is closed to
-everybody without the link, the link works once and for a day, and there is none any more as soon as an administrator
-is there, however that one was made.
+Somebody who reaches the console before its owner must not be able to take it. So the page needs the link, which works
+once and for a day, and is closed as soon as there is any administrator.
 """
 
 from __future__ import annotations
@@ -39,14 +38,16 @@ class AlreadySetUp(DurableAgentsError):
 
 
 def is_open() -> bool:
-    """Whether nobody administers this installation yet, or nobody any more."""
+    """Return whether there is no active administrator."""
     return not User.objects.filter(is_superuser=True, is_active=True).exists()
 
 
 def new_link(by: Actor) -> str:
-    """The link for the first administrator; one that was given out before works no longer. Raises AlreadySetUp."""
+    """Return a new link for the first administrator; earlier ones end. Raises AlreadySetUp."""
     token = links.token()
-    link = links.address("setup_claim", token)  # loads every address there is: seconds on a busy machine, so before
+    link = links.address(
+        "setup_claim", token
+    )  # loads all URLs, which takes seconds on a busy machine, so before the transaction
     _keep(token, by)
     return link
 
@@ -63,15 +64,13 @@ def _keep(token: str, by: Actor) -> None:
 
 
 def check(token: str) -> None:
-    """Raises UnknownLink, EndedLink."""
+    """Check a link. Raises UnknownLink, EndedLink."""
     _usable(SetupLink.objects.filter(pk=_ONE, token_hash=digest(token)).first())
 
 
 def claim(token: str, *, name: str, email: str, password: str, address: str) -> User:
-    """The first administrator, made by whoever holds the link. Of several at once one wins.
-
-    Raises UnknownLink, EndedLink, NameTaken, ValidationError, Busy.
-    """
+    """Create the first administrator; of concurrent requests one wins. Raises UnknownLink, EndedLink, NameTaken,
+    ValidationError, Busy."""
     check(token)
     kept = hashed(password)  # a quarter of a second, so before the lock
     try:

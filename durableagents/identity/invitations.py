@@ -1,7 +1,7 @@
-"""Accounts by invitation: an administrator says name, address and roles; the invited chooses the password.
+"""Invitations: an administrator sets name, address and roles; the invited person chooses the password.
 
-The token is in the link alone. Each change of an invitation is an act on record, and what becomes of it (an account,
-its roles) is recorded by the triggers, as done by the invited with the link.
+Only the link has the token. Each change is an act on record; triggers record the account and its roles as created by
+the invited person by link.
 """
 
 from __future__ import annotations
@@ -50,11 +50,8 @@ class NotOpen(DurableAgentsError):
 def invite(
     *, name: str, email: str, roles: Collection[str], is_admin: bool, by: Actor, justification: str, days: int = DAYS
 ) -> tuple[Invitation, str]:
-    """An invitation and its link, which can't be read again. An open one to the same name, whatever its
-    capitals, is revoked by it.
-
-    Raises InvalidInput, NameTaken, JustificationRequired, AlreadyInvited.
-    """
+    """Create an invitation and return it with its link, which can't be read again. Replaces an open one of the same
+    name. Raises InvalidInput, NameTaken, JustificationRequired, AlreadyInvited."""
     reason = justified("An invitation", justification)
     name, email = _checked(name, email, roles, is_admin, days)
     token = links.token()
@@ -113,7 +110,7 @@ def _wrong(field: str, problem: str) -> InvalidInput:
 
 
 def revoke(invitation_id: int, *, by: Actor, justification: str) -> None:
-    """The link opens nothing from now on. Raises NotFound, NotOpen, JustificationRequired."""
+    """Revoke an invitation. Raises NotFound, NotOpen, JustificationRequired."""
     reason = justified("Revoking an invitation", justification)
     with transaction.atomic():
         row = Invitation.objects.select_for_update().filter(pk=invitation_id).first()
@@ -131,15 +128,13 @@ def _end(row: Invitation, by: Actor, reason: str) -> None:
 
 
 def find(token: str) -> Invitation:
-    """The invitation that a link is for, if it can still be accepted. Raises UnknownLink, EndedLink."""
+    """Return the open invitation of a link. Raises UnknownLink, EndedLink."""
     return _usable(Invitation.objects.filter(token_hash=digest(token)).first())
 
 
 def accept(token: str, *, password: str, address: str) -> User:
-    """The account that was offered, with its roles. Of several at once one wins.
-
-    Raises UnknownLink, EndedLink, NameTaken, Busy.
-    """
+    """Create the invited account with its roles; of concurrent requests one wins. Raises UnknownLink, EndedLink,
+    NameTaken, Busy."""
     find(token)
     kept = hashed(password)
     try:
@@ -169,14 +164,13 @@ def accept(token: str, *, password: str, address: str) -> User:
 
 
 def roles_of(row: Invitation) -> list[str] | None:
-    """The roles that an invitation gives. None where its row names them as none of our processes would: then it gives
-    nothing."""
+    """Return the roles that an invitation gives; None if its row is malformed, so that it gives nothing."""
     roles: Any = row.roles
     return roles if isinstance(roles, list) and all(isinstance(role, str) for role in roles) else None
 
 
 def gives(row: Invitation) -> bool:
-    """Whether it gives what one person alone gives no longer, where two give roles."""
+    """Return whether it gives what needs two people under the two-person rule for roles."""
     return bool(row.roles or row.is_admin)
 
 

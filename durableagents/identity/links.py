@@ -1,8 +1,5 @@
-"""Links that let somebody in once: what they are made of, and how they are refused.
-
-A token is 256 random bits, and what is kept is its digest: there is nothing to guess, and who reads the database can't
-use what is there. To whoever holds no right token every link is the same unknown one.
-"""
+"""One-time links and their refusals. A token is 256 random bits and stored as digest, so it can't be guessed or read
+from the database. Without the right token every link is the same unknown one."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from ledger.errors import DurableAgentsError
 
 
 class UnknownLink(DurableAgentsError):
-    """Nothing is told about it, nor about the installation."""
+    """The link is invalid; nothing else is disclosed."""
 
     status, code, title = 404, "unknown-link", "This link leads nowhere"
 
@@ -26,7 +23,7 @@ class UnknownLink(DurableAgentsError):
 
 
 class EndedLink(DurableAgentsError):
-    """It was right once. `why` ends the sentence `This link …`."""
+    """The link was valid before. `why` completes `This link …`."""
 
     status, code, title = 410, "ended-link", "This link has ended"
 
@@ -34,7 +31,7 @@ class EndedLink(DurableAgentsError):
         super().__init__(f"This link {why}.")
 
 
-# What to do about a name that is taken: where it can be chosen, and where it was said beforehand.
+# Advice about a taken name: choose another, or ask for another link.
 CHOOSE, ASK = "choose another name", "ask whoever invited you for another link"
 
 
@@ -50,13 +47,12 @@ def token() -> str:
 
 
 def address(view: str, *parts: str) -> str:
-    """The link as somebody is given it: under the address that the installation says it has, whatever a request
-    claims."""
+    """Return a link under the configured base URL, whatever the request claims."""
     return settings.DURABLEAGENTS.base_url + reverse(view, args=parts)
 
 
 def free_name(name: str, fix: str = CHOOSE) -> str:
-    """A name that an account may have, normalised. Raises ValidationError, NameTaken."""
+    """Return a valid, normalised, free name. Raises ValidationError, NameTaken."""
     name = User.normalize_username(name.strip())
     field = User._meta.get_field("username")
     field.run_validators(name)  # type: ignore[union-attr]

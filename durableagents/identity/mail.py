@@ -1,8 +1,5 @@
-"""Mail that somebody waits for by hand: invitations and password resets.
-
-It is sent after the answer, by one thread of the web process: how long a mail server takes must not tell whether there
-was anybody to write to. What could not be sent is said in the log, without what was in it; whoever waits asks again.
-"""
+"""Mail for invitations and password resets, sent by one thread after the response. The mail server's timing must not
+reveal whether there was a recipient. Failures are logged without the content."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _courier = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mail")
 
 
 def later(job: Callable[[], None]) -> Future[None]:
-    """Do it when those before are done, with a database connection of its own. Raises Busy when too many wait."""
+    """Run a job after earlier ones, with its own database connection. Raises Busy if too many wait."""
     if not _room.acquire(blocking=False):
         raise Busy("Too much mail is waiting to be sent")
 
@@ -33,7 +30,7 @@ def later(job: Callable[[], None]) -> Future[None]:
         try:
             job()
         except Exception:
-            # Nobody waits for this thread's answer: the log is where it can be said.
+            # Nobody reads this thread's result, so the log has to tell.
             log.exception("mail was not sent")
             raise
         finally:
@@ -44,7 +41,7 @@ def later(job: Callable[[], None]) -> Future[None]:
 
 
 def send(to: str, subject: str, body: str) -> None:
-    """One mail, now. That the server didn't take it is a line in the log."""
+    """Send one mail now; a failure is logged."""
     outcome = post(to, subject, body)
     if outcome.state != "sent":
         log.error("mail to %s was not sent: %s", to, outcome.why)

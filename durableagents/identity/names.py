@@ -1,8 +1,5 @@
-"""Names that an account may have: none that looks like another one's.
-
-The rule is a validator of the model's field, so that every form, command and sign-in that creates or renames an account
-applies it.
-"""
+"""User names that can't be confused with others. A validator of the model's field, so that every form, command and
+sign-in applies it."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ from ledger.web.text_safety import pieces
 
 
 def check_reads_as_written(name: str) -> None:
-    """Raise ValidationError for a name with letters that can't be seen, or that mixes Latin letters with letters of
-    another script that look like them."""
+    """Check for invisible letters, and for look-alike letters of another script mixed with Latin ones. Raises
+    ValidationError."""
     for piece in pieces(name):
         if piece.is_mark:
             raise ValidationError(f"A user name must read as it is written. {piece.title}: use letters of one script.")
 
 
 def guard_user_names() -> None:
-    """Add the check to the user name field. Called once, when the app is ready."""
+    """Add the check to the user name field, once the app is ready."""
     validators = User._meta.get_field("username").validators  # type: ignore[union-attr]
     if check_reads_as_written not in validators:
         validators.append(check_reads_as_written)

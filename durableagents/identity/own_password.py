@@ -1,4 +1,4 @@
-"""One's own account: what its pages have in common, and a new password."""
+"""Base of one's own account pages, and the password page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.roles import actor
 
-# Somebody at another's open screen must not find the password out by trying.
+# Somebody at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 
@@ -33,7 +33,7 @@ class OtherMeanwhile(DurableAgentsError):
 
 
 class OwnPage(Page):
-    """For everyone who is signed in, with or without a role, and about their own account alone."""
+    """For every signed-in user, with or without a role, about their own account."""
 
     section = "account"
 
@@ -48,7 +48,7 @@ class OwnPage(Page):
 
 
 class OwnPassword(OwnPage):
-    """A new one for the old one."""
+    """Change one's own password."""
 
     template = "account/password.html"
     http_method_names = ["get", "head", "post"]
@@ -57,8 +57,7 @@ class OwnPassword(OwnPage):
         return self._form(request, NewPasswordForm(self.user))
 
     def post(self, request: HttpRequest) -> HttpResponse:
-        """The session that asked goes on; every other one of the account ends, and so does what its other devices are
-        told; its API keys end where that is wished."""
+        """Change the password. All other sessions and device registrations end; API keys too if requested."""
         user = self.user
         form, tried = NewPasswordForm(user, request.POST), str(user.pk)
         try:
@@ -73,8 +72,8 @@ class OwnPassword(OwnPage):
         if not is_valid:
             return self._form(request, form, status=422)
         try:
-            kept = hashed(form.cleaned_data["new_password1"])  # with no transaction open, for it takes its time
-            with transaction.atomic():  # a session that was ended meanwhile changes nothing
+            kept = hashed(form.cleaned_data["new_password1"])  # before the transaction, since it takes time
+            with transaction.atomic():  # an ended session changes nothing
                 ended = self._keep(kept, end_keys=request.POST.get("end_keys") == "on")
                 signed_in.renew(user, request)
                 update_session_auth_hash(request, user)
@@ -87,8 +86,8 @@ class OwnPassword(OwnPage):
         return redirect("password")
 
     def _keep(self, kept: str, *, end_keys: bool) -> int:
-        """The new one in the place of the one that was just shown; how many keys ended. Raises OtherMeanwhile, where
-        that is not the account's any more."""
+        """Replace the password that was just proved; return how many keys ended. Raises OtherMeanwhile if it changed
+        since."""
         user = self.user
         with acting(actor(self.request, "")):
             row = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password).first()

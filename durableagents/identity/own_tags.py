@@ -1,5 +1,5 @@
-"""Tags that are an account's own: given to it and taken again, each with a reason. `acting` says who acts; the
-record of it a trigger writes (durableagents/sql/accounts.sql), in the same transaction."""
+"""Own tags of accounts, given and taken with a reason. A trigger records it (durableagents/sql/accounts.sql) with the
+actor of `acting`, in the same transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONGEST = 200
 
 
 class AlreadyOwn(DurableAgentsError):
-    """The tag is the account's own already."""
+    """The account already has the tag."""
 
     status, code, title = 409, "tag-already-own", "Already its own"
 
@@ -27,7 +27,7 @@ class AlreadyOwn(DurableAgentsError):
 
 
 class NotOwn(DurableAgentsError):
-    """The tag was taken already."""
+    """The tag was already taken."""
 
     status, code, title = 409, "tag-not-own", "No longer its own"
 
@@ -36,7 +36,7 @@ class NotOwn(DurableAgentsError):
 
 
 def checked(tag: str) -> str:
-    """A tag as runs carry it. Raises InvalidInput."""
+    """Return a valid tag. Raises InvalidInput."""
     problem = (
         "is empty"
         if not tag
@@ -56,8 +56,7 @@ def checked(tag: str) -> str:
 
 @transaction.atomic
 def give(user: Any, tag: str, *, justification: str) -> OwnTag:
-    """From now on the account sees the runs that carry the tag. Raises InvalidInput, JustificationRequired,
-    AlreadyOwn."""
+    """Give a tag: the account sees the runs that carry it. Raises InvalidInput, JustificationRequired, AlreadyOwn."""
     why = justified("give a tag", justification)
     own = OwnTag(user=user, tag=checked(tag), given_at=Now(), given_for=why)
     try:
@@ -72,7 +71,7 @@ def give(user: Any, tag: str, *, justification: str) -> OwnTag:
 
 @transaction.atomic
 def take(own: OwnTag, *, justification: str) -> None:
-    """From now on it doesn't. Raises JustificationRequired, NotOwn."""
+    """Take a tag. Raises JustificationRequired, NotOwn."""
     why = justified("take a tag", justification)
     held = OwnTag.objects.select_for_update().filter(pk=own.pk, taken_at__isnull=True).first()
     if held is None:

@@ -1,4 +1,4 @@
-"""Checking a password, with nothing held meanwhile that others need."""
+"""Check passwords without holding shared resources meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from durableagents.identity.people import person
 from ledger.errors import Busy
 
-# A hash takes a processor for a good part of a second, on purpose. More at once would only take it from everybody else.
+# A hash deliberately takes much CPU time; more at once would slow everybody else.
 HASHES_AT_ONCE = 2
 WAIT_SECONDS = 2.0
 _hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
@@ -26,7 +26,7 @@ _hashing = threading.BoundedSemaphore(HASHES_AT_ONCE)
 
 @contextmanager
 def _hash_of_few() -> Iterator[None]:
-    """One of few hashes at a time. Raises Busy when others' are being made."""
+    """Limit concurrent hashes. Raises Busy at the limit."""
     if not connection.in_atomic_block:
         connection.close()
     if not _hashing.acquire(timeout=WAIT_SECONDS):
@@ -38,16 +38,17 @@ def _hash_of_few() -> Iterator[None]:
 
 
 def hashed(password: str) -> str:
-    """A new password as it is kept, made before any row is locked. Raises Busy."""
+    """Hash a new password, before any row is locked. Raises Busy."""
     with _hash_of_few():
         return make_password(password)
 
 
 class NotRepeated:
-    """Refuses a password that is a shorter one several times over: `auditorauditor`."""
+    """Refuses repeated shorter passwords: `auditorauditor`."""
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Raises ValidationError. A text is such a one just where it is found in its own double beside its ends."""
+        """Check a password. A text is a repetition if it occurs in its own double apart from its ends. Raises
+        ValidationError."""
         if password and (password + password).find(password, 1) < len(password):
             raise ValidationError("This password is the same several times over.", code="password_repeated")
 
@@ -56,10 +57,11 @@ class NotRepeated:
 
 
 class NewPasswordForm(PasswordChangeForm):
-    """Django's, but the new one is another than the old: else who found the old one out goes on with it."""
+    """Django's form, but the new password must differ: otherwise somebody who knows the old one stays in."""
 
     def clean_new_password1(self) -> str:
-        """Raises ValidationError. It compares what was typed, so it tells nothing of what is kept."""
+        """Return the new password, compared with the typed old one, so that nothing stored leaks. Raises
+        ValidationError."""
         new: str = self.cleaned_data["new_password1"]
         if new == self.data.get("old_password"):
             raise ValidationError("This is the old password. Give another one.", code="password_unchanged")
@@ -67,24 +69,24 @@ class NewPasswordForm(PasswordChangeForm):
 
 
 class PasswordBackend(ModelBackend):
-    """Django's, but few hashes are made at a time, and none of them keeps a pooled connection waiting."""
+    """Django's backend with few concurrent hashes, none of which holds a pooled connection."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
     ) -> User | None:
-        """The user, or None. Raises Busy when others' passwords are being checked."""
+        """Return the user, or None. Raises Busy at the limit of concurrent checks."""
         if username is None or password is None:
             return None
         user = User.objects.filter(username=username).first()
         with _hash_of_few():
             if user is None:
-                # Takes as long as for a name that exists, so that time doesn't tell which do.
+                # Takes as long as for an existing name, so that timing reveals none.
                 User().set_password(password)
                 return None
             is_right = user.check_password(password)
         return user if is_right and self.user_can_authenticate(user) else None
 
     def get_user(self, user_id: int) -> User | None:
-        """The account that a session names, with its roles."""
+        """Return a session's account with its roles, or None."""
         user = person(user_id)
         return user if user is not None and self.user_can_authenticate(user) else None

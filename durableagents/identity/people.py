@@ -1,9 +1,8 @@
-"""Who asks, read in one statement: the session, its account and the account's roles; or the key with the same.
+"""Read session or key with the account and its roles in one statement.
 
-What a session holds is signed and not the database's to read, so whose it is comes out only after it is read. This
-process remembers whose it was last time and reads that account along. The session's own word decides: if it names
-somebody else, they are read anew. Nothing else is remembered: that a session has ended, an account is closed or a role
-is taken counts with the next request.
+A session's owner is only known after reading its signed data. This process remembers the last known owner and reads
+that account along; if the session names another one, that is read. Nothing else is cached: ended sessions, closed
+accounts and removed roles apply from the next request.
 """
 
 from __future__ import annotations
@@ -42,15 +41,15 @@ from ledger.web.roles import is_too_weak, know_roles
 from ledger.web.seeing.viewers import READS, asking, know_own_tags, know_reads_payloads
 
 MOST_REMEMBERED = 10_000
-_BEFORE_ACCOUNT = 5  # as many things are read of an account before its columns
+_BEFORE_ACCOUNT = 5  # columns before the account's own
 _COLUMNS = [field.attname for field in User._meta.concrete_fields]
-# Of SQL about an account `u`: the names of its groups, and all its columns. `account` makes one of them.
+# SQL about an account `u`: its groups, and all its columns for `account`.
 ACCOUNT = ", ".join(f'u."{field.column}"' for field in User._meta.concrete_fields)
 GROUPS = "ARRAY(SELECT g.name FROM auth_group g JOIN auth_user_groups m ON m.group_id = g.id WHERE m.user_id = {user})"
-# And the tags that are its own.
+# SQL: its own tags.
 TAGS = "ARRAY(SELECT t.tag FROM durableagents_owntag t WHERE t.user_id = {user} AND t.taken_at IS NULL)"
-# How whoever asks is read along with what they show: groups, own tags, the right to read payloads, and the queues.
-# What it does counts only as the application wrote it, so the proof of that comes along.
+# Read with the session or key: groups, own tags, the payload right, the queues, and the proof that the account is
+# authentic.
 _ALL = (GROUPS, TAGS, READS, ALONG, f"{ACCOUNT_ROW.proof_sql('u')}::text")
 WHO = ", ".join(each.format(user="u.id") for each in _ALL)
 _SESSION = f"""
@@ -70,18 +69,15 @@ class SessionEnded(DurableAgentsError, SessionInterrupted):
 
 
 class SessionStore(Sessions):
-    """Django's sessions, and with one the account that it was last known to be of.
-
-    The table has neither the key of a cookie nor data that anybody without SECRET_KEY can write or move: see `row_key`
-    and `session_salt`.
-    """
+    """Django's sessions, each with its last known account. The table has neither cookie keys nor data that could be
+    written or moved without SECRET_KEY: see `row_key` and `session_salt`."""
 
     person: User | None = None
-    read_at = 0  # in microseconds, by the database's clock
+    read_at = 0  # microseconds by the database's clock
 
     @property
     def row(self) -> str:
-        """The key of its row in the table."""
+        """Return the key of its row in the table."""
         return row_key(self.session_key)
 
     @property
@@ -89,7 +85,7 @@ class SessionStore(Sessions):
         return session_salt(self.row)
 
     def decode(self, session_data: bytes | str) -> dict[str, Any]:
-        """Return what a session holds: nothing from its signed end on."""
+        """Return a session's data; empty after its signed end."""
         data: dict[str, Any] = super().decode(session_data)
         return data if ends_at(data) > timezone.now() else {}
 
@@ -123,11 +119,11 @@ class SessionStore(Sessions):
         return data
 
     def cycle_key(self) -> None:
-        """Under another key, it is listed as before (see signed_in.py). Raises SessionEnded for somebody's that was
-        ended since it was read: it would live on, and be listed nowhere."""
+        """Change the key and its listing (signed_in.py). Raises SessionEnded for one ended meanwhile: it would live on,
+        unlisted."""
         from durableagents.identity.signed_in import leave, moved
 
-        is_somebodys = SESSION_KEY in self  # reads it, if nobody has yet
+        is_somebodys = SESSION_KEY in self  # reads it, if not read yet
         before = self.session_key
         with transaction.atomic():
             if before and is_somebodys and not leave(before):
@@ -138,8 +134,8 @@ class SessionStore(Sessions):
                 moved(before, self.session_key)
 
     def save(self, must_create: bool = False) -> None:
-        """Raises UpdateError for a session that has ended, and the database's own error while that takes no writes:
-        Django makes the one of the other."""
+        """Save. Raises UpdateError for an ended session, and the database's own error, which Django would turn into
+        that."""
         try:
             super().save(must_create)
         except UpdateError as error:
@@ -158,7 +154,7 @@ def _remember(key: str | None, owner: Any) -> None:
 
 
 def account(told: list[Any]) -> User | None:
-    """Return an account, with what counts of it, as WHO and ACCOUNT read it; None if it was changed outside."""
+    """Return an account as read by WHO and ACCOUNT; None if changed outside the application."""
     groups, tags, reads, along, proof, *columns = told
     if not is_authentic(proof):
         return None
@@ -171,8 +167,8 @@ def account(told: list[Any]) -> User | None:
 
 
 def person(pk: Any) -> User | None:
-    """Return the account, with its roles: the one that came with the session, if it is that. Its own tags are read when
-    they count. None also where it was changed outside the application."""
+    """Return an account with its roles, from the session's statement if possible; own tags are read later. None if it
+    was changed outside the application."""
     known = _read_along.get()
     if known is not None and str(known.pk) == str(pk):
         return known
@@ -184,13 +180,13 @@ def person(pk: Any) -> User | None:
 
 
 def held(user: str) -> ArraySubquery:
-    """The names of an account's groups, for a query that reads it; `user` is how it names the account's id."""
+    """Return the names of an account's groups for a query; `user` names the account's id there."""
     return ArraySubquery(Group.objects.filter(user=OuterRef(user)).values("name"))
 
 
 class WhoAsks(AuthenticationMiddleware):
-    """Django's, which hands on the account that was read with the session. What is read meanwhile is read for the
-    request's sender. A row that was changed outside the application is answered with what to do about it."""
+    """Django's middleware, with the account read along with the session. Everything inside is read for the sender, and
+    a row changed outside the application gets an explaining answer."""
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         if not isinstance(exception, ChangedOutside):
@@ -199,7 +195,7 @@ class WhoAsks(AuthenticationMiddleware):
 
     def __call__(self, request: HttpRequest) -> Any:
         with asking(request):
-            response: Any = super().__call__(request)  # of threads alone: see server/handler.py
+            response: Any = super().__call__(request)  # threads only: see server/handler.py
             return response
 
     def process_request(self, request: HttpRequest) -> None:
@@ -208,7 +204,7 @@ class WhoAsks(AuthenticationMiddleware):
 
 
 def _of(request: HttpRequest) -> Any:
-    request.session.get(SESSION_KEY)  # reads the session, if nobody has yet
+    request.session.get(SESSION_KEY)  # reads the session, if not read yet
     with _along(getattr(request.session, "person", None)):
         user = user_of(request)
     return AnonymousUser() if is_too_weak(user, request.session) else user

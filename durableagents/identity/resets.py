@@ -1,9 +1,7 @@
-"""A new password for whoever lost theirs: by a link that is mailed to the account's own address, or that an
-administrator makes and hands over.
+"""Password resets, by a link mailed to the account's address or made by an administrator.
 
-The link is Django's: it says whom it is for, and holds until it is used, the account signs in, or four hours are over.
-One that is handed over says who made it, too, and ends where they may open no way into the account any more, or are no
-administrator.
+The link is Django's: it names the account and is valid until used, the next sign-in, or four hours. An administrator's
+link also names its maker, and ends when they lose the right to make it.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.known import hold
 
-# Counted for whatever is typed, whether there is such an account or not.
+# Counted for any input, whether the account exists or not.
 by_name = throttle.Allowance("reset for a name", limit=3, window_seconds=3600)
 by_address = throttle.Allowance("reset from an address", limit=20, window_seconds=3600)
 _MOST_ACCOUNTS = 5  # of one e-mail address
@@ -45,7 +43,7 @@ Was it not you? Then do nothing: your password stays as it is.
 
 
 class _HandedOver(PasswordResetTokenGenerator):
-    """For links that somebody made for somebody else: whoever has one can't say that another one made it."""
+    """Tokens of links that somebody made for another: the maker can't be altered."""
 
     def __init__(self, maker: int) -> None:
         super().__init__()
@@ -63,11 +61,11 @@ class ClosedAccount(DurableAgentsError):
 
 
 def ask(given: str, address: str) -> None:
-    """Mail a link to whoever has this name or e-mail address, if anybody has. Nothing that the caller can see or
-    measure depends on that. Raises TooManyAttempts, Busy."""
+    """Mail a link to the accounts with this name or address. The caller can't tell whether there are any. Raises
+    TooManyAttempts, Busy."""
     given = given.strip().replace("\x00", "")[:254]
-    with transaction.atomic():  # who is refused for the one has not counted for the other
-        # The order of the two is the order of their locks, for everybody.
+    with transaction.atomic():  # a refusal by one must not count for the other
+        # In lock order.
         throttle.count(by_name, given.casefold())
         throttle.count(by_address, throttle.network_of(address))
     mail.later(partial(_write_to, given))
@@ -81,7 +79,7 @@ def _write_to(given: str) -> None:
 
 
 def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str]:
-    """A link to hand over to somebody, on record with the reason. Raises NotFound, ClosedAccount, Forbidden,
+    """Return a link to hand over, recorded with the reason. Raises NotFound, ClosedAccount, Forbidden,
     JustificationRequired."""
     reason = justified("A link for a new password", justification)
     user = User.objects.filter(pk=user_id).first()
@@ -96,7 +94,7 @@ def make_link(user_id: int, *, by: Actor, justification: str) -> tuple[User, str
 
 
 def _link(user: User, maker: int | None = None) -> str:
-    """`maker` is who hands it over; 0: none of the accounts."""
+    """Return a link. `maker` is who hands it over; 0: no account; None: it is mailed."""
     said = str(user.pk) if maker is None else f"{user.pk}.{maker}"
     return links.address("reset_set", urlsafe_base64_encode(force_bytes(said)), _tokens(maker).make_token(user))
 
@@ -106,17 +104,15 @@ def _tokens(maker: int | None) -> PasswordResetTokenGenerator:
 
 
 def find(whom: str, token: str) -> User:
-    """The account that a link is for. Raises UnknownLink, also for one that was used or is too old, which can't be told
-    apart; EndedLink where whoever made it may not open the account any more."""
+    """Return a link's account. Raises UnknownLink, also if used or expired; EndedLink if its maker lost the right to
+    it."""
     number, maker = _said(whom)
     return _usable(User.objects.filter(pk=number).first(), token, maker)
 
 
 def set_password(whom: str, token: str, *, password: str, end_keys: bool, address: str) -> int:
-    """The account's new password; every session of it ends, and its API keys where that is wished. How many keys ended.
-
-    Of two at once the first wins. Raises UnknownLink, EndedLink, Busy.
-    """
+    """Set a new password and end all sessions, and API keys if requested; return how many keys ended. Of concurrent
+    requests the first wins. Raises UnknownLink, EndedLink, Busy."""
     find(whom, token)
     kept = hashed(password)
     with transaction.atomic():
@@ -132,10 +128,10 @@ def set_password(whom: str, token: str, *, password: str, end_keys: bool, addres
 
 
 def _said(whom: str) -> tuple[int, int | None]:
-    """Whom a link is for, and who made it; None: it was mailed."""
+    """Return a link's account and maker; None: it was mailed."""
     try:
         number, dot, maker = urlsafe_base64_decode(whom).decode("ascii").partition(".")
-    except ValueError as error:  # UnicodeDecodeError is one
+    except ValueError as error:  # includes UnicodeDecodeError
         raise links.UnknownLink from error
     if not all(each.isdecimal() and len(each) < 10 for each in ([number, maker] if dot else [number])):
         raise links.UnknownLink

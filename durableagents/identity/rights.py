@@ -1,4 +1,4 @@
-"""What an administrator lets an account, or a role, do besides what its roles are for."""
+"""Rights of accounts and roles beyond their roles, as set by administrators."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from ledger.web.roles import OPERATOR, is_role, ordered
 from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 
 READS = f"{APP}.{READ_PAYLOADS}"
-# What each right is called in records: of the act, and of what it says before and after.
+# Names of each right in records: of the act, and of its values.
 _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads", "reads_payloads")}
 
 
 @second("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Whether the account makes API keys of its own. What its roles allow stays. Raises NotFound,
+    """Set whether an account may issue its own API keys; its roles are unchanged. Raises NotFound,
     JustificationRequired."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
 @second("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Whether the account reads what runs hold that are not its own. What its roles allow stays. Raises NotFound,
+    """Set whether an account may read others' payloads; its roles are unchanged. Raises NotFound,
     JustificationRequired."""
     _let(READS, user_id, may, by=by, justification=justification)
 
 
 @second("roles", needs=SUPERUSER)
 def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: str) -> None:
-    """Whether all who hold a role read what runs hold. Raises NotFound, JustificationRequired."""
+    """Set whether holders of a role may read payloads. Raises NotFound, JustificationRequired."""
     reason = justified("A change of what a role may do", justification)
     with transaction.atomic():
         group = Group.objects.select_for_update().filter(name=role).first() if is_role(role) else None
@@ -51,7 +51,7 @@ def let_role_read_payloads(role: str, may: bool, *, by: Actor, justification: st
 
 
 class LastAdministrator(DurableAgentsError):
-    """Nobody could say any more who may do what."""
+    """The change would leave no administrator."""
 
     status, code, title = 409, "last-administrator", "Somebody has to administer this installation"
 
@@ -64,21 +64,20 @@ class LastAdministrator(DurableAgentsError):
 
 @contextmanager
 def one_is_left(*users: User) -> Iterator[None]:
-    """Within a transaction, around a change of these accounts: none of them is the last administrator who stops being
-    one. Raises LastAdministrator."""
+    """Check within a transaction that a change of these accounts leaves an administrator. Raises LastAdministrator."""
     ruling = {"is_superuser": True, "is_active": True}
     held = User.objects.select_for_update().order_by("pk").filter(pk__in=[user.pk for user in users])
     names = sorted(user.username for user in held if user.is_superuser and user.is_active)
     yield
     if names:
-        with connection.cursor() as cursor:  # whoever takes it from another one at the same time is waited for
+        with connection.cursor() as cursor:  # serializes with other removals of administrators
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('administrators', 110))")
         if not User.objects.filter(**ruling).exists():
             raise LastAdministrator(", ".join(names))
 
 
 def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
-    """What the form of somebody's roles is made from."""
+    """Return what the form of a person's roles is made from."""
     return mark_of([ordered(held), is_admin])
 
 
@@ -86,9 +85,11 @@ def mark_of_roles(held: Iterable[str], is_admin: bool) -> str:
 def set_roles(
     user_id: int, roles: list[str], is_admin: bool, *, seen: str | None = None, by: Actor, justification: str
 ) -> None:
-    """Which roles an account holds, all of them, and whether it is an administrator's; only where that changes, whether
-    it comes into the administration. `seen`: what it held when whoever asks looked (`mark_of_roles`). Raises
-    InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired."""
+    """Set all roles of an account, and whether it is an administrator (with access to the administration only if that
+    changes). `seen` is the `mark_of_roles` that the sender saw.
+
+    Raises InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired.
+    """
     reason = justified("A change of somebody's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):
@@ -105,7 +106,7 @@ def set_roles(
         user.groups.remove(*(group for name, group in held.items() if name not in roles))
         user.groups.add(*Group.objects.filter(name__in=set(roles) - set(held)))
         was_admin = user.is_superuser and (user.is_staff or not is_admin)
-        if is_admin != was_admin:  # who has single permissions there, and was none, keeps them
+        if is_admin != was_admin:  # non-administrators with single permissions keep them
             before["is_staff"], after["is_staff"] = user.is_staff, is_admin
             with one_is_left(user):
                 user.is_staff = user.is_superuser = is_admin
@@ -123,7 +124,7 @@ def _let(right: str, user_id: int, may: bool, *, by: Actor, justification: str) 
 
 
 def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reason: str) -> None:
-    """Give or take a right, on a locked row, with a record that says why; the database records it besides."""
+    """Give or remove a right on a locked row, with a record of the reason; the database records it too."""
     app, _, codename = right.partition(".")
     action, said = _CALLED[right]
     found = Permission.objects.get(codename=codename, content_type__app_label=app)
@@ -134,25 +135,25 @@ def _change(right: str, rights: Any, subject: str, may: bool, *, by: Actor, reas
 
 
 def known_roles() -> list[str]:
-    """Every role that there is: the product's own, and those that decide queues."""
+    """Return all roles: the product's own, and those that decide queues."""
     return ordered(Group.objects.values_list("name", flat=True))
 
 
 def unknown_role(roles: Collection[str], known: Collection[str]) -> str:
-    """That one of these is no role, in words; empty where all are."""
+    """Return which name is no role, as text; empty if all are roles."""
     unknown = sorted(set(roles) - set(known))
     return f"There is no role {unknown[0][:80]!r}. Known: {', '.join(known)}." if unknown else ""
 
 
 def roles_that_read() -> frozenset[str]:
-    """The roles that were given the right to read payloads."""
+    """Return the roles with the right to read payloads."""
     right = {"permissions__codename": READ_PAYLOADS, "permissions__content_type__app_label": APP}
     return frozenset(Group.objects.filter(**right).values_list("name", flat=True))
 
 
 def protected(person: int | None) -> QuerySet[User]:
-    """The accounts of others that propose and agree, where two people give roles: administrators' and operators', also
-    while they are closed. With a door into one of them one person would be both."""
+    """Return others' accounts that propose and agree under the two-person rule for roles, also closed ones. With access
+    to one of them, one person would be both."""
     if not is_guarded("roles"):
         return User.objects.none()
     seconds = Q(is_superuser=True) | Q(is_staff=True) | Q(groups__name=OPERATOR)
@@ -161,12 +162,12 @@ def protected(person: int | None) -> QuerySet[User]:
 
 
 def is_protected(user: Any, person: int | None) -> bool:
-    """Whether an account is one of those."""
+    """Return whether an account is one of those."""
     return user is not None and user.pk is not None and protected(person).filter(pk=user.pk).exists()
 
 
 def check_door(user: Any, person: int | None) -> None:
-    """Raises Forbidden where `person` may not open a way into an account."""
+    """Check that `person` may create access to an account. Raises Forbidden."""
     if is_protected(user, person):
         raise Forbidden(
             f"Two people change rules here, and {user.get_username()!r} may be one of them: nobody else sets their "

@@ -1,4 +1,4 @@
-"""What the table of sessions holds: rows that open nothing to whoever reads, copies or writes them there."""
+"""Protect the session table: its rows are useless to anybody who reads, copies or writes them there."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ledger.verification.registers import Listed
 
 
 def row_key(session_key: str | None) -> str:
-    """Return the name under which the table keeps a session: nobody who reads it there gets a cookie from it."""
+    """Return a session's key in the table, from which no cookie can be made."""
     return salted_hmac("durableagents.session", session_key or "", algorithm="sha256").hexdigest()[:40]
 
 
 def session_salt(row: str) -> str:
-    """Return the salt with which the session in this row of the table is signed: its data is good in no other row."""
+    """Return the salt that signs a row's session, so that its data is invalid in other rows."""
     return f"durableagents.session.{row}"
 
 
 def ends_at(data: Mapping[str, Any]) -> datetime:
-    """Return when a session ends by its signed data. Any SQL may move `expire_date`."""
+    """Return a session's end by its signed data: any SQL may change `expire_date`."""
     return SessionBase().get_expiry_date(expiry=data.get("_session_expiry"))
 
 
 def every_session() -> Listed | None:
-    """Check that the application wrote every session that has not ended. None where there is none."""
+    """Check that all current sessions are authentic; None if there are none."""
     rows = list(Session.objects.filter(expire_date__gt=timezone.now()))
     found = [f"session {row.pk} was not written by the application" for row in rows if not _is_authentic(row)]
     return Listed("sessions", len(rows), "", found) if rows else None

@@ -1,8 +1,5 @@
-"""How long somebody stays signed in: 12 hours at most, and half an hour without doing anything.
-
-Both are the session's own end in the database, so that pages, the API and sockets see the same end without asking
-anybody else.
-"""
+"""Session lifetime: 12 hours at most, 30 minutes idle. Stored as the session's own end, which pages, the API and
+sockets share."""
 
 from __future__ import annotations
 
@@ -27,14 +24,13 @@ from ledger.web.roles import PROVED_BY
 
 IDLE = timedelta(minutes=30)
 LONGEST = timedelta(seconds=settings.SESSION_COOKIE_AGE)
-# A session is written at most this often, however much somebody clicks.
+# A session is written at most this often.
 NOTED_EVERY = timedelta(minutes=1)
 _SINCE, _SEEN = "signed_in_at", "seen_at"
 
 
 class Sessions(SessionMiddleware):
-    """Django's, for a database that may take no writes: a session whose end can't be put off is not, and the page comes
-    all the same. Anything else that a session holds has to be saved."""
+    """Django's middleware, tolerating a read-only database for extensions of a session; other changes must be saved."""
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
         if not getattr(request, "is_seen_now", False) or request.session.modified:
@@ -45,7 +41,7 @@ class Sessions(SessionMiddleware):
 
 
 class KeepSignedIn(MiddlewareMixin):
-    """Puts a session's end off while its person does something."""
+    """Extends a session while its user is active."""
 
     def process_request(self, request: HttpRequest) -> None:
         if settings.SESSION_COOKIE_NAME not in request.COOKIES or is_by_itself(request):
@@ -62,23 +58,22 @@ class KeepSignedIn(MiddlewareMixin):
 
 
 def is_by_itself(request: HttpRequest) -> bool:
-    """Whether an open page reads itself again, which nobody did: else a screen that was left alone would never sign
-    out."""
+    """Return whether an open page refreshes itself: otherwise an abandoned screen would stay signed in."""
     return request.GET.get("fragment") == "live" and request.headers.get("HX-Trigger") == "live"
 
 
 @receiver(user_logged_in)
 def began(sender: type[User], request: HttpRequest, user: User, **_: Any) -> None:
-    """A sign-in begins the count, also in a session that was somebody's before."""
+    """Start the lifetime at sign-in, even in a session that had another user."""
     now = timezone.now()
     request.session[_SINCE] = now.isoformat()
-    request.session[PROVED] = database_now().isoformat()  # then, or once more since (signin/again.py)
-    request.session.pop(PROVED_BY, None)  # whoever lets them in says with what
+    request.session[PROVED] = database_now().isoformat()  # then, or again since (signin/again.py)
+    request.session.pop(PROVED_BY, None)  # set by the view that signs them in
     _note(request.session, now)
 
 
 def _note(session: SessionBase, now: datetime) -> None:
-    # A session from before this was counted begins to count when it is next seen.
+    # A session from before this was counted starts when it is next seen.
     since = _moment(session, _SINCE, now)
     session[_SINCE], session[_SEEN] = since.isoformat(), now.isoformat()
     session.set_expiry(min(now + IDLE, since + LONGEST))

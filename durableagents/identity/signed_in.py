@@ -1,8 +1,7 @@
-"""Where an account is signed in, and ending that: one's own sessions, or another's as an administrator.
+"""List and end sessions of an account: one's own, or another's as administrator.
 
-A line is written at each sign-in and never again, so no page pays for it: when somebody was last seen is in the
-session's own end, which is put off while its person does something (see sessions.py). A line without a session is
-nothing, and goes with the account's next sign-in.
+A line is written only at sign-in, so no page pays for it: the last activity follows from the session's end
+(sessions.py). A line without session means nothing, and is deleted at the account's next sign-in.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ledger.errors import NotFound
 
 MOST_SHOWN = 100
 _NAME_LENGTH = 300
-# A line has the name of its session's row (`row_key`), as bytes.
+# A line has the key of its session's row (`row_key`), as bytes.
 _ROW = "s.session_key = encode(k.key, 'hex')"
 _LIST = f"""
     SELECT k.key, k.since, k.address, k.browser, k.auth_hash, s.expire_date
@@ -40,14 +39,14 @@ _LIST = f"""
 _FORGET = f"""
     DELETE FROM durableagents_signedin k
     WHERE k.user_id = %s AND NOT EXISTS (SELECT FROM django_session s WHERE {_ROW})"""
-# Locked before their sessions, in one order: so whoever ends them waits for one that gets another key, and finds that.
+# Locked before their sessions, in one order, so that ending waits for a concurrent key change and finds the new key.
 _OF = "SELECT key FROM durableagents_signedin WHERE user_id = %s AND key <> %s ORDER BY key FOR UPDATE"
 _END = "DELETE FROM django_session WHERE session_key = ANY (%s)"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One session. `seen_at` is to the minute, None where only the last half hour can be told."""
+    """One session. `seen_at` is to the minute; None if only the last half hour is known."""
 
     id: str
     since: datetime
@@ -58,15 +57,15 @@ class Place:
 
 
 def digest_of(session_key: str | None) -> bytes:
-    """Return what a line is found by."""
+    """Return the key of a session's line."""
     return bytes.fromhex(row_key(session_key))
 
 
 @receiver(user_logged_in)
 def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> None:
-    """Write the line of a session that begins."""
+    """Write the line of a new session."""
     if request.session.session_key is None:
-        request.session.create()  # it was somebody else's: its key would come with the answer
+        request.session.create()  # it was another user's, whose key would be sent with the response
     name = request.META.get("HTTP_USER_AGENT", "")
     with connection.cursor() as cursor:
         cursor.execute(_FORGET, [user.pk])
@@ -83,24 +82,21 @@ def enter(sender: type[User], request: HttpRequest, user: User, **_: object) -> 
 
 
 def renew(user: User, request: HttpRequest) -> None:
-    """The session of this request goes on with another password; the account is signed in nowhere else any more, and no
-    other device of it is told anything."""
+    """Keep this session under the new password, and end all other sessions and devices of the account."""
     end_elsewhere(user.pk, request)
     key = digest_of(request.session.session_key)
     SignedIn.objects.filter(key=key).update(auth_hash=_auth_hash(user))
 
 
 def end_elsewhere(user_id: int, request: HttpRequest) -> int:
-    """End the account's sessions but this request's, and let no device but this browser be told of its things any more;
-    how many sessions that were."""
+    """End the account's other sessions and devices; return how many sessions."""
     ended = end_all(user_id, but=request.session.session_key)
     phones.end_all(user_id, but=device_token(request))
     return ended
 
 
 def end_for(user_id: int, request: HttpRequest) -> None:
-    """A way into the account is cut, by whoever asks: what came in by it ends, with all of the account's sessions and
-    of what its devices are told. Whoever cuts one of their own goes on here."""
+    """End the sessions and devices of an account that lost a way in, except one's own current one."""
     if user_id == request.user.pk:
         end_elsewhere(user_id, request)
     else:
@@ -108,36 +104,36 @@ def end_for(user_id: int, request: HttpRequest) -> None:
 
 
 def end_everywhere(user_id: int) -> int:
-    """End all of the account's sessions, and let no device be told of its things any more; how many sessions."""
+    """End all sessions and devices of the account; return how many sessions."""
     ended = end_all(user_id)
     phones.end_all(user_id)
     return ended
 
 
 def device_cookie() -> str:
-    """What the cookie is called by which a browser that is told of things is known again."""
+    """Return the name of the device token's cookie."""
     return f"durableagents_device_{settings.DURABLEAGENTS.port}"
 
 
 def device_token(request: HttpRequest) -> str:
-    """What this browser keeps in it; empty where it is no such device."""
+    """Return this browser's device token; empty if none."""
     return str(request.COOKIES.get(device_cookie(), ""))[:100]
 
 
 def leave(session_key: str) -> bool:
-    """End the session of this key, which goes on under another one; whether it was there. Called in a transaction."""
+    """End the session of a key that is being changed; return whether it existed. Called in a transaction."""
     key = digest_of(session_key)
-    list(SignedIn.objects.select_for_update().filter(key=key))  # first the line, then the session, as whoever ends it
+    list(SignedIn.objects.select_for_update().filter(key=key))  # first the line, then the session, as in ending
     return _drop([key]) == 1
 
 
 def moved(before: str | None, after: str | None) -> None:
-    """The session goes on under another key."""
+    """Move a session's line to its new key."""
     SignedIn.objects.filter(key=digest_of(before)).update(key=digest_of(after))
 
 
 def places(user: User, session_key: str | None = None) -> list[Place]:
-    """Where the account is signed in now, whoever was seen last first; `session_key` is the one who asks."""
+    """Return the account's sessions, last seen first; `session_key` is the current one."""
     with connection.cursor() as cursor:
         cursor.execute(_LIST, [user.pk])
         rows = cursor.fetchall()
@@ -150,8 +146,7 @@ def places(user: User, session_key: str | None = None) -> list[Place]:
 
 
 def _seen(since: datetime, ends: datetime) -> datetime | None:
-    """A session ends half an hour after its person was seen, or twelve hours after it began: near that end nobody can
-    tell."""
+    """Return when its user was last seen: half an hour before its end, unless that is near the twelve-hour limit."""
     return ends - IDLE if ends < since + LONGEST - timedelta(minutes=1) else None
 
 
@@ -161,7 +156,7 @@ def _auth_hash(user: User) -> bytes:
 
 @transaction.atomic
 def end(user_id: int, place: str) -> None:
-    """End one session of the account. Raises NotFound for what is none of it."""
+    """End one session of the account. Raises NotFound."""
     try:
         key = bytes.fromhex(place)
     except ValueError:
@@ -172,7 +167,7 @@ def end(user_id: int, place: str) -> None:
 
 
 def end_all(user_id: int, *, but: str | None = None) -> int:
-    """End the account's sessions, all but the one with that key; how many."""
+    """End the account's sessions except that of one key; return how many."""
     own = digest_of(but)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_OF, [user_id, own])
@@ -189,8 +184,8 @@ def _drop(keys: list[bytes]) -> int:
 
 
 def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -> int:
-    """As an administrator: end one session of somebody, or all where none is named; how many. On record with the
-    reason. Raises NotFound, JustificationRequired."""
+    """End one session of another account, or all, as administrator; return how many. Recorded with the reason. Raises
+    NotFound, JustificationRequired."""
     reason = justified("Ending somebody's sessions", justification)
     with transaction.atomic():
         user = User.objects.filter(pk=user_id).first()
@@ -207,7 +202,7 @@ def end_of_another(user_id: int, place: str, *, by: Actor, justification: str) -
 
 # --- a browser in plain words ---
 
-# Each names itself after others, too: the first that fits is it.
+# Browsers name others too, so the first match counts.
 _BROWSERS = (
     ("Edg", "Edge"),
     ("OPR", "Opera"),
@@ -232,7 +227,7 @@ _SYSTEMS = (
 
 
 def browser_of(name: str) -> str:
-    """What a browser calls itself, as a person would: `Firefox on Linux`."""
+    """Return a browser's name for people: `Firefox on Linux`."""
     browser = next((word for mark, word in _BROWSERS if mark in name), "an unknown browser")
     system = next((word for mark, word in _SYSTEMS if mark in name), "")
     return f"{browser} on {system}" if system else browser

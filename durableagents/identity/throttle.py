@@ -1,17 +1,15 @@
-"""Slows down guessing of passwords, for all web processes together: an attempt is counted before it costs anything, and
-taken back when it succeeds.
+"""Throttle sign-in attempts across all web processes: an attempt is counted before it costs anything, and taken back on
+success.
 
-Each key has an allowance that fills up again evenly: `limit` attempts at once, then one every `window / limit` seconds.
-That is a delay, not a lock: however long somebody guesses, the next attempt is never further away than that. Three keys
-are asked:
+Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. That
+is a delay, never a lock. Three keys are checked:
 
 - name and address together, so that guesses from elsewhere cost nobody at this address anything;
-- the name, for addresses from which it hasn't signed in before: this bounds what many addresses can try together.
-  Whoever has signed in from their address in the last month isn't asked, and can't be slowed down from afar;
-- the address (of IPv6 the network), which bounds how many names one may try.
+- the name, from addresses where it hasn't signed in within a month: bounds guesses from many addresses, and nobody can
+  be slowed down at a known address;
+- the address (of IPv6 the network): bounds how many names one may try.
 
-Kept in an unlogged table (docs/decisions/0017). What is kept is a digest under the installation's key: names and
-addresses aren't.
+Kept in an unlogged table (docs/decisions/0017) as digests under the installation's key, without names and addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _TABLE = Attempts._meta.db_table
 
 @dataclass(frozen=True)
 class Allowance:
-    """`limit` attempts at once, and again one every `window_seconds / limit`."""
+    """`limit` attempts at once, then one every `window_seconds / limit`."""
 
     kind: str
     limit: int
@@ -45,7 +43,7 @@ class Allowance:
         return self.window_seconds / self.limit
 
     def key(self, *about: str) -> bytes:
-        """What the table knows it by."""
+        """Return its key in the table."""
         return salted_hmac(
             f"durableagents.identity.throttle.{self.kind}", "\x00".join(about), algorithm="sha256"
         ).digest()
@@ -58,7 +56,7 @@ _KNOWN = Allowance("known", limit=1, window_seconds=1)
 
 
 class TooManyAttempts(DurableAgentsError):
-    """No attempt is made: `wait_seconds` until the next may be."""
+    """The attempt is refused; the next is allowed in `wait_seconds`."""
 
     status, code, title = 429, "throttled", "Too many attempts"
 
@@ -69,13 +67,13 @@ class TooManyAttempts(DurableAgentsError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One that may be made, and is counted already."""
+    """An allowed attempt, already counted."""
 
     name: str
     address: str
 
     def forgive(self) -> None:
-        """It has succeeded: it doesn't count, and the address is one that the name is known at."""
+        """Take it back after success, and remember the address as known for the name."""
         address = network_of(self.address)
         with connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [by_name_and_address.key(self.name, address)])
@@ -89,14 +87,14 @@ class Attempt:
 
 
 def count(allowance: Allowance, *about: str) -> None:
-    """Count one attempt at something else than signing in. Raises TooManyAttempts, and then nothing is counted."""
+    """Count one attempt at something other than sign-in. Raises TooManyAttempts, and then counts nothing."""
     wait = _take(allowance, allowance.key(*about))
     if wait > 0:
         raise TooManyAttempts(wait)
 
 
 def forgive(allowance: Allowance, *about: str) -> None:
-    """Take the last one back: it has succeeded."""
+    """Take the last attempt back after success."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE {_TABLE} SET until = until - make_interval(secs => %s) WHERE key = %s",
@@ -105,16 +103,15 @@ def forgive(allowance: Allowance, *about: str) -> None:
 
 
 def clear(allowance: Allowance, *about: str) -> None:
-    """Forget all attempts: what they were at is no more."""
+    """Forget all attempts of a key."""
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {_TABLE} WHERE key = %s", [allowance.key(*about)])
 
 
 def attempt(name: str, address: str) -> Attempt:
-    """Count an attempt to sign in. Raises TooManyAttempts, and then nothing is counted: waiting is all that is
-    asked."""
+    """Count an attempt to sign in. Raises TooManyAttempts, and then counts nothing."""
     whence = network_of(address)
-    # The order of the three is the order of their locks, for everybody.
+    # In lock order.
     limits = [(by_name_and_address, by_name_and_address.key(name, whence))]
     if not _is_known(name, whence):
         limits.append((by_name, by_name.key(name)))
@@ -130,8 +127,7 @@ def attempt(name: str, address: str) -> Attempt:
 
 
 def _take(allowance: Allowance, key: bytes) -> float:
-    """Take one from an allowance: 0, or the seconds until there is one. One statement, so that a burst can't pass it
-    together."""
+    """Take one attempt; return 0, or the seconds to wait. One statement, so that a burst can't exceed the limit."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO {_TABLE} AS a (key, until) "
@@ -165,13 +161,13 @@ def _is_known(name: str, network: str) -> bool:
 
 
 def sweep() -> int:
-    """Forget what has run full again; how many."""
+    """Delete full allowances; return how many."""
     with connection.cursor() as cursor:
         cursor.execute(f"DELETE FROM {_TABLE} WHERE until < clock_timestamp()")
         return cursor.rowcount
 
 
 def network_of(address: str) -> str:
-    """Whoever has one IPv6 address has 2^64 of them."""
+    """Return an IPv6 address's network, since its owner has 2^64 addresses; others unchanged."""
     ip = parsed(address)
     return str(IPv6Network((ip, 64), strict=False)) if isinstance(ip, IPv6Address) else address

@@ -1,1 +1,1 @@
-"""The web process: its door, its limits, one thread a request, its health."""
+"""The web process: connections, limits, one thread per request, health."""

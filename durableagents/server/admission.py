@@ -1,14 +1,10 @@
-"""How many requests are worked on at a time: as many as the pool has connections, whoever comes beyond waits a little
-or is told *busy*.
+"""Limit concurrent requests to the pool's connections; others wait briefly or get *busy*.
 
-Each request that Django works on has a thread and, soon, a database connection. More of them at once would be no faster
-(one interpreter) and would keep the event loop, and with it `/healthz`, from its turn. So there are `SLOTS`, and lanes,
-of which none can take them all: guessers at the door don't keep out whoever has a key, nor either of them a callback or
-a probe.
+More threads would be no faster (one interpreter) and would starve the event loop, and with it `/healthz`. Lanes share
+the `SLOTS`, and none can take all, so that guessers don't block holders of keys, nor those callbacks or probes.
 
-Whether a key or a session is true is found out behind here, and remembered: one that was is known for a while. Of an
-address from which false ones came, what is not known is in the anonymous lane for a while, so that a neighbour with an
-old key costs nobody a place.
+Keys and sessions are verified behind this and remembered for a while. From addresses that sent invalid ones, unknown
+ones use the anonymous lane for a while, so that a neighbour's old key costs nobody a place.
 """
 
 from __future__ import annotations
@@ -27,18 +23,18 @@ from durableagents.server.limits import Message, Receive, Scope, Send, answer, c
 from ledger.web import problems
 
 SLOTS = 8
-# Beyond this many nobody would be served before they give up.
+# Beyond this many nobody would be served before giving up.
 MOST_WAITING = 256
 DOUBTED_SECONDS = 20.0
 PROVEN_SECONDS = 300.0
 _MOST_REMEMBERED = 10_000
-# Answered without asking who it is, so an answer from here proves nothing.
+# Answered without authentication, so an answer proves nothing.
 _OPEN = ("/static/", "/login", "/healthz", "/readyz", "/api/v1/callbacks/")
 
 
 @dataclass
 class Lane:
-    """Requests of one kind: how many of them at a time, and how long one waits for its turn."""
+    """Requests of one kind: their concurrency and maximum wait."""
 
     slots: int
     patience_seconds: float
@@ -47,7 +43,7 @@ class Lane:
 
 
 class Admission:
-    """Lets requests in, lane by lane, first come first served in each."""
+    """Admits requests by lane, first come first served in each."""
 
     def __init__(self, app: Any, *, slots: int = SLOTS) -> None:
         self._app = app
@@ -60,7 +56,7 @@ class Admission:
         }
         self._doubted = Remembered(DOUBTED_SECONDS)
         self._proven = Remembered(PROVEN_SECONDS)
-        # What is remembered of a key is of no use to whoever finds it.
+        # Remembered digests are useless to others.
         self._salt = os.urandom(16)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +89,7 @@ class Admission:
         return "known" if is_known else "anonymous"
 
     def _mark(self, scope: Scope) -> bytes:
-        """Of what a request shows to say who sends it; empty for one that shows nothing."""
+        """Return a digest of a request's credentials; empty without any."""
         shown = credentials(scope)
         return blake2b(shown, key=self._salt, digest_size=16).digest() if shown else b""
 
@@ -109,7 +105,7 @@ class Admission:
             async with asyncio.timeout(lane.patience_seconds):
                 await turn
         except TimeoutError:
-            # Its turn may have come in the same moment: then it is had.
+            # Its turn may have come at the same moment: then it counts.
             return _has_come(turn)
         except BaseException:
             if _has_come(turn):
@@ -133,7 +129,7 @@ class Admission:
         for each in self.lanes.values():
             while each.waiting and self._has_room(each):
                 turn = each.waiting[0]
-                if turn.done():  # given up, and about to take itself out
+                if turn.done():  # given up, and about to remove itself
                     break
                 each.waiting.popleft()
                 self._take(each)
@@ -141,7 +137,7 @@ class Admission:
 
 
 class Remembered:
-    """Marks, each for a while. Bounded: what was noted longest ago is forgotten first."""
+    """Marks that expire. Bounded: the oldest are dropped first."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -172,7 +168,7 @@ def _address(scope: Scope) -> str:
 
 
 def _is_unknown(message: Message) -> bool:
-    """Whether an answer says that the key or the session is none."""
+    """Return whether a response says that the key or session is invalid."""
     if message["status"] == 401:
         return True
     location = next((value for name, value in message.get("headers", ()) if name.lower() == b"location"), b"")

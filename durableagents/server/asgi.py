@@ -1,4 +1,4 @@
-"""The web process: Django over HTTP, Channels over websockets, and a heartbeat while it lives."""
+"""The web process: Django over HTTP, Channels over websockets, and a heartbeat."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from psycopg_pool import ConnectionPool
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "durableagents.settings")
 django.setup(set_prefix=False)
 
-# Django has to be set up before anything below may be imported.
+# Django must be set up before the imports below.
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
@@ -41,17 +41,16 @@ log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 5.0
 TRIM_EVERY_BEATS = 2
-WARM = 2  # connections that have done everything once before the first request
+WARM = 2  # connections warmed up before the first request
 _M_MMAP_THRESHOLD = -3  # malloc.h
 
 
 def pool_connections() -> None:
-    """Give this process a pool: Django's kept connections belong to a thread each, and a request takes whichever thread
-    is free.
+    """Give this process a connection pool: Django's kept connections belong to threads, and requests use any free
+    thread.
 
-    Only here: the pool does not survive the forks of the workers, and this process never forks.
-    An attempt is given up soon after a failure, so that the first request after an outage connects at once
-    rather than waiting out a grown back-off.
+    Only here, since the pool doesn't survive the forks of workers. Attempts end soon after a failure, so that the first
+    request after an outage connects at once instead of waiting out a back-off.
     """
     default = connections.settings["default"]
     default["CONN_MAX_AGE"] = 0
@@ -62,13 +61,13 @@ def pool_connections() -> None:
         "timeout": 2.5,
         "reconnect_timeout": 1.0,
     }
-    # Django gives the pool its check itself, and no way to give another.
+    # Django sets the pool's check itself and offers no other way.
     connections["default"].pool._check = _sound  # type: ignore[attr-defined]
 
 
 def _sound(link: psycopg.Connection[Any]) -> None:
-    """Raises OperationalError if the server hung up while nobody looked. The others that lay idle are looked at once
-    then: met one by one, each request would find some of them and wait longer and longer in between."""
+    """Check a connection; after a failure check all idle ones at once, or each request would meet some of them. Raises
+    OperationalError."""
     try:
         ConnectionPool.check_connection(link)
     except psycopg.OperationalError:
@@ -78,18 +77,15 @@ def _sound(link: psycopg.Connection[Any]) -> None:
 
 
 def _return_large_blocks_at_once() -> None:
-    """A password's hash takes 19 MiB for a moment. The C library, once it has seen such a block, would keep the next
-    ones in the heap of whichever thread asked; with the threshold set by hand each goes back to the system when it is
-    freed."""
+    """Set malloc's mmap threshold, so that the 19 MiB of a password's hash return to the system when freed; by default
+    the C library would keep such blocks in each thread's heap."""
     tune = getattr(ctypes.CDLL(None), "mallopt", None)
     if tune is not None:
         tune(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 class SameOrigin:
-    """Lets only our own pages open sockets. Browsers send cookies along from every page on the same host, whatever
-    its port, and a page elsewhere on it (the sandbox's, say) has no business listening here.
-    """
+    """Allows sockets only from our own pages: browsers send cookies from every page of the host, on any port."""
 
     def __init__(self, app: Any) -> None:
         self._app = AllowedHostsOriginValidator(app)
@@ -97,18 +93,18 @@ class SameOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope["headers"])
         scheme, _, origin = headers.get(b"origin", b"").partition(b"://")
-        # A page that came over http must not listen to an installation that is served over https.
+        # A page loaded over http must not listen to an installation served over https.
         is_ours = origin and origin == headers.get(b"host") and (scheme == b"https" or scope.get("scheme") != "wss")
         app = self._app if is_ours else WebsocketDenier.as_asgi()
         await app(scope, receive, send)
 
 
 class Lifespan:
-    """Tells the fleet that this process lives, and says goodbye when the server stops."""
+    """Reports this process to the fleet, and signs off when the server stops."""
 
     def __init__(self) -> None:
-        # One thread, for the heart alone: a request that waits for the database must not delay a beat, and
-        # the fleet keeps one connection per thread that beats.
+        # One thread for the heartbeat: requests that wait for the database must not delay it, and the fleet keeps one
+        # connection per beating thread.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="heartbeat")
         self._is_permitted = False
 
@@ -138,7 +134,7 @@ class Lifespan:
                 return
 
     async def _beat(self) -> None:
-        """Every few seconds, from the event loop: a loop that is stuck is not alive."""
+        """Beat every few seconds from the event loop: a stuck loop is not alive."""
         for beats in itertools.count(1):
             await self._attempt(members.beat, kind="web", pid=os.getpid())
             if beats % TRIM_EVERY_BEATS == 0:
@@ -149,7 +145,7 @@ class Lifespan:
             await asyncio.sleep(BEAT_SECONDS)
 
     def _refusal(self) -> str | None:
-        """Why this process must not serve. While the database is away nobody can tell, and the heart asks again."""
+        """Return why this process must not serve; None while the database is away, to be asked again."""
         try:
             reason = pooler.refusal()
         except OperationalError:
@@ -158,8 +154,8 @@ class Lifespan:
         return reason
 
     async def _attempt(self, act: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-        """Do `act` in the heart's thread. An outage of the database is its own business (it answers False);
-        whatever else goes wrong is logged and must not stop the heart."""
+        """Run `act` in the heartbeat's thread. `act` handles outages of the database; other errors are logged and must
+        not stop it."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
         except Exception:

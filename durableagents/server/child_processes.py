@@ -1,8 +1,7 @@
-"""Child processes that can't outlive us: spawning, watching, ending, and finding strays.
+"""Child processes that can't outlive us: spawn, watch, end, and find strays.
 
-Each child gets a session of its own (a Ctrl-C at the terminal reaches only `up`, which drains in
-order) and a parent-death signal (a SIGKILL of `up` still ends it). Linux has both; elsewhere the
-second is missing and the next start ends what was left.
+Each child has its own session (a Ctrl-C reaches only `up`, which drains in order) and a parent-death signal (a SIGKILL
+of `up` ends it). Elsewhere than on Linux the latter is missing, and the next start ends what was left.
 """
 
 from __future__ import annotations
@@ -29,15 +28,14 @@ from durableagents.env import CHECKOUT, ensure_directory
 from runs.backoff import pause_seconds
 from runs.fleet import procfs
 
-# Every child of one installation carries its id in this variable, and so do its grandchildren:
-# it is how the next start recognises what a killed one left behind.
+# All descendants of one installation have its id in this variable, by which the next start recognises strays.
 MARKER = "DURABLEAGENTS_UP"
 LOG_LIMIT_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
 class Account:
-    """Whom to run a child as."""
+    """The account to run a child as."""
 
     name: str
     uid: int
@@ -45,11 +43,10 @@ class Account:
 
 
 def die_with_parent(signum: int) -> Callable[[], None]:
-    """What a child does between fork and exec to be signalled when we die.
+    """Return what a child does between fork and exec to be signalled when we die.
 
-    Linux clears the setting on every change of user, so Popen's own `user=` must come first (it
-    does: preexec_fn runs last), and ties it to the *thread* that forked: only the main thread
-    lives as long as the process.
+    Linux clears the setting on a change of user, so Popen's `user=` must come first (preexec_fn runs last), and binds
+    it to the *thread* that forked: only the main thread lives as long as the process.
     """
     if not procfs.IS_LINUX:
         return lambda: None
@@ -68,9 +65,9 @@ def spawn(
     cwd: Path = Path("/"),
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` in its own session, output appended to `log`, tied to our life."""
+    """Start `argv` in its own session, with output appended to `log`, bound to our life."""
     ensure_directory(log.parent)
-    # O_APPEND: several writers don't overwrite each other, and the file may be cut under them.
+    # O_APPEND: concurrent writers don't overwrite each other, and the file may be truncated.
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         return subprocess.Popen(
@@ -92,11 +89,8 @@ def spawn(
 
 
 class Child:
-    """One process that `up` keeps alive: started, watched, restarted with growing pauses.
-
-    The first restart is at once (somebody killed it); a child that keeps dying young waits 0.5, 1,
-    2 … 10 seconds, so a broken one neither spins the processor nor floods its log.
-    """
+    """A process that `up` keeps alive, restarted with growing pauses. The first restart is at once; a child that keeps
+    dying young waits 0.5, 1, 2 … 10 seconds, to spare CPU and log."""
 
     YOUNG_SECONDS = 5.0
     FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 10.0
@@ -135,7 +129,7 @@ class Child:
         self.process = spawn(self.argv, env=self.env, log=self.log, cwd=self.cwd, pass_fds=self.pass_fds)
 
     def ended(self) -> str | None:
-        """How it ended, in words, once per death; None while it lives or waits for its restart."""
+        """Return how it ended, as text, once per death; None while it lives or waits for its restart."""
         if self.process is None:
             return None
         code = self.process.poll()
@@ -168,7 +162,7 @@ class Child:
 
 
 def send(pid: int, signum: int) -> None:
-    """Signal a process that may be gone by now."""
+    """Signal a process that may be gone."""
     try:
         os.kill(pid, signum)
     except ProcessLookupError:
@@ -185,7 +179,7 @@ def how_it_ended(code: int) -> str:
 
 
 def last_line(log: Path, *, containing: str = "") -> str:
-    """The last line in a log that says something, for messages; empty when there is none."""
+    """Return a log's last non-empty line, for messages; empty if none."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - 65_536))
@@ -197,7 +191,7 @@ def last_line(log: Path, *, containing: str = "") -> str:
 
 
 class Lines:
-    """What a child writes for us, line by line, on a descriptor (`theirs`) that it is handed whenever it is started."""
+    """Lines that a child writes to a descriptor (`theirs`), which it gets at each start."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = os.pipe()
@@ -205,10 +199,10 @@ class Lines:
         self._begun = b""
 
     def take(self) -> list[str]:
-        """The lines that came since the last call."""
+        """Return the lines since the last call."""
         while True:
             try:
-                self._begun += os.read(self._ours, 4096)  # never at its end: we hold the writing end, too
+                self._begun += os.read(self._ours, 4096)  # never at EOF: we hold the writing end too
             except BlockingIOError:
                 break
         *whole, self._begun = self._begun.split(b"\n")
@@ -220,23 +214,21 @@ class Lines:
 
 
 def shorten_log(log: Path) -> None:
-    """Keep one generation: a log past the limit is copied to `<name>.1` and cut to nothing.
-
-    Copied and cut rather than renamed, because the child goes on writing to the file it has open.
-    """
+    """Keep one generation: copy an oversized log to `<name>.1` and truncate it. Not renamed, because the child
+    continues to write to its open file."""
     try:
         if log.stat().st_size <= LOG_LIMIT_BYTES:
             return
         shutil.copyfile(log, log.with_name(log.name + ".1"))
         os.truncate(log, 0)
     except OSError:
-        # A full disk can't be helped from here; the next round tries again.
+        # A full disk: the next round tries again.
         return
 
 
 def family() -> dict[int, float]:
-    """All our descendants now: pid → start time. Kept on disk for the next start, because a
-    process that sets its own title overwrites the environment the marker is read from."""
+    """Return our descendants, pid → start time. Saved for the next start, since a process that sets its title
+    overwrites the environment with the marker."""
     started: dict[int, float] = {}
     for process in psutil.Process().children(recursive=True):
         try:
@@ -247,7 +239,7 @@ def family() -> dict[int, float]:
 
 
 def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
-    """Processes of this installation that are alive and not descended from us."""
+    """Return living processes of this installation that aren't our descendants."""
     ours = set(family()) | {os.getpid()}
     return [
         process for process in psutil.process_iter() if process.pid not in ours and _is_of(process, mark, remembered)
@@ -257,13 +249,13 @@ def strays(mark: str, remembered: Mapping[int, float]) -> list[psutil.Process]:
 def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:
-            # It has ended: its record waits for a parent, it holds no port and no file.
+            # Ended: it only waits for its parent, and holds no port or file.
             return False
         if remembered.get(process.pid) == process.create_time():
             return True
         return process.environ().get(MARKER) == mark
     except (psutil.Error, OSError):
-        # Gone meanwhile, or somebody else's: not one of ours.
+        # Gone meanwhile, or another user's.
         return False
 
 
@@ -274,11 +266,8 @@ def end_strays(
     patience_seconds: float,
     idle: Callable[[float], None],
 ) -> None:
-    """Wait for what a killed `up` left behind; what stays longer than `patience_seconds` is killed.
-
-    Processes are held by pid *and* start time (psutil compares both before it signals), so a
-    number that was given to somebody else meanwhile is never hit.
-    """
+    """Wait for what a killed `up` left behind, then kill it. Processes are identified by pid *and* start time (psutil
+    compares both), so that a reused pid is never hit."""
     deadline = time.monotonic() + patience_seconds
     while remaining := strays(mark, remembered):
         if time.monotonic() > deadline:
@@ -293,15 +282,14 @@ def end_strays(
 
 
 def give_memory_back() -> None:
-    """What large bodies, short-lived threads and a start have left free. The C library keeps it otherwise, so a crowd
-    that is long gone would still be seen in the size of this process. Where there is no such call there is nothing to
-    do."""
+    """Return free memory to the system, which the C library would keep after large bodies, threads and start-up. No-op
+    where unsupported."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
-# A process that can't start must not be tried faster than this.
+# A process that can't start is not tried more often than this.
 _PAUSE_SECONDS = 1.0
 _TICK_SECONDS = 0.1
 
@@ -314,12 +302,12 @@ class Webs:
         self._patience_seconds, self._ready_fd = patience_seconds, ready_fd
         self._stop_signal: int | None = None
         self._is_second = False
-        # Each with the end of a pipe on which it says that it serves; None once it has.
+        # Each with a pipe on which it reports that it serves; None once it has.
         self._webs: dict[subprocess.Popen[bytes], int | None] = {}
         self._not_before = 0.0
 
     def run(self) -> int:
-        """Returns the exit code."""
+        """Run and return the exit code."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self._stop)
         while self._stop_signal is None:
@@ -361,7 +349,7 @@ class Webs:
                 self._not_before = time.monotonic() + _PAUSE_SECONDS
 
     def _hear(self) -> None:
-        """Wait a tick, or until one of them says that it serves. When all do, we say so."""
+        """Wait a tick, or until one reports that it serves; once all do, report it."""
         silent = {pipe: process for process, pipe in self._webs.items() if pipe is not None}
         for pipe in select.select(list(silent), [], [], _TICK_SECONDS)[0]:
             if os.read(pipe, 64):
@@ -375,7 +363,7 @@ class Webs:
             self._ready_fd = None
 
     def _end(self, signum: int) -> int:
-        """Hand the signal on; they end in their own time, and at the latest after their patience."""
+        """Forward the signal and wait; kill after their patience."""
         self._listener.close()
         for process in self._webs:
             process.send_signal(signum)
@@ -396,7 +384,7 @@ class Webs:
 
 
 def serve_all(listener: socket.socket, count: int, *, patience_seconds: float, ready_fd: int | None = None) -> int:
-    """Serve with `count` processes until told to stop. The exit code."""
+    """Serve with `count` processes until stopped; return the exit code."""
     return Webs(listener, count, patience_seconds=patience_seconds, ready_fd=ready_fd).run()
 
 

@@ -1,12 +1,11 @@
-"""Who may stand at the door, and for how long: the server's protocols with bounds, so that slow or greedy clients cost
-next to nothing.
+"""uvicorn's protocols with bounds on connections and time, against slow or greedy clients.
 
-uvicorn's own h11 protocol refuses what isn't HTTP/1 (docs/decisions/0016). On top of it:
+uvicorn's h11 protocol refuses what isn't HTTP/1 (docs/decisions/0016). In addition:
 
-- so many connections in all, and so many from one address. When the door is full, the one that has waited longest
-  without having said what it wants goes. Trusted proxies speak for many, and are counted in all only;
-- `HEAD_SECONDS` for a request's headers, from the first byte (for a new connection from its beginning);
-- `STALL_SECONDS` for a client that doesn't take its answer, or goes on sending what nobody wants any more;
+- limits of connections in all and per address. At the limit, the oldest without a complete request is closed. Trusted
+  proxies count only in all;
+- `HEAD_SECONDS` for a request's headers, from the first byte (for a new connection from its start);
+- `STALL_SECONDS` for clients that don't read, or keep sending an unwanted body;
 - `HEAD_SECONDS` for a WebSocket's handshake.
 """
 
@@ -40,11 +39,11 @@ class Doorkeeper:
     stall_seconds: float = STALL_SECONDS
     _address_of: dict[Any, str] = field(default_factory=dict)
     _per_address: Counter[str] = field(default_factory=Counter)
-    # In the order of their coming; a dict, because it keeps that.
+    # In order of arrival.
     _waiting: dict[Any, None] = field(default_factory=dict)
 
     def enter(self, transport: Any) -> bool:
-        """Whether a new connection may stay."""
+        """Return whether a new connection may stay."""
         name = transport.get_extra_info("peername")
         address = str(name[0]) if isinstance(name, tuple) else ""
         is_alone = bool(address) and not proxies.is_trusted(address)
@@ -62,11 +61,11 @@ class Doorkeeper:
         return True
 
     def is_heard(self, transport: Any) -> None:
-        """It has said what it wants."""
+        """Note that its request has arrived."""
         self._waiting.pop(transport, None)
 
     def leave(self, transport: Any) -> None:
-        """Its connection is gone, or as good as gone."""
+        """Forget a closed connection."""
         address = self._address_of.pop(transport, None)
         self._waiting.pop(transport, None)
         if address is not None:
@@ -79,13 +78,12 @@ class Doorkeeper:
 
 
 def protocols(keeper: Doorkeeper) -> tuple[type[H11Protocol], type[WebSocketsSansIOProtocol]]:
-    """The server's protocol classes under one doorkeeper."""
+    """Return the server's protocol classes under one doorkeeper."""
     return type("Http", (BoundedHttp,), {"keeper": keeper}), type("Socket", (BoundedSocket,), {"keeper": keeper})
 
 
 class _Bounded(asyncio.Protocol):
-    """What both protocols have in common: a client that doesn't take what it is sent goes, and who goes is no longer
-    counted."""
+    """Base of both protocols: aborts clients that don't read, and uncounts closed ones."""
 
     keeper: Doorkeeper
     loop: asyncio.AbstractEventLoop
@@ -112,12 +110,11 @@ class _Bounded(asyncio.Protocol):
 
 
 class BoundedHttp(_Bounded, H11Protocol):
-    """uvicorn's, with clocks."""
+    """uvicorn's HTTP protocol with timeouts."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # A line per bad request would let anybody fill the disk; what the application raises is still told, as an
-        # error.
+        # A line per bad request would let anybody fill the disk; the application's errors are still logged.
         self.logger = _log
         self._is_refused = False
         self._clock: asyncio.TimerHandle | None = None
@@ -141,7 +138,7 @@ class BoundedHttp(_Bounded, H11Protocol):
         self._check()
 
     def _turn_away(self, answer: bytes) -> None:
-        """The last that is said on this connection; whatever still comes is not read."""
+        """Send the last response and ignore further data."""
         self._is_refused = True
         self.transport.write(answer)
         self.transport.close()
@@ -151,8 +148,7 @@ class BoundedHttp(_Bounded, H11Protocol):
         self._check()
 
     def _check(self) -> None:
-        """Which clock runs: one for headers that have begun, one for a body that nobody reads any more, none
-        otherwise."""
+        """Set the timeout: for headers in progress or an unread body, else none."""
         if self.transport.get_protocol() is not self or self.transport.is_closing():
             self._stop_clock()
             return
@@ -183,7 +179,7 @@ class BoundedHttp(_Bounded, H11Protocol):
             self.transport.abort()
 
     def send_400_response(self, msg: str) -> None:
-        """h11 knows what was wrong: 431 for headers that don't end, 400 for what is no HTTP."""
+        """Refuse by h11's error: 431 for endless headers, 400 for invalid HTTP."""
         error = sys.exc_info()[1]
         status = getattr(error, "error_status_hint", 400)
         if status == 431 and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -191,7 +187,7 @@ class BoundedHttp(_Bounded, H11Protocol):
             self.transport.close()
         elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # in the middle of an answer, or after it: there is nobody to tell
+        else:  # within or after a response: nobody can be told
             self.transport.abort()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -204,7 +200,7 @@ class BoundedHttp(_Bounded, H11Protocol):
 
 
 class BoundedSocket(_Bounded, WebSocketsSansIOProtocol):
-    """uvicorn's, which has to be open soon."""
+    """uvicorn's WebSocket protocol with a handshake timeout."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -221,13 +217,13 @@ class BoundedSocket(_Bounded, WebSocketsSansIOProtocol):
 
 
 def _is_ambiguous(begun: bytes) -> bool:
-    """Whether a head has line ends that h11 forgives and a proxy may read otherwise (RFC 9112 §2.2 and §5.2)."""
+    """Return whether a head has line ends that h11 accepts and proxies may not (RFC 9112 §2.2 and §5.2)."""
     head = begun.partition(b"\r\n\r\n")[0]
     return b"\n" in head.replace(b"\r\n", b"") or b"\r\n " in head or b"\r\n\t" in head
 
 
 def _plain(status: int, phrase: bytes, text: bytes, more: bytes = b"") -> bytes:
-    """An answer to somebody whose request was never one."""
+    """Return a plain response to an invalid request."""
     return b"".join(
         [
             b"HTTP/1.1 %d %s\r\n" % (status, phrase),

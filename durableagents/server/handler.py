@@ -1,12 +1,9 @@
 """Django under ASGI, with each request in one thread from beginning to end.
 
-All of our middleware and views are written for threads. Django's own handler calls them one by one from the event loop:
-a request of ours would change threads some twenty times, in a thread that is started for it and ends with it, and under
-load each change is a turn in two queues. Here it changes twice: into one of a few lasting threads, as many as requests
-are let in at a time (admission.py), and back.
-
-What comes has been gathered (limits.py), so there is nothing to wait for in the thread but the database. An answer is
-whole when it leaves the thread, and the request's connection is back in the pool.
+Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request, each
+a turn in two queues under load. Here a request switches twice: into one of a few lasting threads, as many as are
+admitted (admission.py), and back. Bodies are already complete (limits.py), and a response is complete when it leaves
+the thread.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from durableagents.server.limits import Receive, Scope
 
 
 class Handler(ASGIHandler):
-    """Answers HTTP. Takes the place of `django.core.asgi.get_asgi_application()`."""
+    """The HTTP handler, instead of `django.core.asgi.get_asgi_application()`."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(SLOTS, thread_name_prefix="request")
@@ -51,14 +48,13 @@ class Handler(ASGIHandler):
         try:
             response = await asyncio.shield(working)
         except asyncio.CancelledError:
-            # A thread can't be cut off. Whoever counts requests must count this one until it has ended.
+            # A thread can't be cancelled: the request must be counted until it has ended.
             await asyncio.wait([working])
             raise
         await self.send_response(response, send)
 
     def rehearse(self) -> None:
-        """Answer a request that nobody sent, one without a right to anything: what the first of a process loads and
-        compiles is then there."""
+        """Answer an unauthorized dummy request, to load and compile what a process's first request needs."""
         headers = [
             (b"host", b"127.0.0.1"),
             (b"authorization", b"Bearer rehearsal"),
@@ -93,12 +89,12 @@ class Handler(ASGIHandler):
         except BaseException:
             signals.request_finished.send(sender=type(self))
             raise
-        response.close()  # which says that the request has ended: its connection goes back
+        response.close()  # ends the request: its connection returns to the pool
         return answer
 
 
 async def _gathered(receive: Receive) -> bytes:
-    """The body. Raises RequestAborted when the client went away before it was there."""
+    """Return the body. Raises RequestAborted if the client left before."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -110,7 +106,7 @@ async def _gathered(receive: Receive) -> bytes:
 
 
 def _whole(response: Any) -> HttpResponse:
-    """A file that was to be read piece by piece (style sheets and the like, all small), read."""
+    """Return a streaming response (small static files) as a complete one."""
     whole = HttpResponse(
         b"".join(response.streaming_content), status=response.status_code, reason=response.reason_phrase
     )

@@ -1,4 +1,4 @@
-"""Is it alive, and can it work? For probes and for people; open to all, tells no secrets."""
+"""Health and readiness for probes and people; public, without secrets."""
 
 from __future__ import annotations
 
@@ -18,36 +18,34 @@ from runs.models import Process
 
 WORKER_LIMIT_SECONDS = 10.0
 SWEEPER_LIMIT_SECONDS = 15.0
-# A database that stands still (its host is frozen, its disk hangs) answers nothing and refuses nothing, and keeps no
-# time limit of its own.
+# A stalled database (a frozen host, a hanging disk) neither answers nor refuses, and enforces no timeout itself.
 LOOK_SECONDS = 3.0
 
-# Of the default tablespace, where the tables are: a full disk has no room for it. What the function answers is more
-# than the memory that it gets, so PostgreSQL writes it to a file, which ends with the statement. No table and no
-# journal is written, so nothing is left behind. A read-only session may do this too, so that is asked separately.
+# Tests the default tablespace, where the tables are, for a full disk: the result exceeds work_mem, so PostgreSQL writes
+# a temporary file and removes it after the statement. Read-only sessions may do this too, so that is queried
+# separately.
 _ROOM = "SELECT count(*) FROM generate_series(1, 20000) n"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean"
 
-# When this process last had an answer from the database, and one that takes writes (monotonic): the ages that /readyz
-# tells during an outage.
+# When the database last answered this process, and last took writes (monotonic): the ages in /readyz during an outage.
 _answered_at: dict[str, float] = {}
 
 
 ALIVE = {"status": "ok"}
 
 
-# Whoever asks with another method is told which there are, not that a token is missing.
+# Other methods get a 405, not a missing token.
 @csrf_exempt
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """This process answers. Asks nothing else, so that an outage elsewhere never gets it killed."""
+    """Return that this process answers. Checks nothing else, so that outages elsewhere never get it killed."""
     return _answer(ALIVE, 200)
 
 
 @csrf_exempt
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """The installation can take work: a database that takes writes, a live worker, a recent sweep."""
+    """Return whether the installation can work: a writable database, a live worker, a recent sweep."""
     checks, facts = _looked() or (_unknown(), {})
     is_ready = all(check["ok"] for check in checks.values())
     return _answer(
@@ -63,13 +61,13 @@ _looking_since = 0.0
 
 
 def _looked() -> _Probed | None:
-    """What a look comes to, or None if it takes too long. Whoever asks while somebody looks shares that look, so that
-    however often a probe comes, one thread and one connection wait for a database that stands still."""
+    """Return the result of a probe; None if it takes too long. Concurrent requests share a probe, so that only one
+    thread and connection wait for a stalled database."""
     global _looking, _looking_since
     with _lock:
         if _looking is None or _looking.done():
             _looking, _looking_since = Future(), time.monotonic()
-            # A daemon, since a process that was told to end must not wait for the database either.
+            # A daemon: a process told to end must not wait for the database either.
             threading.Thread(target=_probe, args=(_looking,), name="readyz", daemon=True).start()
         probe, left = _looking, max(_looking_since + LOOK_SECONDS - time.monotonic(), 0.0)
     try:
@@ -90,14 +88,13 @@ def _probe(answer: Future[_Probed]) -> None:
             facts["unserved_versions"] = _unserved()
         answer.set_result((checks, facts))
     except BaseException as error:
-        answer.set_exception(error)  # raised where it was asked
+        answer.set_exception(error)  # raised in the caller
     finally:
         connection.close()
 
 
 def _unserved() -> int | None:
-    """How many versions of ready runs no running worker has. No reason to take the installation out of service: the
-    others run."""
+    """Return how many versions of ready runs no worker has. The installation stays ready: other runs work."""
     try:
         return len(agent_versions.unserved())
     except DatabaseError:
@@ -131,7 +128,7 @@ def _takes_writes() -> bool:
 
 
 def _unknown() -> dict[str, dict[str, Any]]:
-    """The checks as they are when the database doesn't answer."""
+    """Return the checks of an unreachable database."""
     return {
         "database": _silent("database"),
         "writes": _silent("writes"),
@@ -146,7 +143,7 @@ def _silent(name: str) -> dict[str, Any]:
 
 
 def _worker_age() -> float | None:
-    """Seconds since the newest heartbeat of a worker, by the database's clock."""
+    """Return the seconds since the newest worker heartbeat, by the database's clock."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT extract(epoch FROM clock_timestamp() - max(last_heartbeat_at)) FROM {Process._meta.db_table}"

@@ -1,8 +1,5 @@
-"""What a request may bring before Django sees it, and how long it may take to bring it. ASGI has no limit of its own.
-
-A body is gathered here, whole: so a client that sends slowly holds a few kilobytes and no thread, and a thread gets a
-body that is there. Without a key or a session there is nothing large to send.
-"""
+"""Limits on requests before Django sees them; ASGI has none. Bodies are gathered here, so a slow client holds a few
+kilobytes and no thread. Without key or session they must be small."""
 
 from __future__ import annotations
 
@@ -26,18 +23,18 @@ API_LIMIT = 1024 * 1024
 PAGE_LIMIT = 2_621_440
 ANONYMOUS_LIMIT = 64 * 1024
 HEADER_LIMIT = 32 * 1024
-# A body of full size in this time is 35 KB/s.
+# A maximum body in this time is 35 KB/s.
 BODY_SECONDS = 30.0
-# Of all bodies that are gathered or worked on at a time.
+# Of all bodies in progress.
 MOST_BYTES = 64 * 1024 * 1024
-# How much of a refused body is read and dropped, so that a client that is still sending sees the answer, not a reset.
+# How much of a refused body is read, so that a client still sending sees the answer instead of a reset.
 _DRAINED = 16 * 1024 * 1024
 _DRAIN_SECONDS = 5.0
 _CALLBACKS = "/api/v1/callbacks/"
 
 
 class Refused(Exception):
-    """What came isn't taken; `answer` is what to say."""
+    """The request is refused; `document` is the answer."""
 
     def __init__(self, status: int, code: str, title: str, detail: str) -> None:
         super().__init__(detail)
@@ -45,8 +42,7 @@ class Refused(Exception):
 
 
 class Headers:
-    """Answers 400 to what is no request of HTTP/1.1, 431 to headers that are too large as a whole, and tells at once
-    that this process lives."""
+    """Answers 400 to invalid HTTP/1.1, 431 to oversized headers, and /healthz at once."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -58,21 +54,20 @@ class Headers:
             too_large = f"The headers are larger than {_size(HEADER_LIMIT)}."
             await answer(scope, send, problems.document(431, "too-large", "Too large", too_large))
         elif scope["path"] == "/healthz" and scope["method"] in ("GET", "HEAD"):
-            # From the loop itself: it says that the loop turns, and needs no thread that others could keep busy.
+            # From the event loop: it shows that the loop runs, and needs no thread.
             await _say_alive(scope, send)
         else:
             await self._app(scope, receive, send)
 
 
 def _is_no_http(scope: Scope) -> str | None:
-    """What is wrong. Not every server looks (RFC 9112 §3.2 demands one Host), and Django makes one up from its own
-    address."""
+    """Return what is wrong. Not every server checks (RFC 9112 §3.2 demands one Host), and Django would make one up."""
     version = scope.get("http_version", "1.1")
     if version == "0.9":
         return "HTTP/0.9 is not spoken here."
     names = [name for name, _ in scope["headers"]]
     if b"content-length" in names and b"transfer-encoding" in names:
-        # Two servers that believe one each see two different requests (RFC 9112 §6.1).
+        # Two servers that trust one each see different requests (RFC 9112 §6.1).
         return "The request has both Content-Length and Transfer-Encoding."
     hosts = names.count(b"host")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
@@ -81,13 +76,13 @@ def _is_no_http(scope: Scope) -> str | None:
 
 
 def header_bytes(scope: Scope) -> int:
-    """Of the request line and all header lines, as they came."""
+    """Return the size of the request line and all headers as sent."""
     lines = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     return lines + len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
 
 
 def credentials(scope: Scope) -> bytes:
-    """What a request shows to say who sends it, true or not: its key or its session. Empty if it shows nothing."""
+    """Return the unverified key or session of a request; empty if none."""
     cookie = settings.SESSION_COOKIE_NAME.encode() + b"="
     for name, value in scope["headers"]:
         if name == b"authorization":
@@ -98,8 +93,7 @@ def credentials(scope: Scope) -> bytes:
 
 
 class BodyLimit:
-    """Answers 413 to a body that says it is too large or turns out to be, 408 to one that doesn't come, 503 when all
-    together are too much."""
+    """Answers 413 to oversized bodies, 408 to slow ones, 503 if all together are too large."""
 
     def __init__(self, app: Any, *, body_seconds: float = BODY_SECONDS, most_bytes: int = MOST_BYTES) -> None:
         self._app = app
@@ -127,7 +121,7 @@ class BodyLimit:
             held.drop()
 
     async def _gather(self, scope: Scope, receive: Receive, held: _Held) -> bytes | None:
-        """The whole body; None when the client went away."""
+        """Return the whole body; None if the client left."""
         limit = limit_for(scope)
         if _announced(scope) > limit:
             raise _too_large(limit)
@@ -153,7 +147,7 @@ class BodyLimit:
 
 
 class _Held:
-    """One request's part of what all bodies take."""
+    """One request's share of the memory for bodies."""
 
     def __init__(self, limit: BodyLimit) -> None:
         self._limit, self._bytes = limit, 0
@@ -172,7 +166,7 @@ class _Held:
 
 
 def limit_for(scope: Scope) -> int:
-    """How large a body may be here, from whoever sends it."""
+    """Return the maximum body size for this path and sender."""
     if scope["path"].startswith(_CALLBACKS):
         return int(settings.DURABLEAGENTS.callback_bytes)
     if not credentials(scope):
@@ -185,7 +179,7 @@ def _too_large(limit: int) -> Refused:
 
 
 def _size(count: int) -> str:
-    """A number of bytes as people say it."""
+    """Return a number of bytes as text."""
     unit, name = (1024 * 1024, "MiB") if count >= 1024 * 1024 else (1024, "KiB")
     return f"{count / unit:g} {name}" if count * 10 % unit == 0 else f"{count} bytes"
 
@@ -198,7 +192,7 @@ def _announced(scope: Scope) -> int:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """The body once, then what the connection tells: that the client went away, for one."""
+    """Return a receive that gives the body once, then the connection's own messages, such as a disconnect."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -217,11 +211,11 @@ async def _drain(receive: Receive) -> None:
                 if message["type"] == "http.disconnect" or not message.get("more_body"):
                     return
     except TimeoutError:
-        return  # it sends too slowly to be waited for; it gets its answer now
+        return  # too slow to wait for: it gets its answer now
 
 
 async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
-    """A problem document, or to people a page that says the same; then the connection ends."""
+    """Send a problem document, or an equivalent page to people, and close the connection."""
     if problems.is_for_programs(scope["path"]):
         body, own = json.dumps(document).encode(), [(b"content-type", problems.CONTENT_TYPE.encode())]
     else:
@@ -238,14 +232,14 @@ async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-# Drawn once: a crowd that is turned away must not cost the loop a template each.
+# Rendered once: refusing many requests must not cost the loop a template each.
 @lru_cache(maxsize=32)
 def _page(status: int, title: str, detail: str) -> bytes:
     template = "503.html" if status == 503 else "errors/refused.html"
     return problems.page(template, {"status": status, "title": title, "detail": detail}).encode()
 
 
-# Django's middleware, which has these for every other page, is not reached.
+# Django's middleware, which sets these elsewhere, is not reached.
 _PAGE_HEADERS = [
     (b"content-type", b"text/html; charset=utf-8"),
     (

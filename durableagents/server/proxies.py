@@ -1,8 +1,7 @@
-"""For whom a request comes, when it comes through proxies: what they say is believed only of those that are trusted.
+"""Client addresses behind proxies, which are believed only if trusted.
 
-`X-Forwarded-For` grows on the right: each hop adds the address that it was called from. So it is read from the right,
-past the proxies that are ours, and the first address that isn't is the client. What stands left of it anybody may have
-written.
+Each hop appends its caller's address to `X-Forwarded-For`. So it is read from the right, past our proxies; the first
+other address is the client. Anything to its left may be forged.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from durableagents.server.limits import Receive, Scope, Send
 Address = IPv4Address | IPv6Address
 _SECURE = {"http": "https", "websocket": "wss"}
 _PLAIN = {"http": "http", "websocket": "ws"}
-# Nobody has more proxies in a row; a longer list is not worth reading.
+# Longer chains don't occur and aren't read.
 _MOST_HOPS = 20
 
 
 class Proxies:
-    """Puts the client's own address and scheme where everything behind looks for them, and takes the headers out that
-    told of it."""
+    """Sets the client's address and scheme in the scope, and removes the headers about them."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -35,19 +33,18 @@ class Proxies:
 
 
 def seen_through(scope: Scope) -> dict[str, Any]:
-    """The scope's members that the proxies change."""
+    """Return the scope members that the proxies change."""
     forwarded = {
         name: [value.decode("latin-1") for key, value in scope["headers"] if key == name]
         for name in (b"x-forwarded-for", b"x-forwarded-proto")
     }
     headers = [pair for pair in scope["headers"] if not pair[0].startswith(b"x-forwarded-")]
     peer = scope["client"][0] if scope.get("client") else ""
-    # Over a unix socket nobody has an address; who may connect to it is the file system's business, and that is the
-    # proxy.
+    # Over a unix socket there is no address; file permissions decide who connects, and that is the proxy.
     if not (is_trusted(peer) if peer else settings.DURABLEAGENTS.proxy_networks):
         return {"headers": headers}
     client = client_behind(peer, ",".join(forwarded[b"x-forwarded-for"]))
-    # The last word is the nearest proxy's own.
+    # The last value is the nearest proxy's.
     proto = ",".join(forwarded[b"x-forwarded-proto"]).rpartition(",")[2].strip().lower()
     scheme = {"https": _SECURE, "wss": _SECURE, "http": _PLAIN, "ws": _PLAIN}.get(proto)
     port = scope["client"][1] if scope.get("client") and client == peer else 0
@@ -59,7 +56,7 @@ def seen_through(scope: Scope) -> dict[str, Any]:
 
 
 def client_behind(peer: str, forwarded: str) -> str:
-    """The rightmost address that is no proxy of ours. A list that can't be read is believed as far as it can."""
+    """Return the rightmost address that is not our proxy's; an unreadable list counts as far as it is readable."""
     known = peer
     for text in list(reversed(forwarded.split(",")))[:_MOST_HOPS]:
         address = parsed(text)
@@ -72,7 +69,7 @@ def client_behind(peer: str, forwarded: str) -> str:
 
 
 def is_trusted(peer: str) -> bool:
-    """Whether an address is one of our proxies'."""
+    """Return whether an address is one of our proxies'."""
     address = parsed(peer)
     return address is not None and any(
         address in network for network in settings.DURABLEAGENTS.proxy_networks if network.version == address.version
@@ -80,7 +77,7 @@ def is_trusted(peer: str) -> bool:
 
 
 def parsed(text: str) -> Address | None:
-    """An address as proxies write it: bare, with a port, or in brackets. IPv4 in IPv6 clothes is IPv4."""
+    """Parse an address as proxies write it: bare, with a port, or in brackets. IPv4-mapped IPv6 becomes IPv4."""
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

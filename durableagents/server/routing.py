@@ -1,4 +1,4 @@
-"""Which socket addresses there are."""
+"""WebSocket routes."""
 
 from django.urls import path, re_path
 
@@ -8,6 +8,6 @@ websocket_urlpatterns = [
     path("ws/live", LiveConsumer.as_asgi()),
     path("ws/lists", ListConsumer.as_asgi()),
     path("ws/runs/<uuid:run_id>", LiveConsumer.as_asgi()),
-    # The router raises where nothing fits: a traceback for whoever cares to try addresses.
+    # The router raises without a match: a traceback for every scan.
     re_path("", NowhereConsumer.as_asgi()),
 ]

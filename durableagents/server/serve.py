@@ -1,16 +1,15 @@
-"""The web process as it runs: one listening socket, given or opened, and a way to hand it over.
+"""Run the web process on a listening socket, and hand it over without an outage.
 
-Two processes may hold the same listening socket, and the kernel gives each connection to one of them. So a restart
-without an outage is: start the new process on the socket of the old one, and when it serves, send the old one SIGTERM.
-It then
+Processes can share a listening socket. To restart, start the new process on the old one's socket; once it serves, send
+the old one SIGTERM. It then
 
-1. accepts nothing more; what comes next goes to the new process, and nothing is refused, since the socket never closes;
-2. closes its WebSockets with 1012 (*service restart*), at which pages connect again;
-3. answers what is in flight, and whatever comes on connections that clients keep alive, each answer with `Connection:
-   close`, so that nobody sends a request into a connection that is just being closed;
+1. accepts no more connections; they go to the new process, and none is refused, since the socket stays open; 2. closes
+its WebSockets with 1012 (*service restart*), at which pages reconnect; 3. answers requests in flight and on kept-alive
+connections, with `Connection: close`, so that nobody sends into a
+   closing connection;
 4. ends when no connection is left, or at its deadline.
 
-SIGINT ends without step 3: for a stop after which nobody serves.
+SIGINT skips step 3: a stop after which nobody serves.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ from durableagents.server.limits import HEADER_LIMIT, Message, Receive, Scope, S
 
 BACKLOG = 2048
 KEEP_ALIVE_SECONDS = 5
-# From the signal on until what is still unanswered is cut.
+# From the signal until unanswered requests are cut.
 STOP_SECONDS = 2
-# Pages say nothing over their sockets.
+# Pages send nothing over their sockets.
 SOCKET_BYTES = 16 * 1024
-# Then goodbye is said to the fleet, and threads end what they do: none of it is waited for longer, as it may hang on a
-# database that stands still.
+# Then the fleet is notified and threads end; not awaited for longer, since it may hang on a stalled database.
 LAST_SECONDS = 5
 _TICK_SECONDS = 0.05
 _CLOCK_SECONDS = 1.0
@@ -49,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on which any number of processes may serve. Raises OSError."""
+    """Return a listening socket that processes can share. Raises OSError."""
     listener = socket.socket()
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,7 +60,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def answers_ready(port: int) -> bool:
-    """Whether the installation behind a port of this host says that it can work."""
+    """Return whether the installation on a local port is ready."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/readyz")
@@ -74,7 +72,7 @@ def answers_ready(port: int) -> bool:
 
 
 class LastAnswers:
-    """Once `is_leaving`, every answer asks the client to close the connection."""
+    """Once `is_leaving`, asks clients to close the connection with every answer."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -90,7 +88,7 @@ class LastAnswers:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which says when it serves and leaves in the order above."""
+    """uvicorn's server with a ready callback and the shutdown order above."""
 
     def __init__(self, app: Any, keeper: Doorkeeper, *, patience_seconds: float, on_ready: Callable[[], None]) -> None:
         self._answers = LastAnswers(app)
@@ -117,14 +115,13 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn would raise the signal again at the end, and a clean stop would look like a death."""
+        """Handle signals without raising them again at the end, which would make a clean stop look like a crash."""
         for each in (signal.SIGTERM, signal.SIGINT):
             signal.signal(each, self.handle_exit)
         yield
 
     async def main_loop(self) -> None:
-        """Once a second for the clock in the answers' head, and at once when told to end: uvicorn looks ten times a
-        second at all hours."""
+        """Tick once a second for the Date header, and at once on a signal: uvicorn polls ten times a second."""
         is_woken = asyncio.Event()
         self._wake = partial(asyncio.get_running_loop().call_soon_threadsafe, is_woken.set)
         while not await self.on_tick(0):
@@ -132,7 +129,7 @@ class Server(uvicorn.Server):
                 await asyncio.wait_for(is_woken.wait(), _CLOCK_SECONDS)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first SIGTERM hands over; SIGINT, or a second signal, doesn't wait."""
+        """Hand over on the first SIGTERM; stop at once on SIGINT or a second signal."""
         self._is_handing_over = sig == signal.SIGTERM and not self.should_exit
         self.force_exit = self.should_exit
         self.should_exit = True
@@ -144,7 +141,7 @@ class Server(uvicorn.Server):
             self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._wake = lambda: None  # the loop may be closed when the next signal comes
+        self._wake = lambda: None  # the loop may be closed at the next signal
         threading.Thread(
             target=_end_after,
             args=(self._patience_seconds * self._is_handing_over + STOP_SECONDS + LAST_SECONDS,),
@@ -159,14 +156,13 @@ class Server(uvicorn.Server):
         await super().shutdown()
 
     async def _hand_over(self) -> None:
-        """Answer what is there until it is gone. The first tick is for connections that were accepted and not heard
-        yet."""
+        """Answer what is in progress. The first wait is for connections accepted but not yet read."""
         self._answers.is_leaving = True
         until = monotonic() + self._patience_seconds
         await asyncio.sleep(2 * _TICK_SECONDS)
         closing: set[Any] = set()
         while self.server_state.connections and monotonic() < until and self._is_handing_over:
-            # Once each: asked a second time uvicorn cuts the socket, and in the middle of its handshake it answers 500.
+            # Once each: a second time, uvicorn cuts the socket, and during a handshake answers 500.
             sockets = {each for each in self.server_state.connections if getattr(each, "handshake_complete", False)}
             for connection in sockets - closing:
                 connection.shutdown()
@@ -182,7 +178,7 @@ def _end_after(seconds: float) -> None:
 
 
 def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | None = None) -> int:
-    """Serve on `listener` until told to stop. Writes a line to `ready_fd` when it serves. The exit code."""
+    """Serve on `listener` until stopped; write a line to `ready_fd` once serving. Return the exit code."""
     from django.conf import settings
 
     from durableagents.server.asgi import application

@@ -1,4 +1,4 @@
-"""Refuses a query string or a form that is no text, before anything looks for what it would be read as."""
+"""Refuse query strings and forms that aren't UTF-8, before they are parsed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FORMS = ("application/x-www-form-urlencoded", _PARTS)
 
 
 class ReadableQuery(MiddlewareMixin):
-    """Answers 400 to a query string whose percent-encoded bytes are not UTF-8 (`?agent=%ff`), to a form that says that
-    it is in another encoding, and to one whose texts are not UTF-8."""
+    """Answers 400 to query strings with percent-encoded bytes that aren't UTF-8 (`?agent=%ff`), and to forms in another
+    encoding."""
 
     def process_request(self, request: HttpRequest) -> None:
         named = request.encoding
         if request.content_type in _FORMS and named is not None:
-            # Django stumbles over it wherever the form is looked at, which a page that says so does too.
+            # Django fails on it whenever the form is read, even on an error page.
             request.encoding = "utf-8"
             if codecs.lookup(named).name != "utf-8":
                 raise BadRequest("A form has to be in UTF-8.")
@@ -35,9 +35,10 @@ class ReadableQuery(MiddlewareMixin):
             raise BadRequest("The query string holds percent-encoded bytes that are not UTF-8.") from None
 
     def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Django takes what is no text as U+FFFD, and the record would say that a person wrote that."""
+        """Check a form's bytes: Django would decode them as U+FFFD, and the record would quote that as the person's
+        text."""
         if request.method != "POST" or request.content_type not in _FORMS or getattr(view, "csrf_exempt", False):
-            return  # the API and callbacks take no form
+            return  # the API and callbacks take no forms
         try:
             for raw in _texts(request):
                 raw.decode()
@@ -46,7 +47,7 @@ class ReadableQuery(MiddlewareMixin):
 
 
 class _Dropped(FileUploadHandler):
-    """What is done with a file that only lies beside what is looked at; with none, all of a form would be one piece."""
+    """Discards files while form fields are parsed; without a handler, parsing would treat the form as one part."""
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> None:
         return None
@@ -56,15 +57,15 @@ class _Dropped(FileUploadHandler):
 
 
 def _texts(request: HttpRequest) -> Iterator[bytes]:
-    """What has to be text of a form. A file need not be, so where there is one only the other parts are looked at."""
+    """Yield what must be text in a form: everything, or with files only the other parts."""
     raw = request.body
-    has_files = bool(request.FILES)  # refuses what has too many fields, or can't be told apart
+    has_files = bool(request.FILES)  # refuses too many fields and unparsable forms
     if not has_files:
         yield raw
     if request.content_type != _PARTS:
-        yield unquote_to_bytes(raw)  # whole signs by themselves: none is half escaped, as the rest is whole
+        yield unquote_to_bytes(raw)  # each complete by itself: an escape can't span it and the rest
         return
-    # Once more, as bytes: a part may be in base64. The files go nowhere.
+    # Again as bytes, since parts may be in base64. Files are dropped.
     fields, _ = MultiPartParser(request.META, BytesIO(raw), [_Dropped(request)], "latin-1").parse()
     for name, values in fields.lists():
         yield from (text.encode("latin-1") for text in (name, *values))

@@ -1,2 +1,1 @@
-"""How somebody shows who they are beyond the password: a second factor, another's word for it (OpenID Connect), and
-once more before what is risky. Only the addresses, the settings and the administrator's pages come in here."""
+"""Sign-in beyond the password: second factors, OpenID Connect, and reauthentication before risky acts."""

@@ -1,7 +1,7 @@
-"""What an administrator does about others' sign-ins, under `/admin/`: take a lost second factor away, link an account
-to who somebody is elsewhere. No secret is shown there, and the provider's own tables have no page.
+"""Administrators' pages about others' sign-ins under `/admin/`: remove second factors, link accounts to providers.
 
-Every process finds the administrator's pages at its start, workers too: what they need is loaded when one is opened.
+No secrets are shown, and providers' tables have no page. Every process loads this module at start-up, so imports are
+deferred.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ADMIN = "admin"
 
 
 def without_theirs() -> None:
-    """django-allauth's own pages would show secrets and enter providers."""
+    """Unregister django-allauth's pages, which would show secrets and accept providers."""
     for model in (EmailAddress, EmailConfirmation, Authenticator, SocialAccount, SocialApp, SocialToken):
         try:
             admin.site.unregister(model)
@@ -40,7 +40,7 @@ def without_theirs() -> None:
 
 
 class ReasonForm(forms.ModelForm):
-    """Why, and nothing else."""
+    """The reason alone."""
 
     reason = forms.CharField(
         widget=forms.Textarea(attrs={"rows": 3}),
@@ -52,7 +52,7 @@ class ReasonForm(forms.ModelForm):
         fields: tuple[str, ...] = ()
 
     def clean_reason(self) -> str:
-        """Raises ValidationError."""
+        """Return the reason. Raises ValidationError."""
         try:
             return justified("Taking a second factor away", self.cleaned_data["reason"])
         except DurableAgentsError as refusal:
@@ -60,7 +60,7 @@ class ReasonForm(forms.ModelForm):
 
 
 class FactorAdmin(admin.ModelAdmin):
-    """Who has one, and taking all of somebody's away with their recovery codes."""
+    """List second factors, and remove all of an account with its recovery codes."""
 
     form = ReasonForm
     fields = ("user", "created_at", "last_used_at", "reason")
@@ -87,7 +87,7 @@ class FactorAdmin(admin.ModelAdmin):
         from durableagents.signin import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
-        signed_in.end_everywhere(obj.user.pk)  # whoever has the device may be in by it
+        signed_in.end_everywhere(obj.user.pk)  # somebody with the device may be signed in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
         self.message_user(request, f"Every second factor of {obj.user.get_username()} is taken away.")
@@ -95,7 +95,7 @@ class FactorAdmin(admin.ModelAdmin):
 
 
 class LinkForm(forms.ModelForm):
-    """An account, and who that is elsewhere."""
+    """An account and its identity at a provider."""
 
     provider = forms.ChoiceField(label="Provider")
     uid = forms.CharField(label="Subject", max_length=191, help_text="The `sub` that they have there; no e-mail.")
@@ -118,7 +118,7 @@ class LinkForm(forms.ModelForm):
 
 
 class LinkAdmin(admin.ModelAdmin):
-    """Links are made and taken away, never changed."""
+    """Links are added and removed, never changed."""
 
     form = LinkForm
     list_display = ("user", "provider", "uid", "date_joined", "last_login")
@@ -130,17 +130,17 @@ class LinkAdmin(admin.ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: SocialAccount) -> None:
         super().delete_model(request, obj)
-        signed_in.end_for(obj.user_id, request)  # whoever has that account there may be in by it
+        signed_in.end_for(obj.user_id, request)  # somebody with that identity may be signed in by it
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[SocialAccount]) -> None:
-        """As above, of many."""
+        """End the sessions of all affected accounts."""
         people = sorted(set(queryset.values_list("user_id", flat=True)))
         super().delete_queryset(request, queryset)
         for person in people:
             signed_in.end_for(person, request)
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        """Not into the account of whoever may be a second person."""
+        """Exclude accounts of possible second persons."""
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and db_field.name == "user":
             field.queryset = User.objects.exclude(pk__in=protected(request.user.pk).values("pk"))
@@ -148,7 +148,7 @@ class LinkAdmin(admin.ModelAdmin):
 
 
 def register() -> None:
-    """Once django-allauth has registered its own."""
+    """Register after django-allauth has."""
     without_theirs()
     admin.site.register(Authenticator, FactorAdmin)
     admin.site.register(SocialAccount, LinkAdmin)

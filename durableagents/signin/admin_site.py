@@ -1,5 +1,4 @@
-"""Where the administrator's pages hang: whatever they change is on record as theirs, and is asked for by somebody who
-has lately shown who they are."""
+"""The administration site: changes are recorded with their actor and need recent authentication."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
 
 
 class Site(AdminSite):
-    """The administrator's pages: whatever they change, they say who did it."""
+    """Django's site, recording the actor of every change."""
 
     def admin_view(self, view: Shown, cacheable: bool = False) -> Shown:
         inner = super().admin_view(view, cacheable)
@@ -48,16 +47,16 @@ class Site(AdminSite):
 
 
 def _refused(error: DurableAgentsError) -> HttpResponse:
-    """The page for what our own rules don't allow there; its transaction has taken it back."""
-    from ledger.web import problems  # nothing that a worker has a use for, either
+    """Return the page for an act that our own rules refuse; its transaction was rolled back."""
+    from ledger.web import problems  # not needed by workers
 
     told = {"status": error.status, "title": error.title, "detail": error.detail}
     return HttpResponse(problems.page("errors/refused.html", told), status=error.status)
 
 
 def _asked(request: HttpRequest) -> HttpResponse | None:
-    """The page that asks once more who they are; none where they have just shown it, or leave."""
-    from durableagents.signin import again  # every worker loads this module, and has no use for what that needs
+    """Return the page that asks for authentication; None if recent, or when signing out."""
+    from durableagents.signin import again  # imported late: every worker loads this module
 
     if request.resolver_match is not None and request.resolver_match.url_name == "logout":
         return None
@@ -66,8 +65,8 @@ def _asked(request: HttpRequest) -> HttpResponse | None:
 
 
 def _refuse_unreadable(request: HttpRequest) -> None:
-    """Raises BadRequest for what Django's lists hand to the database as it came: a NUL in a filter, rows by what is no
-    number."""
+    """Refuse what Django's lists would pass to the database: NUL in filters, and row ids that aren't numbers. Raises
+    BadRequest."""
     if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
         raise BadRequest("The query string holds a NUL character.")
     if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):

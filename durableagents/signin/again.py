@@ -1,9 +1,7 @@
-"""Showing once more who one is, before what is risky: a passkey, the second factor's code, or the password where there
-is neither.
+"""Reauthentication before risky acts: by passkey or second factor, or by password if there is neither.
 
-The session remembers when that was last shown. Where it is too long ago, the form that came is kept in a page that
-asks, and goes from there to the same address with the proof beside it: nothing that was written is lost, nothing is
-done before, and no second place decides where one goes on.
+The session remembers the last time. If that is too old, a page asks and keeps the form, which then goes to the same URL
+with the proof: no input is lost, and nothing is done before.
 """
 
 from __future__ import annotations
@@ -29,31 +27,31 @@ from runs.engine.gate.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
-# Somebody at another's open screen must not find the password out by trying.
+# Somebody at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
 _PROOFS = (PASSWORD, CODE, PASSKEY, CHALLENGE)
 _OURS = (*_PROOFS, "csrfmiddlewaretoken")
 
 
 class Again(Page):
-    """The page that asks. It has no address of its own."""
+    """The page that asks. It has no URL of its own."""
 
     template = "account/again.html"
     section = "account"
 
 
 class Risky(Page):
-    """A page whose POST needs a person who has lately shown who they are. `risky` ends the sentence by which they are
-    asked; empty: nobody is. What is wrong with the form is said first: nobody gives a password for a refusal."""
+    """A page whose POST needs recent authentication. `risky` completes the question; empty: none. Form errors come
+    first, so that nobody enters a password for a refusal."""
 
     risky = ""
 
     def is_asked(self, user: User) -> bool:
-        """Whether somebody is asked at all: whoever may not do it is told so at once."""
+        """Return whether to ask: users without the right are refused at once."""
         return True
 
     def wrong(self, request: HttpRequest, **kwargs: Any) -> HttpResponse | None:
-        """Return the page of a form that is refused whoever sends it; None where it can be sent as it is."""
+        """Return the page of a form that is refused for anybody; None if it is valid."""
         return None
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -69,12 +67,12 @@ class Risky(Page):
 
 
 def proved(request: HttpRequest, by: str) -> None:
-    """They have shown just now who they are, and with what."""
+    """Record in the session that its user has just authenticated, and how."""
     request.session[PROVED], request.session[PROVED_BY] = database_now().isoformat(), by
 
 
 def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
-    """Whether this session's person has shown who they are so lately."""
+    """Return whether the session's user has authenticated recently enough."""
     kept = request.session.get(PROVED)
     since = database_now() - datetime.fromisoformat(kept) if isinstance(kept, str) else None
     return since is not None and timedelta(0) <= since <= within
@@ -83,9 +81,11 @@ def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
 def asked_again(
     request: HttpRequest, what: str, *, within: timedelta | None = WITHIN, keeps: bool = True
 ) -> HttpResponse | None:
-    """None where the act may go on; otherwise the answer, which asks first. `what` ends the sentence "Show once more
-    who you are, to …"; `keeps` is False where what was sent is secret and must not stand in a page;
-    without `within` they are asked whenever it was shown last."""
+    """Return the response that asks for authentication; None if the act may continue.
+
+    `what` completes "Show once more who you are, to …"; `keeps` is False for secret input, which must not appear in a
+    page; without `within` it always asks.
+    """
     if within is not None and reauthenticated(request, within):
         _strip(request)
         return None
@@ -93,7 +93,7 @@ def asked_again(
 
 
 def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[str, Any] | None = None) -> Answer:
-    """As above; `terms` are what a passkey is to sign, where it is not just who they are."""
+    """Ask, with the `terms` that a passkey would sign if more than identity."""
     user = request.user
     assert isinstance(user, User)
     has_factor = factors.has_factor(user)
@@ -128,8 +128,8 @@ def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[s
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
-    """What a page needs that asks for a factor: whether there is a device for a code, and what a passkey signs where
-    the account has one that is good here."""
+    """Return the context of a page that asks for a factor: whether there is a device, and the passkey options if
+    usable."""
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
         told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))
@@ -137,7 +137,7 @@ def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
 
 
 def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted, terms: dict[str, Any]) -> HttpResponse | None:
-    """Ask whoever says yes to what needs more than that, whenever they showed it last. A passkey signs the very yes."""
+    """Ask a decider whose approval needs proof, however recent; a passkey signs the approval itself."""
     user = request.user
     assert isinstance(user, User)
     if not factors.has_factor(user) and (wanted.factor or not user.has_usable_password()):
@@ -146,7 +146,7 @@ def ask_to_decide(request: HttpRequest, what: str, wanted: Wanted, terms: dict[s
 
 
 def answer_to_decide(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
-    """Look at what was shown with a decision, if anything was."""
+    """Check the proof of a decision, if any."""
     is_shown = any(name in request.POST for name in (PASSWORD, CODE, PASSKEY))
     return _asked(request, what, terms=terms) if is_shown and isinstance(request.user, User) else Answer()
 
@@ -159,8 +159,8 @@ class WrongPassword(DurableAgentsError):
 
 
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:
-    """With what they have shown it, and what a passkey signed. Raises WrongCode, WrongPassword, TooManyAttempts, Busy,
-    FactorUnreadable; and as `passkeys.check`."""
+    """Return how the user authenticated, and a passkey's signature. Raises WrongCode, WrongPassword, TooManyAttempts,
+    Busy, FactorUnreadable; and as `passkeys.check`."""
     if has_factor and request.POST.get(PASSKEY):
         signed = passkeys.check(user, request.POST.get(CHALLENGE, ""), request.POST[PASSKEY], terms)
         return passkeys.PASSKEY, signed
@@ -183,7 +183,7 @@ def _kept(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def _strip(request: HttpRequest) -> None:
-    """The act's own form knows nothing of the proof."""
+    """Remove the proof from the request: the act's form doesn't know it."""
     if not any(name in request.POST for name in _PROOFS):
         return
     rest: Any = request.POST.copy()

@@ -1,8 +1,5 @@
-"""From the first proof (a password, an issuer's word, the demo's button) to a session.
-
-Nobody has a session before all that is asked of them was shown: until then the browser keeps who is at the door, for
-ten minutes, and every page takes it for a stranger's.
-"""
+"""From the first proof (password, provider, the demo's button) to a session. There is no session before all required
+factors: meanwhile the browser keeps the pending user for ten minutes, and every page treats it as anonymous."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ SESSION, SSO = "session", "session+sso"
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody whose first proof was right. `sealed` is the factor that they are shown to set up."""
+    """A user whose first proof was valid. `sealed` is the factor they are setting up."""
 
     user: User
     strength: str
@@ -40,7 +37,7 @@ class Caller:
     sealed: str = ""
 
     def acting(self, request: HttpRequest) -> Actor:
-        """How a record names them before they are in."""
+        """Return the actor of records before sign-in."""
         address = request.META.get("REMOTE_ADDR", "")
         return Actor("user", self.user.get_username(), auth=self.strength, address=address, person=self.user.pk)
 
@@ -48,10 +45,9 @@ class Caller:
 def proceed(
     request: HttpRequest, user: User, *, next_: str, strength: str = SESSION, has_second_factor: bool = False
 ) -> str:
-    """Return where to go on after a right first proof. `has_second_factor` says that it was one of two. Raises
-    ChangedOutside."""
+    """Return where to continue after a first proof. `has_second_factor`: it included one. Raises ChangedOutside."""
     check(ACCOUNT, user.pk)
-    logout(request)  # nothing of the person before stays in the session
+    logout(request)  # removes everything of the previous user's session
     if not has_second_factor:
         where = "sign_in_code" if factors.has_factor(user) else "sign_in_factor" if needs_factor(user) else ""
         if where:
@@ -72,7 +68,7 @@ def proceed(
 
 
 def caller(request: HttpRequest) -> Caller | None:
-    """Who is at the door; nobody where it was too long ago, or the account is closed or has another password since."""
+    """Return the pending user; None if too old, closed, or with a changed password."""
     kept = request.session.get(_AT_THE_DOOR)
     if not isinstance(kept, dict) or not 0 <= time.time() - kept["at"] <= WAITS_SECONDS:
         return None
@@ -83,12 +79,12 @@ def caller(request: HttpRequest) -> Caller | None:
 
 
 def keep_draft(request: HttpRequest, sealed: str) -> None:
-    """What the caller is shown to set up stays the same until they have."""
+    """Keep the secret shown for set-up until it is complete."""
     _keep(request, {**request.session[_AT_THE_DOOR], "sealed": sealed})
 
 
 def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool) -> None:
-    """Begin a session, which says how. Raises ChangedOutside: also where the account's factors were taken away."""
+    """Begin a session with its strength. Raises ChangedOutside, also if factors were removed from outside."""
     check(ACCOUNT, user.pk)
     request.session.pop(_AT_THE_DOOR, None)
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[0])
@@ -98,7 +94,7 @@ def let_in(request: HttpRequest, user: User, *, strength: str, has_factor: bool)
 
 
 def grown(request: HttpRequest, kind: str) -> None:
-    """The session's person has shown a second factor since: under a new key, for it may do more."""
+    """Raise the session's strength after a second factor, under a new key."""
     first = SSO if "+sso" in str(request.session.get(STRENGTH, "")) else SESSION
     request.session[STRENGTH] = f"{first}+{kind}"
     request.session[HAS_FACTOR] = True
@@ -106,7 +102,7 @@ def grown(request: HttpRequest, kind: str) -> None:
 
 
 def shrunk(request: HttpRequest) -> None:
-    """The session's second factor is gone: where one is needed, so is the session."""
+    """Lower the session's strength after a factor's removal; if one is required, the session becomes invalid."""
     request.session[STRENGTH] = SSO if "+sso" in str(request.session.get(STRENGTH, "")) else SESSION
     request.session[HAS_FACTOR] = False
 
@@ -116,8 +112,7 @@ def _keep(request: HttpRequest, what: dict[str, Any]) -> None:
 
 
 def next_of(request: HttpRequest) -> str:
-    """Where to go on: an address on this site, from its root. Anything else would be one of somebody else's, or taken
-    for the name of a page."""
+    """Return where to continue: a path on this site. Others could lead elsewhere or be taken for a view's name."""
     wanted = request.POST.get("next") or request.GET.get("next") or "/"
     is_here = wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
     return wanted if is_here else "/"

@@ -1,8 +1,7 @@
-"""A second factor: codes of a device by time (RFC 6238), and ten recovery codes, each good once. Passkeys, which are
-factors too, stand in passkeys.py.
+"""Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py.
 
-django-allauth brings the arithmetic, the table and the recovery codes. Which step's code was used last is kept with the
-factor and moved on in one statement: its own memory is each process's cache, and forgets a code while it is still good.
+django-allauth provides arithmetic, table and recovery codes. The last used step is stored with the factor and advanced
+in one statement: its own cache is per process and may forget a code that is still valid.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from ledger.append import justified
 from ledger.errors import DurableAgentsError
 
 STEP_SECONDS, AROUND, DIGITS, RECOVERY_DIGITS = 30, 1, 6, 8
-# The caller has the password. Three of a million codes are right at any moment; of recovery codes, ten of a hundred
-# million. Recovery codes are counted apart: guessing a device's code from afar must not lock out the way back in.
+# The caller knows the password. Three of a million codes are valid at any time; of recovery codes, ten of a hundred
+# million. They are counted apart: guessing device codes must not block recovery.
 tries = throttle.Allowance("second factor", limit=5, window_seconds=900)
 recovery_tries = throttle.Allowance("recovery code", limit=5, window_seconds=900)
 _USE = """
@@ -35,11 +34,11 @@ _USE = """
     SET data = jsonb_set(data, '{used_step}', to_jsonb(%(step)s::bigint)), last_used_at = clock_timestamp()
     WHERE id = %(id)s AND coalesce((data ->> 'used_step')::bigint, 0) < %(step)s"""
 TOTP, RECOVERY_CODE = "totp", "recovery_code"
-_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # recovery codes stand in for one
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)  # recovery codes replace one
 
 
 class WrongCode(DurableAgentsError):
-    """Nothing is changed by it."""
+    """The code is invalid. Nothing was changed."""
 
     status, code, title = 422, "wrong-code", "Wrong code"
 
@@ -53,13 +52,13 @@ class WrongCode(DurableAgentsError):
 
 
 class NoCode(WrongCode):
-    """What can't be a device's code whatever its secret is, so that sending it is no guess."""
+    """The input can't be a device's code, so it doesn't count as a guess."""
 
     told = "This is no code: type the six digits that your device shows."
 
 
 class NoCodeOfEither(NoCode):
-    """The same of a recovery code's."""
+    """The input can't be a code of either kind."""
 
     told = "This is no code: type the six digits that your device shows, or the eight of a recovery code."
 
@@ -80,20 +79,20 @@ class NoFactor(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A factor that is being set up. `secret` is for the person's device, `sealed` for the session."""
+    """A factor being set up. `secret` is for the device, `sealed` for the session."""
 
     secret: str
     sealed: str
-    picture: str  # an SVG as a data: address
+    picture: str  # an SVG data: URL
 
     @property
     def spelt(self) -> str:
-        """To be typed into a device that has no camera."""
+        """Return the secret in groups, for typing."""
         return " ".join(self.secret[at : at + 4] for at in range(0, len(self.secret), 4))
 
 
 def draft(user: User, sealed: str = "") -> Draft:
-    """A new secret, or the one that this session was shown before. Raises FactorUnreadable."""
+    """Return a new secret, or the session's earlier one. Raises FactorUnreadable."""
     adapter = Adapter()
     with of(user):
         secret = adapter.decrypt(sealed) if sealed else generate_totp_secret()
@@ -103,17 +102,17 @@ def draft(user: User, sealed: str = "") -> Draft:
 
 
 def has_factor(user: User) -> bool:
-    """Whether more than a password is asked of them: a device's code, or a passkey."""
+    """Return whether the account has a second factor: a device or a passkey."""
     return Authenticator.objects.filter(user_id=user.pk, type__in=_FACTORS).exists()
 
 
 def has_device(user: User) -> bool:
-    """Whether they have an authenticator app."""
+    """Return whether the account has an authenticator app."""
     return Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).exists()
 
 
 def of_account(user: User) -> tuple[Authenticator | None, int]:
-    """The factor, and how many recovery codes are left. Raises FactorUnreadable."""
+    """Return the device and the number of recovery codes left. Raises FactorUnreadable."""
     found = {one.type: one for one in Authenticator.objects.filter(user_id=user.pk)}
     codes = found.get(Authenticator.Type.RECOVERY_CODES)
     if codes is None:
@@ -123,8 +122,8 @@ def of_account(user: User) -> tuple[Authenticator | None, int]:
 
 
 def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
-    """Take the factor on whose device gave this code; the answer is the recovery codes, readable this once. Raises
-    NoCode (which counts as no try), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
+    """Set up the device that gave this code; return the recovery codes, readable only now. Raises NoCode (which counts
+    as no try), WrongCode, FactorExists, FactorUnreadable, TooManyAttempts."""
     code = _plain(code)
     if not (code.isascii() and code.isdecimal() and len(code) == DIGITS):
         raise NoCode
@@ -141,15 +140,15 @@ def set_up(user: User, sealed: str, code: str, *, by: Actor) -> list[str]:
                 codes = new_codes(user)
         except IntegrityError:
             raise FactorExists from None
-    # Earlier guesses were about secrets that are replaced now. An account with a factor gets no further than
-    # FactorExists, so nobody can clear the tries at an existing one.
+    # Earlier guesses were about replaced secrets. An account with a factor gets no further than FactorExists, so nobody
+    # can clear its tries.
     throttle.clear(tries, str(user.pk))
     throttle.clear(recovery_tries, str(user.pk))
     return codes
 
 
 def renew_codes(user: User, *, by: Actor) -> list[str]:
-    """Ten new recovery codes; those before open nothing any more. Raises NoFactor."""
+    """Replace the recovery codes with ten new ones. Raises NoFactor."""
     with acting(by), of(user):
         if not Authenticator.objects.select_for_update().filter(user_id=user.pk, type__in=_FACTORS).exists():
             raise NoFactor
@@ -157,8 +156,8 @@ def renew_codes(user: User, *, by: Actor) -> list[str]:
 
 
 def take_away(user: User, *, by: Actor, reason: str = "") -> None:
-    """All factors of an account and its recovery codes are gone, passkeys too. Whoever takes another's away says why.
-    Raises NoFactor, JustificationRequired."""
+    """Remove all factors, passkeys and recovery codes of an account; another's with a reason. Raises NoFactor,
+    JustificationRequired."""
     if by.person != user.pk or reason:
         reason = justified("Taking a second factor away", reason)
     with acting(by, reason):
@@ -167,7 +166,7 @@ def take_away(user: User, *, by: Actor, reason: str = "") -> None:
 
 
 def take_device_away(user: User, *, by: Actor) -> None:
-    """One's own authenticator app is none any more; passkeys stay. Raises NoFactor."""
+    """Remove one's own authenticator app; passkeys stay. Raises NoFactor."""
     with acting(by):
         if not Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.TOTP).delete()[0]:
             raise NoFactor
@@ -175,14 +174,14 @@ def take_device_away(user: User, *, by: Actor) -> None:
 
 
 def drop_codes_without_factor(user: User) -> None:
-    """Recovery codes stand in for a factor: without one they open nothing. Called in the transaction of the act."""
+    """Delete recovery codes of an account without factors. Called in the act's transaction."""
     if not has_factor(user):
         Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
 
 
 def check(user: User, code: str, *, by: Actor) -> str:
-    """Use a code up and return its kind. Raises NoCodeOfEither (not counted as a try), WrongCode, TooManyAttempts
-    (before the code is compared), FactorUnreadable."""
+    """Use a code and return its kind. Raises NoCodeOfEither (not counted as a try), WrongCode, TooManyAttempts (before
+    the code is compared), FactorUnreadable."""
     code = _plain(code)
     if not (code.isascii() and code.isdecimal() and len(code) in (DIGITS, RECOVERY_DIGITS)):
         raise NoCodeOfEither
@@ -198,7 +197,7 @@ def check(user: User, code: str, *, by: Actor) -> str:
 
 
 def _plain(code: str) -> str:
-    """Without the blanks and dashes that people read codes with."""
+    """Return a code without spaces and dashes."""
     return "".join(code.split()).replace("-", "")[:40]
 
 
@@ -212,7 +211,7 @@ def _use_totp(user: User, code: str) -> bool:
     if step is None:
         return False
     with connection.cursor() as cursor:
-        # Of two that come with the same code at once, one moves the step on.
+        # Of concurrent uses of a code, one advances the step.
         cursor.execute(_USE, {"id": factor.pk, "step": step})
         return cursor.rowcount == 1
 
@@ -225,12 +224,11 @@ def _use_recovery_code(user: User, code: str, by: Actor) -> bool:
         try:
             return bool(_readable(codes).validate_code(code))
         except Authenticator.DoesNotExist:
-            return False  # taken away meanwhile
+            return False  # removed meanwhile
 
 
 def _readable(row: Authenticator) -> RecoveryCodes:
-    """The recovery codes of a row, as django-allauth works with them. Raises FactorUnreadable: it takes for granted
-    that they are as they were written, and ours are never those of another library."""
+    """Return a row's recovery codes for django-allauth, which doesn't validate them. Raises FactorUnreadable."""
     data = data_of(row)
     counted(data, "used_mask")
     if "seed" not in data or "migrated_codes" in data:
@@ -239,7 +237,7 @@ def _readable(row: Authenticator) -> RecoveryCodes:
 
 
 def _step_of(secret: str, code: str) -> int | None:
-    """The step whose code this is, one before and one after the clock's included."""
+    """Return the step of a code, at most one off the clock's; None if invalid."""
     now, found = int(now_seconds()) // STEP_SECONDS, None
     for step in range(now - AROUND, now + AROUND + 1):
         if hmac.compare_digest(format_hotp_value(hotp_value(secret, step)).encode(), code.encode("utf-8", "replace")):
@@ -248,12 +246,12 @@ def _step_of(secret: str, code: str) -> int | None:
 
 
 def now_seconds() -> float:
-    """This host's clock: devices go by the time of day."""
+    """Return this host's time, which devices use too."""
     return time.time()
 
 
 def new_codes(user: User) -> list[str]:
-    """In the place of those before. Called in the transaction of the act, where it is said whose secrets are sealed."""
+    """Replace the recovery codes. Called in the act's transaction, inside `of`."""
     Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.RECOVERY_CODES).delete()
     with transaction.atomic():
         return list(RecoveryCodes.activate(user).generate_codes())

@@ -1,5 +1,5 @@
-"""Whose account somebody has who comes by an issuer's word. An account is found by issuer and subject, and by nothing
-that a provider may give to somebody else tomorrow; what a sign-in changes is on record as the provider's doing."""
+"""Accounts of OpenID Connect identities, found only by issuer and subject, which a provider never reassigns. A
+sign-in's changes are recorded as the provider's."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class GroupsUnreadable(DurableAgentsError):
 
 
 def signed_in_by(provider: OidcProvider, claims: dict[str, Any], *, address: str, strength: str) -> User:
-    """The account, with the roles that the provider's groups give it. Raises NotLinked, AccountClosed, LinkedElsewhere,
-    GroupsUnreadable, and then nothing is changed."""
+    """Return the account, with the roles of its groups. Raises NotLinked, AccountClosed, LinkedElsewhere,
+    GroupsUnreadable, and then changes nothing."""
     try:
         return _signed_in_by(provider, claims, address, strength)
     except IntegrityError:
-        # Somebody of the same name came at the same moment, in another window: now they are there.
+        # A concurrent sign-in of the same person created the account; now it exists.
         return _signed_in_by(provider, claims, address, strength)
 
 
@@ -89,17 +89,17 @@ def _signed_in_by(provider: OidcProvider, claims: dict[str, Any], address: str, 
 
 
 def link(provider: OidcProvider, claims: dict[str, Any], user: User, *, by: Actor) -> None:
-    """From now on the account signs in by this issuer's subject, too. Raises LinkedElsewhere."""
+    """Link an account to a provider's subject. Raises LinkedElsewhere."""
     try:
         with acting(by):
-            User.objects.select_for_update().get(pk=user.pk)  # of two at once, one finds the other's
+            User.objects.select_for_update().get(pk=user.pk)  # of concurrent requests, one finds the other's
             _keep(provider, claims, user)
     except IntegrityError:
         raise LinkedElsewhere(provider) from None
 
 
 def unlink(user: User, pk: int, *, by: Actor) -> None:
-    """Raises NotFound."""
+    """Unlink. Raises NotFound."""
     with acting(by):
         if not SocialAccount.objects.filter(pk=pk, user_id=user.pk).delete()[0]:
             raise NotFound("sign-in", pk)
@@ -113,8 +113,8 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
     """Return the one account with the address that the issuer has verified, in a domain that it may speak for.
 
-    The database's upper() takes `ı` for `i` and `ſ` for `s`, so that it only narrows the search: addresses are equal
-    if they are ASCII and the same in small letters. Raises AddressNotPlain.
+    The database's upper() equates `ı` with `i` and `ſ` with `s`, so it only narrows the search: addresses are equal if
+    they are ASCII and the same in lower case. Raises AddressNotPlain.
     """
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
@@ -154,8 +154,8 @@ def _is_free(name: str) -> bool:
 
 
 def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Raises LinkedElsewhere: an account has one subject of an issuer, so that an address which was given to somebody
-    else there opens nothing here."""
+    """Save the link. An account has one subject per issuer, so that a reassigned address opens nothing. Raises
+    LinkedElsewhere."""
     of_account = SocialAccount.objects.filter(provider=provider.issuer, user_id=user.pk).first()
     if of_account is None:
         SocialAccount.objects.create(user_id=user.pk, provider=provider.issuer, uid=claims["sub"])
@@ -166,8 +166,8 @@ def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
 
 
 def _follow_groups(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Of the roles that the mapping names, exactly those that the claim gives; others are the administrator's. A claim
-    that isn't there gives none."""
+    """Set the mapped roles to exactly those the claim gives (none without the claim); other roles are the
+    administrator's."""
     if not provider.roles:
         return
     said = claims.get(provider.groups_claim, [])

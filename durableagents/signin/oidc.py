@@ -1,9 +1,8 @@
-"""OpenID Connect, the authorization code flow with PKCE: begun, and what comes back of it believed or refused.
+"""OpenID Connect: authorization code flow with PKCE.
 
-django-allauth brings discovery, the state that is good once and for one session, PKCE and the exchange of a code. What
-it leaves out is done here: the nonce, the token's signature under the issuer's published keys with algorithms that are
-named, and that the issuer is the one that the environment says, not the one that a document says of itself. Loaded when
-somebody signs in so, and not before: its libraries are no worker's business.
+django-allauth provides discovery, one-time state, PKCE and the code exchange. Added here: the nonce, the token's
+signature under the issuer's published keys with named algorithms, and that the issuer is the configured one, not what
+its document claims. Imported only when used: workers don't need the libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from django.urls import reverse
 from durableagents.providers import OidcProvider
 from ledger.errors import DurableAgentsError
 
-# What signs with a secret that both sides have is not among them: our public copy of a key must never be one.
+# No shared-secret algorithms: a public key must never verify as one.
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY_SECONDS = 60
 LONGEST_SUBJECT = 191
@@ -42,7 +41,7 @@ _known: dict[str, tuple[float, dict[str, Any]]] = {}
 
 
 class ProviderTrouble(DurableAgentsError):
-    """The other side can't be asked, or answers what nobody can use."""
+    """The provider is unreachable or answers nonsense."""
 
     status, code, title = 502, "sign-in-provider", "Sign-in isn't possible there now"
 
@@ -51,7 +50,7 @@ class ProviderTrouble(DurableAgentsError):
 
 
 class NotBelieved(DurableAgentsError):
-    """What came back is refused. Nobody is signed in by it."""
+    """The provider's answer is refused. Nobody is signed in."""
 
     status, code, title = 403, "sign-in-refused", "Not signed in"
 
@@ -61,8 +60,7 @@ class NotBelieved(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """Who came back, by the issuer's word: `claims` are verified. `next` is where they wanted to go; `linking` the
-    account that asked to be linked, if one did."""
+    """A verified sign-in: its `claims`, where to continue (`next`), and the account to link (`linking`), if any."""
 
     claims: dict[str, Any]
     next: str
@@ -74,7 +72,7 @@ class Came:
 
 
 def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: int | None = None) -> HttpResponse:
-    """Send the browser to the provider. Raises ProviderTrouble."""
+    """Redirect the browser to the provider. Raises ProviderTrouble."""
     nonce = secrets.token_urlsafe(24)
     ours = {"nonce": nonce, "next": next_, "linking": linking}
     with request_context(request):
@@ -88,7 +86,7 @@ def begin(request: HttpRequest, provider: OidcProvider, *, next_: str, linking: 
 
 
 def finish(request: HttpRequest, provider: OidcProvider) -> Came:
-    """What the browser brings back is believed once. Raises NotBelieved, ProviderTrouble."""
+    """Verify the browser's answer, once. Raises NotBelieved, ProviderTrouble."""
     with request_context(request):
         state = statekit.unstash_state(
             request, provider_id=provider.id, state_id=request.GET.get("state", "").replace("\x00", "")
@@ -111,8 +109,8 @@ def finish(request: HttpRequest, provider: OidcProvider) -> Came:
 
 
 def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[str, Any]:
-    """The claims of an ID token that this issuer signed, for us, now, for this sign-in (OpenID Connect Core 1.0,
-    3.1.3.7). Raises NotBelieved."""
+    """Return the claims of an ID token that is valid for this sign-in (OpenID Connect Core 1.0, 3.1.3.7). Raises
+    NotBelieved."""
     if not isinstance(token, str):
         raise NotBelieved(provider, "it sent no ID token")
     try:
@@ -140,7 +138,7 @@ def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[
 
 
 def _key(header: dict[str, Any], keys: Any) -> Any:
-    """The published key that the token names; without a name, the only one there is."""
+    """Return the published key that the token names; if it names none, the only one."""
     if header.get("alg") not in ALGORITHMS:
         raise ValueError("its algorithm is none that is taken")
     named = [one for one in jwt.PyJWKSet.from_dict(keys).keys if one.public_key_use in (None, "sig")]
@@ -156,7 +154,7 @@ def _words(error: Exception) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Without addresses and answers, which are nothing for a stranger's page."""
+    """Return the cause without URLs and answers, which aren't for strangers."""
     if isinstance(error, requests.Timeout):
         return "it does not answer in time"
     if isinstance(error, requests.ConnectionError):
@@ -167,14 +165,13 @@ def _cause(error: Exception) -> str:
 
 
 class Wire(DefaultSocialAccountAdapter):  # type: ignore[misc]
-    """How providers are talked to: in seconds, without redirects, and no endless answers. Providers are the
-    environment's."""
+    """HTTP to providers: with timeouts, without redirects, of bounded size. Providers come from the environment."""
 
     def get_requests_session(self) -> requests.Session:
         return _Session()
 
     def list_apps(self, request: HttpRequest, provider: Any = None, client_id: Any = None) -> list[SocialApp]:
-        """None that a table would hold."""
+        """Return no providers from the database."""
         return []
 
 
@@ -190,7 +187,7 @@ class _Session(requests.Session):
 
 
 class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
-    """django-allauth's, for a provider of the environment."""
+    """django-allauth's adapter for a provider of the environment."""
 
     def __init__(self, request: HttpRequest, provider: OidcProvider) -> None:
         super().__init__(request, provider.id)
@@ -209,7 +206,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         return found
 
     def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
-        """Under the address that the installation is known by, whatever a request says it came to."""
+        """Return the callback under the configured base URL, whatever the request claims."""
         return settings.DURABLEAGENTS.base_url + reverse("sso_callback", args=[self._of.id])
 
 
@@ -248,7 +245,7 @@ def _json(url: str) -> dict[str, Any]:
 
 
 def _check_discovered(provider: OidcProvider, found: dict[str, Any]) -> None:
-    """Raises ValueError where the document is another issuer's, or would send a code or a secret over an open wire."""
+    """Check that the document is this issuer's and uses https for codes and secrets. Raises ValueError."""
     if found.get("issuer") != provider.issuer:
         raise ValueError("it calls itself another issuer")
     is_plain = urlsplit(provider.issuer).scheme == "http"

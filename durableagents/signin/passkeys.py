@@ -1,8 +1,7 @@
-"""Passkeys as second factors: set up, called another name, taken away, and used.
+"""Passkeys as second factors: set up, rename, remove and use.
 
-The rows are django-allauth's, each sealed for its account as the secrets of devices are: a public key that somebody
-with the application's rights in the database puts there opens nothing. Who holds the device is verified by the device
-each time (a finger, a face, a number), so a passkey is a whole sign-in by itself.
+The rows are django-allauth's, each encrypted for its account, so a public key forged in the database opens nothing. The
+device verifies its holder each time (finger, face, PIN), so a passkey is a complete sign-in.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ledger.web.text_safety import is_hidden
 
 PASSKEY = "passkey"
 MOST, MOST_NAME = 20, 60
-# A device that counts never says twice the same: one that does was copied. Most passkeys don't count.
+# A counting device never repeats a value: one that does was copied. Most passkeys don't count.
 _USE = """
     UPDATE mfa_authenticator
     SET data = jsonb_set(data, '{sign_count}', to_jsonb(%(count)s::bigint)), last_used_at = clock_timestamp()
@@ -47,8 +46,7 @@ class TooManyPasskeys(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Passkey:
-    """One of an account's. `credential` and `public_key` are empty where what is kept of it can't be read: it is good
-    for nothing then but to be taken away."""
+    """A passkey of an account. `credential` and `public_key` are empty if unreadable: then it can only be removed."""
 
     pk: int
     name: str
@@ -60,19 +58,19 @@ class Passkey:
 
 
 def things(what: str, person: int | None = None) -> dict[str, Any]:
-    """What a challenge is for, where it is no decision."""
+    """Return a challenge's purpose other than a decision."""
     return {"v": 1, "what": what, "person": person}
 
 
 def of_account(user: User) -> list[Passkey]:
-    """An account's, the oldest first."""
+    """Return an account's passkeys, oldest first."""
     rows = Authenticator.objects.filter(user_id=user.pk, type=Authenticator.Type.WEBAUTHN).order_by("pk")
     with of(user):
         return [_read(row) for row in rows]
 
 
 def _read(row: Authenticator) -> Passkey:
-    """Called where it is said whose secrets are opened."""
+    """Parse a row. Called inside `of`."""
     data = row.data if isinstance(row.data, dict) else {}
     plain = (row.pk, str(data.get("name", "")), row.created_at, row.last_used_at)
     try:
@@ -87,7 +85,7 @@ def _read(row: Authenticator) -> Passkey:
 
 
 def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
-    """The challenge for a new one, and what the browser's `create` takes. Raises PasskeysUnavailable,
+    """Return a challenge for a new passkey, and the options of the browser's `create`. Raises PasskeysUnavailable,
     TooManyPasskeys."""
     where, known = webauthn.site(), of_account(user)
     if len(known) >= MOST:
@@ -111,9 +109,8 @@ def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
 
 
 def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list[str]:
-    """Take a passkey that the account's device has just made. The answer is recovery codes where it is the account's
-    first second factor, readable this once. Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys,
-    InvalidInput."""
+    """Save a new passkey; return recovery codes, readable only now, if it is the first second factor. Raises
+    PasskeysUnavailable, PasskeyTooLate, WrongPasskey, TooManyPasskeys, InvalidInput."""
     where, name = webauthn.site(), _name(name)
     given = webauthn.answer_in(answer)
     made = webauthn.made(given, webauthn.take(token, things(MAKE, user.pk)), where)
@@ -138,7 +135,7 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
 
 
 def rename(user: User, pk: int, name: str, *, by: Actor) -> None:
-    """Call it something else. Raises NotFound, InvalidInput, FactorUnreadable."""
+    """Rename a passkey. Raises NotFound, InvalidInput, FactorUnreadable."""
     name = _name(name)
     with acting(by):
         row = _own(user, pk)
@@ -147,7 +144,7 @@ def rename(user: User, pk: int, name: str, *, by: Actor) -> None:
 
 
 def take_away(user: User, pk: int, *, by: Actor) -> None:
-    """It opens nothing any more; with the last factor the recovery codes go. Raises NotFound."""
+    """Remove a passkey, and with the last factor the recovery codes. Raises NotFound."""
     with acting(by):
         _own(user, pk).delete()
         factors.drop_codes_without_factor(user)
@@ -172,7 +169,7 @@ def _name(text: str) -> str:
 
 
 def shown(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]:
-    """What a page's button holds for its script (static/js/passkeys.js)."""
+    """Return the data of a page's button for its script (static/js/passkeys.js)."""
     return {"token": challenge.token, "options": json.dumps(options), "origin": webauthn.site().origin}
 
 
@@ -180,8 +177,8 @@ def shown(challenge: Challenge, options: dict[str, Any]) -> dict[str, str]:
 
 
 def to_use(what: dict[str, Any], user: User | None = None) -> tuple[Challenge, dict[str, Any]]:
-    """The challenge for this, and what the browser's `get` takes: of an account its passkeys, of nobody whichever the
-    device offers. Raises PasskeysUnavailable."""
+    """Return a challenge, and the options of the browser's `get`: an account's passkeys, or any without account. Raises
+    PasskeysUnavailable."""
     where, challenge = webauthn.site(), webauthn.draw(what)
     return challenge, {
         "rpId": where.rp_id,
@@ -193,7 +190,7 @@ def to_use(what: dict[str, Any], user: User | None = None) -> tuple[Challenge, d
 
 
 def is_usable(user: User) -> bool:
-    """Whether the account has one that can be used at this installation's address."""
+    """Return whether the account has a passkey for this installation's address."""
     try:
         return bool(_good_here(user, webauthn.site().rp_id))
     except webauthn.PasskeysUnavailable:
@@ -201,7 +198,8 @@ def is_usable(user: User) -> bool:
 
 
 def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
-    """What one of the account's passkeys signed for this. Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey."""
+    """Return the verified signature of one of the account's passkeys. Raises PasskeysUnavailable, PasskeyTooLate,
+    WrongPasskey."""
     where, given = webauthn.site(), webauthn.answer_in(answer)
     terms = webauthn.take(token, what)
     passkey = next((one for one in _good_here(user, where.rp_id) if one.credential == given.get("id")), None)
@@ -218,7 +216,7 @@ def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
 
 
 def _signed(response: dict[str, Any], terms: dict[str, Any], passkey: Passkey, where: webauthn.Site) -> Signed:
-    """Raises WrongPasskey."""
+    """Parse an answer. Raises WrongPasskey."""
     parts = {name: _bytes(response.get(name)) for name in ("authenticatorData", "clientDataJSON", "signature")}
     if None in parts.values():
         raise WrongPasskey("what the browser sent of it can't be read")
@@ -244,7 +242,7 @@ def _bytes(text: Any) -> bytes | None:
 
 
 def who_signs_in(answer: str) -> User:
-    """Whose passkey a browser answers with: nothing of it is judged yet. Raises WrongPasskey."""
+    """Return the account of an answer's passkey, unverified. Raises WrongPasskey."""
     given = webauthn.answer_in(answer)
     row = (
         Authenticator.objects.select_related("user")
@@ -273,5 +271,5 @@ def _digest(credential: str) -> str:
 
 
 def _handle(user: User) -> str:
-    """How devices know the account: by nothing that tells who it is."""
+    """Return the account's opaque handle for devices."""
     return text_of(hmac.digest(naming_key(), b"passkey of account " + str(user.pk).encode(), "sha256"))

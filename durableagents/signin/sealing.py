@@ -1,5 +1,5 @@
-"""Secrets of second factors as the database has them: encrypted under a key that is made of the master key for this
-alone, each for its account, so that a copy of the tables opens nothing and a row that was moved opens for nobody."""
+"""Encrypt second factors' secrets under a derived key, each bound to its account: a copy of the tables opens nothing,
+and neither does a moved row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _whose: ContextVar[str] = ContextVar("whose_factor")
 
 
 class FactorUnreadable(DurableAgentsError):
-    """What is kept of a second factor does not open."""
+    """A stored second factor can't be decrypted."""
 
     status, code, title = 409, "second-factor-unreadable", "Second factor can't be read"
 
@@ -35,14 +35,14 @@ class FactorUnreadable(DurableAgentsError):
 
 
 def data_of(row: Any) -> dict[str, Any]:
-    """What a row of a factor holds. Raises FactorUnreadable where that is none of ours."""
+    """Return a factor row's data. Raises FactorUnreadable."""
     if not isinstance(row.data, dict):
         raise FactorUnreadable
     return row.data
 
 
 def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> int:
-    """A number in it, which the database can count on from. Raises FactorUnreadable."""
+    """Return a number in it that the database can increment. Raises FactorUnreadable."""
     found = data.get(name, default)
     if type(found) is not int or not 0 <= found < 2**62:
         raise FactorUnreadable
@@ -51,7 +51,7 @@ def counted(data: dict[str, Any], name: str, *, default: int | None = None) -> i
 
 @contextmanager
 def of(user: Any) -> Iterator[None]:
-    """Whose secrets are sealed and opened inside."""
+    """Bind encryption and decryption inside to this account."""
     token = _whose.set(str(user.pk))
     try:
         yield
@@ -60,7 +60,7 @@ def of(user: Any) -> Iterator[None]:
 
 
 class Adapter(DefaultMFAAdapter):  # type: ignore[misc]
-    """django-allauth's, with secrets sealed."""
+    """django-allauth's adapter with encrypted secrets."""
 
     def encrypt(self, text: str) -> str:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -69,7 +69,7 @@ class Adapter(DefaultMFAAdapter):  # type: ignore[misc]
         return _MARK + base64.b64encode(nonce + AESGCM(_key()).encrypt(nonce, text.encode(), _bound())).decode()
 
     def decrypt(self, encrypted_text: str) -> str:
-        """Raises FactorUnreadable."""
+        """Decrypt a secret. Raises FactorUnreadable."""
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -94,7 +94,7 @@ def _key() -> bytes:
 
 
 def naming_key() -> bytes:
-    """By which devices are told accounts apart, without being told who they are."""
+    """Return the key of devices' account handles."""
     return _derived(settings.DURABLEAGENTS_MASTER_KEY_FILE, b"durableagents/passkey handles/1")
 
 

@@ -1,4 +1,4 @@
-"""After the first proof and before the session: the second factor's code, or setting one up where it is needed."""
+"""Pages between first proof and session: the second factor, or its set-up if required."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from durableagents.identity.throttle import TooManyAttempts
 from durableagents.signin import again, door, factors, passkeys
 from ledger.errors import DurableAgentsError
 
-# Nothing can be guessed here; what it costs to look an answer through is counted.
+# Nothing can be guessed here; the limit is for the cost of verification.
 _tries = throttle.Allowance("sign-in by passkey", limit=30, window_seconds=300)
 
 
 class AtTheDoor(View):
-    """Whoever is nobody at the door is sent to the sign-in page."""
+    """Redirects to sign-in if no user is pending."""
 
     template = ""
     http_method_names = ["get", "head", "post"]
@@ -40,7 +40,7 @@ class AtTheDoor(View):
 
 
 class Code(AtTheDoor):
-    """The code of the second factor, or a recovery code."""
+    """Enter a second factor or a recovery code."""
 
     template = "account/code.html"
 
@@ -58,7 +58,7 @@ class Code(AtTheDoor):
         return redirect(caller.next)
 
     def _shown(self, request: HttpRequest) -> str:
-        """Which factor it was. Raises as `passkeys.check` and `factors.check`."""
+        """Return the kind of factor used. Raises as `passkeys.check` and `factors.check`."""
         assert self.caller is not None
         user, given = self.caller.user, request.POST
         if given.get(again.PASSKEY):
@@ -77,8 +77,7 @@ def _terms(user: User) -> dict[str, Any]:
 
 
 class PasskeySignIn(View):
-    """Signing in with a passkey alone: the device verified who holds it. GET gives its script a fresh challenge, for
-    pages of this kind stay open for long."""
+    """Sign in by passkey alone: the device verified its holder. GET returns a fresh challenge for long-open pages."""
 
     http_method_names = ["get", "post"]
 
@@ -113,7 +112,7 @@ class PasskeySignIn(View):
 
 
 class FirstFactor(AtTheDoor):
-    """Set a second factor up, which this person's role needs, and come in by it."""
+    """Set up the second factor that the user's role requires, and sign in."""
 
     template = "account/first_factor.html"
 
@@ -130,12 +129,12 @@ class FirstFactor(AtTheDoor):
         except DurableAgentsError as refusal:
             return self._form(request, refusal)
         door.let_in(request, caller.user, strength=f"{caller.strength}+{factors.TOTP}", has_factor=True)
-        signed_in.end_elsewhere(caller.user.pk, request)  # whoever is in by the first proof alone
+        signed_in.end_elsewhere(caller.user.pk, request)  # ends sessions by the first proof alone
         return self.show(request, {"codes": codes, "next": caller.next}, None)
 
     def _form(self, request: HttpRequest, refusal: DurableAgentsError | None) -> HttpResponse:
         assert self.caller is not None
-        if factors.has_factor(self.caller.user):  # set up meanwhile, in another window
+        if factors.has_factor(self.caller.user):  # set up meanwhile in another window
             return redirect("login")
         draft = factors.draft(self.caller.user, self.caller.sealed)
         door.keep_draft(request, draft.sealed)

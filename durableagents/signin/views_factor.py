@@ -1,4 +1,4 @@
-"""One's own second factor and ways to sign in."""
+"""Pages of one's own second factor and linked sign-ins."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ LINKING = "linking"
 
 
 def sections(request: HttpRequest) -> dict[str, Any]:
-    """What `account/second_factor.html` and `account/sign_ins.html` are told, wherever they are included.
-    Raises FactorUnreadable."""
+    """Return the context of `account/second_factor.html` and `account/sign_ins.html`. Raises FactorUnreadable."""
     user = who(request)
     try:
         no_passkeys = webauthn.site() and ""
@@ -67,11 +66,11 @@ def who(request: HttpRequest) -> User:
 
 
 class OfEveryone(again.Risky, OwnPage):
-    """About one's own ways to sign in."""
+    """Pages about one's own ways to sign in."""
 
 
 class SecondFactor(OfEveryone):
-    """What there is; and by POST, the code that ends setting one up."""
+    """Show the second factor; by POST, complete its set-up with a code."""
 
     template = "account/second_factor_page.html"
     http_method_names = ["get", "head", "post"]
@@ -92,20 +91,19 @@ class SecondFactor(OfEveryone):
                 response["Retry-After"] = str(refusal.wait_seconds)
             return response
         request.session.pop(_DRAFT, None)
-        signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
+        signed_in.end_elsewhere(user.pk, request)  # ends sessions by the password alone
         door.grown(request, factors.TOTP)
         again.proved(request, factors.TOTP)
         return self.show(request, {**sections(request), "codes": codes})
 
 
 class Password(OwnPassword):
-    """The page for a new password, which asks whoever has a second factor for its code before: the old password alone
-    is what it asks of everybody."""
+    """The password page, which first asks for the second factor, if any."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         if request.user.is_authenticated and factors.has_factor(who(request)):
             is_proof = again.CODE in request.POST or again.PASSKEY in request.POST
-            # What was typed is passwords, which no page shows again.
+            # The input is passwords, which no page shows again.
             if asked := again.asked_again(request, "change your password", keeps=False):
                 return asked
             if is_proof:
@@ -114,7 +112,7 @@ class Password(OwnPassword):
 
 
 class FactorRemovals(OfEveryone):
-    """Do without."""
+    """Remove the authenticator app."""
 
     http_method_names = ["post"]
     risky = "take your second factor away"
@@ -124,13 +122,13 @@ class FactorRemovals(OfEveryone):
         factors.take_device_away(user, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(who(request).pk, request)  # they were in by what is gone
+        signed_in.end_elsewhere(who(request).pk, request)  # they were signed in by the removed factor
         messages.success(request, "Your authenticator app is taken away.", extra_tags="ok")
         return redirect("second_factor")
 
 
 class RecoveryCodes(OfEveryone):
-    """Ten new ones."""
+    """Create new recovery codes."""
 
     template = "account/second_factor_page.html"
     http_method_names = ["post"]
@@ -142,8 +140,7 @@ class RecoveryCodes(OfEveryone):
 
 
 class SignInLinks(OfEveryone):
-    """Sign in by a provider, too. The page that answers has the link that leads there: a form may not lead off this
-    site."""
+    """Link a provider. The response has the link there, since forms may not lead off this site."""
 
     template = "account/linking.html"
     http_method_names = ["post"]
@@ -156,7 +153,7 @@ class SignInLinks(OfEveryone):
 
 
 class SignInRemovals(OfEveryone):
-    """That way no more."""
+    """Unlink a provider."""
 
     http_method_names = ["post"]
     risky = "unlink a way to sign in"
@@ -170,13 +167,13 @@ class SignInRemovals(OfEveryone):
         except NotFound as gone:
             messages.error(request, gone.detail, extra_tags="bad")
         else:
-            signed_in.end_elsewhere(who(request).pk, request)  # they may be in by what is gone
+            signed_in.end_elsewhere(who(request).pk, request)  # they may be signed in by the removed link
             messages.success(request, "It is unlinked.", extra_tags="ok")
         return redirect("second_factor")
 
 
 def named(name: str) -> OidcProvider:
-    """Raises Http404."""
+    """Return a configured provider. Raises Http404."""
     found = next((one for one in settings.DURABLEAGENTS.oidc if one.id == name), None)
     if found is None:
         raise Http404

@@ -1,4 +1,4 @@
-"""One's own passkeys: what there is stands on the page of the second factor; here is what is done about them."""
+"""Acts on one's own passkeys; the page of the second factor lists them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from ledger.web.roles import actor
 
 
 class NewPasskey(OfEveryone):
-    """The page whose button lets the device make one. By POST, for it is asked for by somebody who has just shown who
-    they are."""
+    """The page whose button creates a passkey. By POST, since it needs recent authentication."""
 
     template = "account/second_factor_page.html"
     http_method_names = ["post"]
@@ -27,7 +26,7 @@ class NewPasskey(OfEveryone):
         return self.tell(request)
 
     def tell(self, request: HttpRequest, refused: DurableAgentsError | None = None) -> HttpResponse:
-        """The page, with what was refused."""
+        """Show the page, with a refusal."""
         name = request.POST.get("name", "")[: passkeys.MOST_NAME]
         context: dict[str, Any] = {"is_making": True, "refused": refused, "name": name}
         try:
@@ -39,7 +38,7 @@ class NewPasskey(OfEveryone):
 
 
 class Passkeys(NewPasskey):
-    """Take what the device made."""
+    """Save the new passkey."""
 
     def post(self, request: HttpRequest) -> HttpResponse:
         user, given = who(request), request.POST
@@ -53,7 +52,7 @@ class Passkeys(NewPasskey):
         except DurableAgentsError as refusal:
             return self.tell(request, refusal)
         if is_first:
-            signed_in.end_elsewhere(user.pk, request)  # whoever is in by the password alone
+            signed_in.end_elsewhere(user.pk, request)  # ends sessions by the password alone
             door.grown(request, passkeys.PASSKEY)
         again.proved(request, passkeys.PASSKEY)
         if codes:
@@ -63,7 +62,7 @@ class Passkeys(NewPasskey):
 
 
 class PasskeyNames(OfEveryone):
-    """What it is called."""
+    """Rename a passkey."""
 
     http_method_names = ["post"]
     risky = "call a passkey something else"
@@ -79,7 +78,7 @@ class PasskeyNames(OfEveryone):
 
 
 class PasskeyRemovals(OfEveryone):
-    """Do without one."""
+    """Remove a passkey."""
 
     http_method_names = ["post"]
     risky = "take a passkey away"
@@ -89,6 +88,6 @@ class PasskeyRemovals(OfEveryone):
         passkeys.take_away(user, pk, by=actor(request, ""))
         if not factors.has_factor(user):
             door.shrunk(request)
-        signed_in.end_elsewhere(user.pk, request)  # they may be in by what is gone
+        signed_in.end_elsewhere(user.pk, request)  # they may be signed in by the removed passkey
         messages.success(request, "The passkey is taken away.", extra_tags="ok")
         return redirect("second_factor")

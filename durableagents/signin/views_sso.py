@@ -1,4 +1,4 @@
-"""Signing in by a provider's word, and linking one: out to the provider, and back."""
+"""Sign in or link by a provider: out and back."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from durableagents.signin.views_factor import LINKING, named
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import actor
 
-# Each costs a call to the provider, and a thread for as long as that takes.
+# Each costs a call to the provider, and a thread meanwhile.
 begun = throttle.Allowance("sign-in by a provider", limit=20, window_seconds=300)
 
 
 class Sso(View):
-    """What goes wrong is said on a page of its own, and nobody is signed in."""
+    """Shows errors on its own page; nobody is signed in then."""
 
     http_method_names = ["get"]
 
@@ -38,7 +38,7 @@ class Sso(View):
 
 
 class Begin(Sso):
-    """Out to the provider. A link, for the form of another site could do no more than begin."""
+    """Redirect to the provider. A GET link: a forged one could only begin."""
 
     def get(self, request: HttpRequest, provider: str) -> HttpResponse:
         from durableagents.signin import oidc
@@ -55,7 +55,7 @@ class Begin(Sso):
 
 
 class Callback(Sso):
-    """Back from the provider."""
+    """Handle the return from the provider."""
 
     def get(self, request: HttpRequest, provider: str) -> HttpResponse:
         from durableagents.signin import oidc

@@ -1,8 +1,7 @@
-"""Passkeys on the wire (WebAuthn level 3): for which site they are, challenges that are good once and for one thing,
-and what a browser answers.
+"""WebAuthn (level 3) on the wire: the site, one-time challenges, and browsers' answers.
 
-A challenge is not kept: its terms go out in a signed text beside it and come back with the answer. That it is used
-once, the table of attempts says; of a decision also the row that keeps it.
+Challenges aren't stored: their terms travel in a signed token and come back with the answer. The attempts table makes
+them one-time; for decisions also the stored row.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from ledger.errors import DurableAgentsError
 NAME = "Durable Agents"
 MOST_TOKEN, MOST_ANSWER = 4096, 32_768  # characters
 _SALT = "durableagents.signin.webauthn/1"
-# Of one challenge: one use, and none again for as long as it could live.
+# One use per challenge, for its whole lifetime.
 _once = throttle.Allowance("challenge", limit=1, window_seconds=LIVES_SECONDS)
 
 
 class PasskeysUnavailable(DurableAgentsError):
-    """This installation's address is not one for which browsers make passkeys."""
+    """Browsers don't make passkeys for this installation's address."""
 
     status, code, title = 409, "passkeys-unavailable", "There are no passkeys here"
 
 
 class PasskeyTooLate(DurableAgentsError):
-    """Nothing was done."""
+    """The challenge is too old or used. Nothing was done."""
 
     status, code, title = 409, "passkey-too-late", "That took too long"
 
@@ -48,7 +47,7 @@ class PasskeyTooLate(DurableAgentsError):
 
 
 class WrongPasskey(DurableAgentsError):
-    """Nothing was done."""
+    """The passkey is refused. Nothing was done."""
 
     status, code, title = 422, "wrong-passkey", "The passkey was not taken"
 
@@ -58,14 +57,14 @@ class WrongPasskey(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """For whom passkeys are: the domain that they are bound to, and the one origin whose pages may use them."""
+    """The domain that passkeys are bound to, and the origin whose pages may use them."""
 
     rp_id: str
     origin: str
 
 
 def site() -> Site:
-    """Of this installation, by its address. Raises PasskeysUnavailable, which says what to set."""
+    """Return this installation's site. Raises PasskeysUnavailable with what to set."""
     environment = settings.DURABLEAGENTS
     if environment.public_url is None:
         if environment.is_production:
@@ -105,25 +104,25 @@ def _is_number(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What a browser is given: `token` comes back with the answer, `terms` are what is signed."""
+    """A challenge: `token` comes back with the answer, `terms` are signed."""
 
     token: str
     terms: dict[str, Any]
 
     @property
     def text(self) -> str:
-        """As WebAuthn writes it."""
+        """Return the challenge in WebAuthn's encoding."""
         return text_of(challenge_of(self.terms))
 
 
 def draw(what: dict[str, Any]) -> Challenge:
-    """A challenge for this and nothing else, for five minutes."""
+    """Return a challenge for this purpose, valid for five minutes."""
     terms = {**what, "nonce": secrets.token_urlsafe(32), "at": database_now().isoformat()}
     return Challenge(signing.dumps(terms, salt=_SALT), terms)
 
 
 def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
-    """The terms of a challenge that was drawn for this; it is used up. Raises PasskeyTooLate, WrongPasskey."""
+    """Use up a challenge and return its terms. Raises PasskeyTooLate, WrongPasskey."""
     try:
         terms = signing.loads(token[:MOST_TOKEN], salt=_SALT)
     except signing.BadSignature:
@@ -141,10 +140,10 @@ def take(token: str, what: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_in(text: str) -> dict[str, Any]:
-    """What a browser answered, as data. Raises WrongPasskey."""
+    """Parse a browser's answer. Raises WrongPasskey."""
     try:
         found = json.loads(text) if len(text) <= MOST_ANSWER else None
-        json.dumps(found, ensure_ascii=False).encode()  # half a character is text to JSON, and to nobody else
+        json.dumps(found, ensure_ascii=False).encode()  # JSON allows lone surrogates, which nothing else can store
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("response"), dict):
@@ -154,7 +153,7 @@ def answer_in(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A passkey that a device has just made."""
+    """A new passkey."""
 
     credential: bytes
     public_key: bytes
@@ -162,7 +161,7 @@ class Made:
 
 
 def made(answer: dict[str, Any], terms: dict[str, Any], where: Site) -> Made:
-    """Read and judge what a device made (registration, § 7.1). Raises WrongPasskey."""
+    """Verify a registration (§ 7.1). Raises WrongPasskey."""
     from fido2 import cbor
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity, UserVerificationRequirement

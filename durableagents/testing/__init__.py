@@ -1,5 +1,5 @@
-"""All that tests of agents import: a story in memory, without a server, a database or settings, in milliseconds; and
-replays of what real runs have on record."""
+"""The public test API: an agent's story in memory, without server, database or settings, in milliseconds; and replays
+of real runs' records."""
 
 from durableagents.testing.clock import Clock, StoryProblem
 from durableagents.testing.harness import Harness

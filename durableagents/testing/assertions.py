@@ -1,4 +1,4 @@
-"""What a story is held against, in the field's words. Each says what is, and what was expected."""
+"""Assertions on a story. Each message has the actual and the expected state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runs.engine.canonical import plain
 from runs.engine.recordings.recording import recordings_of
 from runs.engine.recordings.replaying import call_in_words, first_misfit, replay, shown
 
-ANY: Any = object()  # nothing is asked of it
+ANY: Any = object()  # not checked
 Expected = str | tuple[str, Any] | Mapping[str, Any]
 
 
 class Assertions:
-    """What happened outside, how the run stands, and what it is expected to be."""
+    """The outside effects and the run's state, and assertions on them."""
 
     _family: Family
     clock: Clock
@@ -39,39 +39,39 @@ class Assertions:
 
     @property
     def state(self) -> str:
-        """The run's state, as the API names it."""
+        """Return the run's state, as the API names it."""
         return self._current.run.state
 
     @property
     def output(self) -> Any:
-        """What the run ended with."""
+        """Return the output of a completed run."""
         self.assert_completed()
         return self._current.run.events[-1].payload
 
     @property
     def effects(self) -> list[Effect]:
-        """What was carried out outside, in order, each once: told by the tools, not by the record."""
+        """Return the effects carried out outside, in order, each once: as the tools saw them, not by the record."""
         return effects_of(self._family.hands.sent)
 
     @property
     def sent(self) -> list[Sent]:
-        """Every request that left, also reads and repeats."""
+        """Return every request that left, including reads and repeats."""
         return list(self._family.hands.sent)
 
     @property
     def events(self) -> list[e.Event]:
-        """The run's journal."""
+        """Return the run's journal."""
         return list(self._current.run.events)
 
     @property
     def prompts(self) -> list[tuple[str, Any]]:
-        """Every request to a model: the assistant, and the messages."""
+        """Return every model request: the assistant, and the messages."""
         return list(self._family.minds.asked)
 
     # --- how it stands ---
 
     def assert_completed(self, output: Any = ANY) -> None:
-        """The run has ended well, with this `output` if one is given."""
+        """Assert that the run completed, with this `output` if given."""
         if self.state != "completed":
             raise AssertionError(f"expected: the run completed. It is otherwise: {self.now}")
         if output is not ANY:
@@ -81,54 +81,54 @@ class Assertions:
                 raise AssertionError(f"expected: the run ends with {shown(wanted)}. It ended with {shown(found)}")
 
     def assert_failed(self, code: str = "") -> None:
-        """The run has ended in a failure, with this `code` if one is given."""
+        """Assert that the run failed, with this `code` if given."""
         failed = self._current.last(e.RunFailed)
         if self.state != "failed" or code not in ("", failed.code):
             wanted = f" with {code}" if code else ""
             raise AssertionError(f"expected: the run failed{wanted}. It is otherwise: {self.now}")
 
     def assert_cancelled(self) -> None:
-        """The run has ended by somebody's wish."""
+        """Assert that the run was cancelled."""
         if self.state != "cancelled":
             raise AssertionError(f"expected: the run was cancelled. It is otherwise: {self.now}")
 
     def assert_stopped(self, reason: str = "") -> None:
-        """The run stands still for an operator, for this `reason` if one is given."""
+        """Assert that the run is stopped for an operator, for this `reason` if given."""
         found = [w.spec.detail.get("reason") for _, _, w in self._family.open_waits("operator")]
         if not found or (reason and reason not in found):
             wanted = f" for {reason}" if reason else ""
             raise AssertionError(f"expected: the run stopped for an operator{wanted}. It is otherwise: {self.now}")
 
     def assert_waits_for_approval(self, queue: str = "", *, tool: str = "") -> None:
-        """It waits for the people of this `queue`, for a yes to this `tool`."""
+        """Assert that the run waits for an approval of this `queue` and `tool`."""
         self._waits("approval", "an approval", queue=queue, tool=tool)
 
     def assert_waits_for_answer(self, of: str = "", *, title: str = "") -> None:
-        """It waits for an answer `of` somebody, to a question of this `title`."""
+        """Assert that the run waits for an answer `of` this queue or role to a question of this `title`."""
         self._waits("input", "an answer", of=of, title=title)
 
     def assert_waits_for_signal(self, name: str = "") -> None:
-        """It waits for a signal of this `name`."""
+        """Assert that the run waits for a signal of this `name`."""
         self._waits("signal", "a signal", name=name)
 
     def assert_waits_for_message(self) -> None:
-        """It waits for a message."""
+        """Assert that the run waits for a message."""
         self._waits("message", "a message")
 
     def assert_waits_for_callback(self, tool: str = "") -> None:
-        """It waits for the other side's answer to a call of this `tool`."""
+        """Assert that the run waits for upstream's callback to a call of this `tool`."""
         self._waits("webhook", "a callback", tool=tool)
 
     def assert_waits_for_verdict(self, tool: str = "") -> None:
-        """It waits for somebody to say what became of a call of this `tool`."""
+        """Assert that the run waits for a person to settle the unknown outcome of a call of this `tool`."""
         self._waits("reconcile", "a verdict", tool=tool)
 
     def assert_waits_for_budget(self) -> None:
-        """It waits for a higher budget."""
+        """Assert that the run waits for a higher budget."""
         self._waits("budget", "a higher budget")
 
     def assert_sleeps(self, until: datetime | None = None) -> None:
-        """It sleeps, `until` then if that is given."""
+        """Assert that the run sleeps, `until` this time if given."""
         deadlines = [wait.spec.deadline for _, _, wait in self._family.open_waits("timer")]
         if not deadlines or (until is not None and until not in deadlines):
             wanted = f" until {until:%Y-%m-%d %H:%M:%S %Z}" if until else ""
@@ -148,8 +148,8 @@ class Assertions:
     # --- what left ---
 
     def assert_effects(self, expected: Sequence[Expected], *, in_order: bool = True) -> None:
-        """These effects were carried out, in this order (unless `in_order` is False) and no others: each `expected` one
-        is a tool's name, or (name, arguments), of which those are compared that you give."""
+        """Assert exactly these effects, in this order unless `in_order` is False. Each `expected` one is a tool's name,
+        or (name, arguments) with the arguments to compare."""
         found = self.effects
         if not in_order:
             expected = sorted(expected, key=lambda each: _sorting(*_wanted(each)))
@@ -172,13 +172,13 @@ class Assertions:
             )
 
     def assert_each_effect_once(self) -> None:
-        """No call was carried out twice, and no key was used for two bodies, whoever died and whatever was repeated."""
+        """Assert that no call was carried out twice and no key was used for two bodies, despite crashes and repeats."""
         problems = twice(self._family.hands.sent)
         if problems:
             raise AssertionError(f"expected: each effect once. It is otherwise: {'; '.join(problems)}")
 
     def assert_follows_record(self) -> None:
-        """Of a story that is answered from a record: every call on it was made."""
+        """Assert that every recorded call was made, in a story that is answered from a record."""
         record = self._family.record
         left = [] if record is None else record.left_out()
         if record is None or left:
@@ -186,8 +186,8 @@ class Assertions:
             raise AssertionError(f"expected: all that is on record is done. It is otherwise: {told}; {self.now}")
 
     def assert_replays(self) -> None:
-        """Every visit so far, driven again from its checkpoint, does what is on record: asks for nothing else, and
-        comes to the same state. Nothing is sent."""
+        """Assert that every visit so far replays from its checkpoint: no other requests, and the same state. Nothing is
+        sent."""
         for member in self._family.members:
             cuts = [(seq, s.node, s.visit, s.generation, s.fingerprint, s.state) for seq, s in member.run.snapshots]
             events, depth = member.run.events, member.run.depth

@@ -1,4 +1,4 @@
-"""The clock of a story: it stands still until the test moves it."""
+"""A story's clock, which only the test moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Also where a loop is running already, as in a test that is a coroutine itself."""
+    """Run a coroutine to its end, even inside a running loop, as in an async test."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -27,7 +27,7 @@ BEGINNING = datetime(2026, 1, 5, 9, tzinfo=UTC)
 
 
 class Clock:
-    """What `ctx.now()` and all deadlines go by."""
+    """The clock of `ctx.now()` and all deadlines."""
 
     def __init__(self, at: datetime = BEGINNING) -> None:
         if at.tzinfo is None:
@@ -35,21 +35,22 @@ class Clock:
         self.now = at.astimezone(UTC)
 
     def move_to(self, at: datetime) -> None:
-        """To `at`: forward, never back."""
+        """Move to `at`, forward only."""
         self.now = max(self.now, at)
 
     def after(self, passed: timedelta) -> datetime:
-        """When so much (`passed`) will have gone by. Raises ValueError for a way back."""
+        """Return the time after `passed`. Raises ValueError if negative."""
         if passed < timedelta(0):
             raise ValueError(f"the clock goes forward only, and {passed} is back")
         return self.now + passed
 
 
 class AtOnce(RetryPolicy):
-    """No real waiting: trouble parks the run on a timer, which the story rings when nothing else is to be done."""
+    """Retries without real waiting: failures park the run on a timer, which the story fires when nothing else is to be
+    done."""
 
     def timer(self, round_: int, *, retry_after: float | None = None) -> float:
-        """Without the jitter of real life, so that a story is the same each time."""
+        """Return the delay without jitter, so that stories are deterministic."""
         return max(min(self.timer_longest, self.timer_first * 2.0 ** min(round_, 20)), retry_after or 0.0)
 
 
@@ -57,15 +58,15 @@ RETRY = AtOnce(first=0.0, longest=0.0, in_place=-1.0)
 
 
 class StoryProblem(AssertionError):
-    """The story can't go on as the test tells it: nothing waits for that answer, no such tool, no turn left to say. The
-    `message` says what is."""
+    """The test's next step is impossible: nothing waits for that answer, no such tool, the script has ended. The
+    `message` describes the actual state."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
 
 
 class Interrupted(BaseException):
-    """What leaves the engine at once, whatever a node or a branch makes of exceptions."""
+    """Leaves the engine at once, past any exception handling of nodes and branches."""
 
 
 class Killed(Interrupted):
@@ -73,4 +74,4 @@ class Killed(Interrupted):
 
 
 class Stopped(Interrupted):
-    """The story can't go on; raised again as StoryProblem where the test called."""
+    """The story can't continue; raised again as StoryProblem in the test's call."""

@@ -1,5 +1,4 @@
-"""The runs of a story: the one that was started, those that it started, those that they go on as; each on a journal in
-memory, driven by the engine itself."""
+"""A story's runs: the first, its children and its continuations; each on a journal in memory, driven by the engine."""
 
 from __future__ import annotations
 
@@ -45,7 +44,8 @@ POINTS = {
 
 @dataclass(eq=False)
 class Member:
-    """One run of the story. `child` is what it was started with by another; `told` that its parent knows of its end."""
+    """One run of the story. `child` is its child spec if started by another run; `told`: its parent was told of its
+    end."""
 
     run: MemoryRun
     agent: Agent
@@ -54,49 +54,49 @@ class Member:
     origin: Member | None = None
     heir: Member | None = None
     told: bool = False
-    held: str = ""  # in which state somebody paused it
+    held: str = ""  # its state before it was paused
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is something to do, and nobody has paused it."""
+        """Return whether there is something to do, and it isn't paused."""
         return not self.held and self.run.state in ("pending", "running")
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing will be done any more."""
+        """Return whether the run has ended."""
         return self.run.state in ENDED
 
     def pause(self, by: str) -> None:
-        """Let it stand still where it is; what comes meanwhile is kept."""
+        """Pause the run; what comes meanwhile is kept."""
         self.run.append([e.RunPaused(by=by)])
         self.held, self.run.state = self.run.state, "paused"
 
     def resume(self, by: str) -> None:
-        """Let it go on: back to its wait if nothing came meanwhile."""
+        """Resume the run, back to its wait if nothing came meanwhile."""
         state, self.held = "running" if self.run.inbox else self.held, ""
         self.run.append([e.RunResumed(by=by, state=state)])
         self.run.state = state
 
     def keep_still(self) -> None:
-        """Something came for it while it is paused: it goes on with that when it is resumed."""
+        """Keep a paused run paused when something comes for it; it continues with that once resumed."""
         if self.held and not self.has_ended and self.run.state != "paused":
             self.held, self.run.state = "running", "paused"
 
     def last(self, kind: type[Any]) -> Any:
-        """The newest event of a kind; None where there is none."""
+        """Return the newest event of a kind, or None."""
         return next((event for event in reversed(self.run.events) if isinstance(event, kind)), None)
 
 
 @dataclass
 class Death:
-    """The worker dies at its `nth` write from now: before it took effect, or after."""
+    """The worker dies at its `nth` write from now, before or after it takes effect."""
 
     nth: int
     is_after: bool
 
 
 class _Journal(MemoryJournal):
-    """Goes by the story's clock, and dies as the story wants."""
+    """A journal on the story's clock, with the story's deaths."""
 
     family: Family
 
@@ -130,8 +130,7 @@ class _Journal(MemoryJournal):
 
 
 class _Lending(Tape):
-    """A visit's past, to which a record lends a value when the visit comes to it; it is put on record as one that was
-    read."""
+    """A visit's tape to which a record adds values when they are read, and journals them as read."""
 
     def __init__(self, tape: Tape, lent: dict[str, tuple[str, Any]], buffer: Callable[[e.Event], None]) -> None:
         self.__dict__.update(tape.__dict__)
@@ -148,7 +147,7 @@ class _Lending(Tape):
 
 
 class _Driver(Driver):
-    """The engine's own, to which a record lends the values that a visit read."""
+    """The engine's driver, with values from a record."""
 
     lent: Callable[[str], dict[str, tuple[str, Any]]] | None = None
 
@@ -164,7 +163,7 @@ class _Driver(Driver):
 
 @dataclass
 class Family:
-    """All runs of a story, and what they are driven with."""
+    """All runs of a story, and what drives them."""
 
     clock: Clock
     hands: Hands
@@ -181,7 +180,7 @@ class Family:
     # --- beginning ---
 
     def begin(self, agent: Agent, input: Any, *, by: str, caps: Caps, run_id: str = "") -> Member:
-        """The first run. Raises StoryProblem for an agent that is not whole, and for an input that doesn't fit."""
+        """Start the first run. Raises StoryProblem for an invalid agent or input."""
         try:
             agent.validate()
         except DefinitionError as error:
@@ -201,7 +200,7 @@ class Family:
 
     @property
     def runtime(self) -> Runtime:
-        """What the shell lends the engine in a story."""
+        """Return the engine's runtime for a story."""
         return Runtime(
             hasher=HASHER,
             request_model=self.minds.request,
@@ -225,7 +224,7 @@ class Family:
     # --- driving ---
 
     async def settle(self) -> None:
-        """Until nobody has anything to do but wait. The dead are replaced at once."""
+        """Drive all runs until they only wait; dead workers are replaced at once."""
         for _ in range(MOST_ROUNDS):
             for member in self.members:
                 member.keep_still()
@@ -251,7 +250,7 @@ class Family:
                 member.run.state = "running"  # the next worker takes it
 
     def _grow(self, member: Member) -> None:
-        """Runs that it started, or goes on as."""
+        """Add the runs that it started or continues as."""
         known = {each.child.run_id for each in self.members if each.child is not None}
         for spec in member.run.children.values():
             if self.drives_children and spec.run_id not in known:
@@ -278,7 +277,7 @@ class Family:
         return False
 
     def _ring(self) -> bool:
-        """Timers of calls that are tried again: the clock goes on to the next of them."""
+        """Advance the clock to the next retry timer and fire it; return whether there was one."""
         timers = [
             (wait.spec.deadline, member, wait_id)
             for member, wait_id, wait in self.open_waits("timer")
@@ -293,7 +292,7 @@ class Family:
     # --- what is waited for ---
 
     def open_waits(self, *kinds: str) -> list[tuple[Member, UUID, MemoryWait]]:
-        """Of these kinds, of all runs that have not ended."""
+        """Return open waits of these kinds, of all runs that have not ended."""
         return [
             (member, wait_id, wait)
             for member in self.members
@@ -311,7 +310,7 @@ def _agent(graph_id: str) -> Agent:
 
 
 def _born(spec: ChildSpec, parent: Member) -> Member:
-    """The run that another one's step makes, with its journal's first events."""
+    """Return a child run with its journal's first events."""
     by = f"run:{spec.parent}"
     run = MemoryRun(spec.run_id, f"{spec.agent}@{spec.version}", caps=spec.caps, depth=spec.depth)
     events: list[e.Event] = [

@@ -1,4 +1,4 @@
-"""The tools' place while an agent is driven: what they are to answer, how they are to fail, and what left."""
+"""Stand-ins for tools while an agent is driven: answers, failures, and what left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = Callable[[Any, ToolCall], Any]
 
 @dataclass
 class Trouble:
-    """What the next call of a tool meets: an error, or the worker's death; before its effect or after it."""
+    """The failure of a tool's next call: an error or the worker's death, before or after its effect."""
 
     what: BaseException
     is_after: bool
@@ -32,7 +32,7 @@ class Trouble:
 
 @dataclass
 class Hands:
-    """All tools of a story. `answers` stand in for a tool's own function: one function, or results in turn."""
+    """All tools of a story. `answers` replace a tool's function: by one function, or by results in turn."""
 
     answers: Mapping[str, Any] = field(default_factory=dict)
     hooks: dict[str, Any] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Hands:
         }
 
     def trouble(self, tool: str, what: BaseException, *, is_after: bool) -> None:
-        """The next call meets this."""
+        """Let the next call fail like this."""
         self.troubles.setdefault(tool, deque()).append(Trouble(what, is_after))
 
     @contextmanager
     def on(self, agent: Agent) -> Iterator[None]:
-        """In the place of this agent's tools. Its fingerprint is made before: it is of the functions as they are."""
+        """Replace this agent's tools inside. The fingerprint is computed first, from the original functions."""
         agent.fingerprint()
         before = [(tool, tool.opened(FOR_DISPATCH), tool.reconcile) for tool in agent.all_tools()]
         for tool, function, _ in before:
@@ -75,7 +75,7 @@ class Hands:
         return hook
 
     def _in_place_of(self, tool: Tool, function: Answer) -> Answer:
-        """One that keeps the record, awaited where the tool's own is."""
+        """Return a stand-in that records, async if the tool's own function is."""
         if tool.is_async:
 
             async def stands_in(args: BaseModel, call: ToolCall) -> Any:
@@ -100,7 +100,7 @@ class Hands:
         return stands_in_too
 
     def _leaves(self, tool: Tool, args: BaseModel, call: ToolCall) -> tuple[Sent, BaseException | None]:
-        """On record, unless it fails before anything leaves."""
+        """Record the request, unless it fails before anything leaves."""
         waiting = self.troubles.get(tool.name)
         trouble = waiting.popleft() if waiting else None
         if trouble is not None and not trouble.is_after:
@@ -125,5 +125,4 @@ class Hands:
 
 
 def death(where: str) -> Killed:
-    """A worker's end, said by where."""
     return Killed(where)

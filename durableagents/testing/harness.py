@@ -1,4 +1,4 @@
-"""A story of one agent: a run of it, the people and systems around it, and the clock, all in this process."""
+"""A story of one agent: its run, the people and systems around it, and the clock, all in this process."""
 
 from __future__ import annotations
 
@@ -39,18 +39,17 @@ NOBODY = "No decision was made before the deadline."
 
 
 def acts_on() -> tuple[str, ...]:
-    """The kinds of wait that time ends. People's other duties are only overdue."""
+    """Return the kinds of wait that time ends; other deadlines only make them overdue."""
     return (*_RESOLUTIONS, "approval")
 
 
 def ends(wait: MemoryWait) -> bool:
-    """Whether its time ends it: a question may wait for ever. One that would go to further people ends like any other,
-    for a story has no queues of an installation."""
+    """Return whether its deadline ends it; some questions wait for ever. Escalations end too: a story has no queues."""
     return wait.spec.detail.get("on_timeout") != "remind"
 
 
 def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
-    """Its time is over."""
+    """Resolve a wait by its deadline."""
     spec = wait.spec
     if spec.kind == "approval":
         assert wait.gate is not None
@@ -74,14 +73,13 @@ def fire(member: Member, wait_id: UUID, wait: MemoryWait) -> None:
 
 
 def misfit_of(schema: dict[str, Any], given: Any) -> str:
-    """What is wrong with an answer; empty where nothing is."""
+    """Return what is wrong with an answer; empty if nothing."""
     errors = sorted(Draft202012Validator(schema).iter_errors(given), key=lambda error: list(map(str, error.path)))
     return "; ".join(f"{'.'.join(map(str, error.path)) or 'value'}: {error.message}" for error in errors[:3])
 
 
 def settled(member: Member, wait: MemoryWait, verdict: str, *, result: Any, receipt: Any, by: str) -> e.ToolReconciled:
-    """A person's word on a call of unknown outcome. Raises StoryProblem where *it happened* comes without what is
-    needed to go on."""
+    """Return a person's settlement of an unknown outcome. Raises StoryProblem if `happened` lacks a usable result."""
     s = wait.spec
     intent = next(x for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == s.slot)
     tool = member.agent.tool(intent.tool)
@@ -105,19 +103,19 @@ Found = tuple[Member, UUID, MemoryWait]
 
 
 class Harness(Assertions):
-    """A run of an `agent` (itself, its name, or name@version) with this `input`, driven by the engine on a journal in
-    memory until it waits or ends; and again after each thing that you do. No server, no database, no network.
+    """Drive a run of an `agent` (itself, its name, or name@version) with this `input` on a journal in memory, until it
+    waits or ends; and again after each of your steps. No server, no database, no network.
 
-    `tools` stand in for tools' own functions, by name: a function of (args, call), or a list of what they give in turn
-    (results, or exceptions). `models` are what assistants say, by name: a list of turns (`calls`, `answers`, `says`,
-    `together`, or an exception), or a function of (messages, info). `hooks` stand in for reconcile hooks. `at` is the
-    clock's beginning; it stands still until you `advance` it. `by` is who started the run, `budget` what it may use,
-    `prices` what a million tokens cost in millionths of a dollar, (in, out) by model or assistant, `screens` the
-    installation's hooks, `queues` those that somebody decides (None: any). `children` says whether runs that it starts
-    are driven too, or are yours to end. `record` is what `manage.py runs to-test` wrote; `kill` lists where the worker
-    dies in the first drive, as `kill(…)` does later; `run_id` is the run's, the same in each story unless given.
+    `tools` replace tools' functions, by name: a function of (args, call), or a list of results or exceptions in turn.
+    `models` are assistants' answers, by name: a list of turns (`calls`, `answers`, `says`, `together`, or an
+    exception), or a function of (messages, info). `hooks` replace reconcile hooks. `at` is the clock's start; only
+    `advance` moves it. `by` is who started the run, `budget` what it may use, `prices` the cost of a million tokens in
+    millionths of a dollar, (in, out) by model or assistant, `screens` the installation's hooks, `queues` the existing
+    queues (None: any). `children` says whether child runs are driven too, or are yours to end. `record` is the output
+    of `manage.py runs to-test`; `kill` lists where the worker dies in the first drive, as `kill(…)` does later;
+    `run_id` is the run's id, the same in each story unless given.
 
-    Raises StoryProblem, an AssertionError, where the story can't go on as it is told.
+    Raises StoryProblem, an AssertionError, if a step is impossible.
     """
 
     def __init__(
@@ -174,19 +172,19 @@ class Harness(Assertions):
             raise StoryProblem(str(stopped)) from None
 
     def advance(self, delta: timedelta | None = None, /, **parts: float) -> None:
-        """Move the clock: by a `delta`, a timedelta, or by its `parts` (`hours=2`). Timers ring and deadlines
-        pass on the way, in their order."""
+        """Move the clock by a `delta`, a timedelta, or by its `parts` (`hours=2`). Timers fire and deadlines pass in
+        order."""
         self._pass(self.clock.after(timedelta(**parts) if delta is None else delta))
 
     def let_pass(self, slot: str = "") -> None:
-        """Move the clock to the next deadline, or to that of what is waited for at this `slot`."""
+        """Move the clock to the next deadline, or to that of the wait at this `slot`."""
         found = [wait for *_, wait in self._due() if slot in ("", wait.spec.slot)]
         if not found:
             raise StoryProblem(f"nothing waits for a time{_of(slot=slot)}: {self.now}")
         self._pass(min(wait.spec.deadline for wait in found))
 
     def _due(self) -> list[tuple[Member, UUID, MemoryWait]]:
-        """What time will end."""
+        """Return the waits that time will end."""
         return [found for found in self._family.open_waits(*acts_on()) if ends(found[2])]
 
     def _pass(self, until: datetime) -> None:
@@ -201,15 +199,17 @@ class Harness(Assertions):
         self.clock.move_to(until)
 
     def kill(self, point: str, tool: str = "") -> None:
-        """The worker dies the next time that it comes to this `point` with this `tool`: before_intent, before_effect,
-        after_effect, after_record (a tool's name, or "model" for a model's request), after_node, before_wait (no
-        tool); or CP1 to CP8 as docs/step-protocol.md names them. Another takes the run over."""
+        """Let the worker die the next time it reaches this `point` with this `tool`; another takes the run over.
+
+        Points: before_intent, before_effect, after_effect, after_record (a tool's name, or "model" for a model
+        request), after_node, before_wait (no tool); or CP1 to CP8 as in docs/step-protocol.md.
+        """
         if point not in POINTS and point not in POINTS.values():
             raise StoryProblem(f"there is no crash point {point!r}: there are {', '.join(POINTS)}")
         self._family.kill_at.append((POINTS.get(point, point), tool))
 
     def kill_at_write(self, nth: int = 1, *, after: bool = False) -> None:
-        """The worker dies at its `nth` write from now, before it took effect or `after`."""
+        """Let the worker die at its `nth` write from now, before it takes effect or `after`."""
         self._family.deaths.append(Death(nth, after))
 
     # --- tools ---
@@ -217,19 +217,19 @@ class Harness(Assertions):
     def fail(
         self, tool: str, error: BaseException | None = None, *, after_effect: bool = False, times: int = 1
     ) -> None:
-        """The next calls of this `tool`, so many `times`, end in an `error` (a TransportError unless given), before
-        anything left; or `after_effect`, so that the answer is lost."""
+        """Let the next calls of this `tool`, so many `times`, end in an `error` (a TransportError unless given), before
+        anything leaves; or `after_effect`, so that the answer is lost."""
         self._must_know(tool)
         for _ in range(times):
             what = TransportError("the line is down") if error is None else error
             self._family.hands.trouble(tool, what, is_after=after_effect)
 
     def refuse(self, tool: str, message: str = "no", *, code: str = "refused", details: Any = None) -> None:
-        """The next call of this `tool` is refused for good, with this `message`, `code` and `details`."""
+        """Refuse the next call of this `tool` for good, with this `message`, `code` and `details`."""
         self.fail(tool, BusinessFailure(message, code=code, details=details))
 
     def crash(self, tool: str, when: Literal["before_effect", "after_effect"] = "after_effect") -> None:
-        """The worker dies in the next call of this `tool`: `when` it has left, or just before."""
+        """Let the worker die in the next call of this `tool`: `when` it has left, or just before."""
         self.fail(tool, Killed(f"in {tool}"), after_effect=when == "after_effect")
 
     def _must_know(self, name: str) -> None:
@@ -249,8 +249,8 @@ class Harness(Assertions):
         role: str = "approver",
         justification: str = "as tested",
     ) -> None:
-        """Say yes to the one open gate; `queue`, `tool` or `slot` say which where there are several. `by`, `role` and
-        `justification` go on record. A gate with a quorum takes a yes of each of so many people."""
+        """Approve the one open gate; `queue`, `tool` or `slot` select among several. `by`, `role` and `justification`
+        are recorded. A gate with a quorum needs that many people."""
         self._decide("approve", queue, tool, slot, by, role, justification)
 
     def reject(
@@ -264,8 +264,8 @@ class Harness(Assertions):
         justification: str = "as tested",
         fail: bool = False,
     ) -> None:
-        """Say no: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`. With `fail` the run fails
-        by that, and its node isn't asked."""
+        """Reject the one open gate: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`. With
+        `fail` the run fails, and its node isn't asked."""
         self._decide("fail" if fail else "reject", queue, tool, slot, by, role, justification)
 
     def abstain(
@@ -278,7 +278,7 @@ class Harness(Assertions):
         role: str = "approver",
         justification: str = "as tested",
     ) -> None:
-        """Stay out of it: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
+        """Abstain at the one open gate: `queue`, `tool`, `slot`, `by`, `role` and `justification` as in `approve`."""
         self._decide("abstain", queue, tool, slot, by, role, justification)
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
@@ -293,8 +293,8 @@ class Harness(Assertions):
     def answer(
         self, given: Any, *, of: str = "", title: str = "", slot: str = "", by: str = SOMEBODY, role: str = "operator"
     ) -> None:
-        """Answer the one open question with what is `given`; `of` whom, its `title` or `slot` say which. `by` and
-        `role` go on record."""
+        """Answer the one open question with `given`; `of`, `title` or `slot` select among several. `by` and `role` are
+        recorded."""
         wanted = f"an answer{_of(of=of, title=title, slot=slot)}"
         member, wait_id, wait = self._one("input", wanted, slot=slot, of=of, title=title)
         given = given.model_dump(mode="json") if isinstance(given, BaseModel) else given
@@ -315,17 +315,19 @@ class Harness(Assertions):
         slot: str = "",
         by: str = SOMEBODY,
     ) -> None:
-        """Say what became of the one call of which nobody knows (`tool` or `slot` say which): it happened, with its
-        `result` or a `receipt` that gives it; it did not, and is made again; or the run is to fail. `by` goes on
-        record. This is the `verdict`."""
+        """Settle the one call with unknown outcome; `tool` or `slot` select among several. `by` is recorded.
+
+        The `verdict`: it happened, with its `result` or a `receipt` that gives it; it did not, and is made again; or
+        the run fails.
+        """
         member, wait_id, wait = self._one("reconcile", f"a verdict{_of(tool=tool, slot=slot)}", slot=slot, tool=tool)
         event = settled(member, wait, verdict, result=result, receipt=receipt, by=by)
         member.run.resolve(wait_id, verdict, event=event)
         self._go_on()
 
     def message(self, name: str, request: Any = None, *, by: str = SOMEBODY) -> Any:
-        """Send the run the message `name` with this `request`, `by` somebody; gives the answer. Raises Refused where
-        the agent refuses it, StoryProblem for one that it doesn't take."""
+        """Send the run the message `name` with this `request`, `by` somebody; return the answer. Raises Refused if the
+        agent refuses it, StoryProblem if it doesn't take it."""
         member = self._current
         declared = member.agent.messages.get(name)
         if declared is None or member.has_ended:
@@ -362,8 +364,7 @@ class Harness(Assertions):
         self._go_on()
 
     def call_back(self, body: Any, *, tool: str = "", slot: str = "") -> None:
-        """Deliver the `body` by which the other side answers the one call that it had taken; `tool` or `slot` say
-        which."""
+        """Deliver the callback `body` of the one accepted call; `tool` or `slot` select among several."""
         wanted = f"a callback{_of(tool=tool, slot=slot)}"
         member, wait_id, wait = self._one("webhook", wanted, slot=slot, tool=tool)
         s, name = wait.spec, str(wait.spec.detail.get("tool") or self._tool_at(member, wait.spec.slot))
@@ -381,8 +382,8 @@ class Harness(Assertions):
     def end_child(
         self, agent: str = "", *, output: Any = None, code: str = "", state: str = "", slot: str = ""
     ) -> None:
-        """End the one child run that is yours to end (`children="played"`): with this `output`, or as failed with a
-        `code`, or in this `state`; `agent` or `slot` say which."""
+        """End the one child run that is yours to end (`children="played"`): with this `output`, as failed with a
+        `code`, or in this `state`; `agent` or `slot` select among several."""
         played = [
             (member, spec)
             for member, _, wait in self._family.open_waits("child")
@@ -400,8 +401,8 @@ class Harness(Assertions):
     # --- operators ---
 
     def pause(self, *, by: str = SOMEBODY) -> None:
-        """Let the run, and those that it started, stand still, `by` somebody: decisions, signals and times that come
-        meanwhile are kept, and wake nobody before you `resume`."""
+        """Pause the run and its children, `by` somebody; decisions, signals and times meanwhile are kept until you
+        `resume`."""
         going = [member for member in self._family.members if not member.has_ended]
         if not going or any(member.held for member in going):
             raise StoryProblem(f"there is nothing to pause: {self.now}")
@@ -410,7 +411,7 @@ class Harness(Assertions):
         self._go_on()
 
     def resume(self, *, by: str = SOMEBODY) -> None:
-        """Let what you paused go on, `by` somebody."""
+        """Resume what you paused, `by` somebody."""
         held = [member for member in self._family.members if member.held and not member.has_ended]
         if not held:
             raise StoryProblem(f"nobody has paused it: {self.now}")
@@ -419,7 +420,7 @@ class Harness(Assertions):
         self._go_on()
 
     def cancel(self, *, by: str = SOMEBODY) -> None:
-        """Ask for the end of the run and of those that it started, `by` somebody."""
+        """Request cancellation of the run and its children, `by` somebody."""
         for member in self._family.members:
             if not member.has_ended:
                 member.run.append([e.CancelRequested(by=by)])
@@ -427,7 +428,7 @@ class Harness(Assertions):
         self._go_on()
 
     def retry(self, *, by: str = SOMEBODY) -> None:
-        """Let a failed run go on, `by` somebody: what was committed is not done again."""
+        """Retry a failed run, `by` somebody: committed work is not repeated."""
         member = self._current
         if member.run.state != "failed":
             raise StoryProblem(f"only a failed run is retried: {self.now}")
@@ -437,7 +438,7 @@ class Harness(Assertions):
         self._go_on()
 
     def raise_budget(self, budget: Budget, *, by: str = SOMEBODY) -> None:
-        """Set what the run may use to this `budget`, `by` somebody; one that waits for that goes on."""
+        """Set the run's `budget`, `by` somebody; a run that waits for it continues."""
         self._current.run.raise_budget(_caps(budget), by=by)
         if self._current.run.state == "paused":
             self._current.run.state = "running"
@@ -447,7 +448,7 @@ class Harness(Assertions):
 
     @property
     def _current(self) -> Member:
-        """The first run, or what it goes on as."""
+        """Return the first run or its newest continuation."""
         member = self._first
         while member.heir is not None:
             member = member.heir
@@ -455,14 +456,14 @@ class Harness(Assertions):
 
     @property
     def now(self) -> str:
-        """What the story's runs are doing, in words."""
+        """Return what the story's runs are doing, as text."""
         return all_in_words(self._family)
 
     def _tool_at(self, member: Member, slot: str) -> str:
         return next((x.tool for x in member.run.events if isinstance(x, e.ToolInvoked) and x.slot == slot), "")
 
     def _one(self, kind: str, wanted: str, *, slot: str, **detail: str) -> Found:
-        """The one open wait of a kind that fits. Raises StoryProblem."""
+        """Return the one matching open wait of a kind. Raises StoryProblem."""
         open_ones = self._family.open_waits(kind)
         found = [
             (member, wait_id, wait)
@@ -491,7 +492,7 @@ def _found(agent: Agent | str) -> Agent:
 
 
 def _every_tool(agent: Agent, *, is_wide: bool) -> list[Tool]:
-    """Its own, and those of whatever it may start or hand off to."""
+    """Return the agent's tools, and those of agents it may start or hand off to."""
     return [tool for each in (agent, *(registry.agents() if is_wide else ())) for tool in each.all_tools()]
 
 

@@ -1,4 +1,4 @@
-"""Models that say what the test tells them to. No request ever leaves."""
+"""Scripted models. No request ever leaves."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from runs.engine.assistants import SCRIPTED, Assistant, ModelTurn, responses
 from runs.engine.thinking.request import request_model
 from runs.engine.tools import FINAL
 
-Turn = Any  # a ModelResponse, one as plain data, a text, or an error that the request ends in
+Turn = Any  # a ModelResponse, one as plain data, a text, or the request's error
 Script = Sequence[Turn] | Callable[..., Any]
 _ids = itertools.count(1)
 
 
 def calls(tool: str, **arguments: Any) -> Any:
-    """A model's turn that asks for one call of this `tool` with these `arguments`. Several in one turn:
+    """Return a model's turn that makes one call of this `tool` with these `arguments`. For several in one turn:
     `together(calls(…), calls(…))`."""
     from pydantic_ai.messages import ModelResponse, ToolCallPart
 
@@ -29,27 +29,27 @@ def calls(tool: str, **arguments: Any) -> Any:
 
 
 def answers(**fields: Any) -> Any:
-    """A model's turn that gives the assistant's final answer, with these `fields` of its output."""
+    """Return a model's turn with the assistant's final answer, with these `fields` of its output."""
     return calls(FINAL, **fields)
 
 
 def says(text: str) -> Any:
-    """A model's turn of `text` alone, as `ctx.model` takes it."""
+    """Return a model's turn of `text` alone, as `ctx.model` takes it."""
     from pydantic_ai.messages import ModelResponse, TextPart
 
     return ModelResponse(parts=[TextPart(content=text)])
 
 
 def together(*turns: Any) -> Any:
-    """One turn of the parts of several `turns`: calls that a model asks for at once."""
+    """Return one turn with the parts of several `turns`: concurrent calls."""
     from pydantic_ai.messages import ModelResponse
 
     return ModelResponse(parts=[part for turn in turns for part in turn.parts])
 
 
 class Minds:
-    """The assistants of a story, by name: a list of turns each, or a function of (messages, info). One that has none
-    answers by its own `offline`."""
+    """The assistants of a story by name: a list of turns each, or a function of (messages, info). Without one, an
+    assistant uses its own `offline`."""
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._turns: dict[str, list[Turn]] = {}
@@ -60,10 +60,10 @@ class Minds:
             else:
                 self._turns[name] = list(script)
         self._cursor: dict[str, int] = {}
-        self.asked: list[tuple[str, Any]] = []  # assistant and prompt, as they left
+        self.asked: list[tuple[str, Any]] = []  # assistant and prompt, as sent
 
     def begin(self, runs: Iterable[Sequence[e.Event]]) -> None:
-        """A worker takes a run: a turn that is on record is not said again, one that isn't is."""
+        """Set the position in each script by the journals: recorded turns are not repeated."""
         self._cursor = {}
         for events in runs:
             whose = {(x.slot, x.attempt): x.model for x in events if isinstance(x, e.ModelRequested)}
@@ -72,7 +72,7 @@ class Minds:
                 self._cursor[name] = self._cursor.get(name, 0) + 1
 
     async def request(self, assistant: Assistant, messages: list[Any], model: str = SCRIPTED, *_: Any) -> ModelTurn:
-        """In the place of the provider."""
+        """Answer instead of the provider."""
         self.asked.append((assistant.name, messages))
         if assistant.name in self._turns:
             return _as_turn(assistant, self._next(assistant.name))
@@ -95,7 +95,7 @@ class Minds:
             raise Stopped(f"assistant {name!r} is asked for its turn number {at + 1}, and its script has {len(turns)}")
         turn = turns[at]
         if isinstance(turn, BaseException):
-            del turns[at]  # trouble is said once, and stands on no record
+            del turns[at]  # errors are raised once and not recorded
             raise turn
         self._cursor[name] = at + 1
         return turn

@@ -1,4 +1,4 @@
-"""What left, in order, and what was carried out of it: told by the other side, not by the run's own record."""
+"""Requests that left, in order, and their effects: as upstream saw them, not by the run's record."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass
 class Sent:
-    """One request as the other side saw it: `tool`, `args`, idempotency `key`, place (`slot`, `attempt`, `run`), and
-    whether it only reads (`is_read`), and whether it `happened`: None where nobody can tell."""
+    """One request as upstream saw it: `tool`, `args`, idempotency `key`, place (`slot`, `attempt`, `run`), whether it
+    only reads (`is_read`), and whether it `happened`: None if unknown."""
 
     tool: str
     args: Any
@@ -23,29 +23,27 @@ class Sent:
     happened: bool | None = None
 
     def answered(self, answer: Any, after: BaseException | None) -> Any:
-        """It was carried out, with this `answer`; what comes `after` it keeps that from the run."""
+        """Note that it was carried out with this `answer`; an error `after` it hides that from the run."""
         self.happened = True
         if after is not None:
             raise after
         return answer
 
     def failed(self, error: Exception, *, is_definite: bool) -> Exception:
-        """The tool raised this `error`: a definite no (`is_definite`), or nobody knows."""
+        """Note the tool's `error`: a definite refusal (`is_definite`), or unknown."""
         self.happened = False if is_definite else None
         return error
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What the other side tells effects apart by: a key, where there is one, and the body that came with it; else
-        each request is another."""
+        """Return what identifies the effect: key and body, if there is a key; else the request itself."""
         body = json.dumps(self.args, sort_keys=True, default=str)
         return (self.tool, self.key, body) if self.key is not None else (self.tool, str(id(self)))
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Something that was done outside: by which `tool`, with which `args`, under which `key`, at which `slot` of which
-    `run`."""
+    """An effect outside: its `tool`, `args` and `key`, at which `slot` of which `run`."""
 
     tool: str
     args: Any
@@ -55,7 +53,7 @@ class Effect:
 
 
 def effects_of(sent: Iterable[Sent]) -> list[Effect]:
-    """What was carried out, in order: a repeat under one key with one body is one effect."""
+    """Return the effects in order: a repeat with the same key and body is one effect."""
     found: dict[tuple[str, ...], Effect] = {}
     for each in sent:
         if each.happened and not each.is_read:
@@ -64,7 +62,7 @@ def effects_of(sent: Iterable[Sent]) -> list[Effect]:
 
 
 def twice(sent: Sequence[Sent]) -> list[str]:
-    """What is wrong with what left: another body under a key, or a call that was carried out more than once."""
+    """Return problems with requests: another body under a key, or a call carried out more than once."""
     problems: list[str] = []
     bodies: dict[tuple[str, str], Sent] = {}
     done: dict[tuple[str, str], list[Effect]] = {}

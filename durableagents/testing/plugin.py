@@ -1,8 +1,8 @@
-"""The pytest plugin: `pytest --checkpoints DIR` makes a test of each file in DIR, which replays it by today's code.
+"""The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR by today's code, as a test.
 
-`--checkpoints-agents` names the modules that hold the agents (DURABLEAGENTS_AGENTS unless given), `--checkpoints-dump`
-a folder for those that fail, `--checkpoints-newest` lets the newest version of an agent stand in for one that is gone.
-A test of your own takes the fixture `checkpoint`, the path of one file, and is run for each.
+`--checkpoints-agents` names the agents' modules (DURABLEAGENTS_AGENTS unless given), `--checkpoints-dump` a folder for
+failing files, `--checkpoints-newest` lets an agent's newest version replace a missing one. Own tests use the fixture
+`checkpoint`, a file's path, and run for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DIRECTORY = "checkpoints"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options, in a group of their own."""
+    """Add the options in their own group."""
     group = parser.getgroup("durableagents", "Durable Agents: replay what real runs have on record")
     group.addoption("--checkpoints", metavar="DIR", help="replay every file of `manage.py checkpoints export` in DIR")
     group.addoption("--checkpoints-agents", metavar="MODULES", default=None, help="modules with the agents, by commas")
@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The agents, before anything is collected. A module that can't be imported is an error of usage."""
+    """Import the agents before collection. Raises UsageError."""
     if not config.getoption(_DIRECTORY):
         return
     named = config.getoption("checkpoints_agents")
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes `checkpoint` is one test for each file; without `--checkpoints` it has none, and says so."""
+    """Parametrize tests that use `checkpoint` by file; without `--checkpoints` there are none."""
     if "checkpoint" in metafunc.fixturenames:
         files = _files(metafunc.config)
         metafunc.parametrize("checkpoint", files, ids=[file.stem for file in files])
@@ -59,14 +59,14 @@ def _files(config: pytest.Config) -> list[Path]:
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """An empty folder is no success."""
+    """Fail for an empty folder."""
     if session.config.getoption(_DIRECTORY):
         _files(session.config)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beside whatever else is collected."""
+    """Add the replays to the collected tests."""
     if config.getoption(_DIRECTORY):
         held = Checkpoints.from_parent(session, name="checkpoints")
         items.extend(held.collect())
@@ -76,7 +76,7 @@ class Checkpoints(pytest.Collector):
     """All files of the folder."""
 
     def collect(self) -> Iterator[pytest.Item]:
-        """One test for each."""
+        """Yield one test for each file."""
         for file in _files(self.config):
             yield CheckpointItem.from_parent(self, name=file.stem, file=file)
 
@@ -89,18 +89,18 @@ class CheckpointItem(pytest.Item):
         self.file = file
 
     def runtest(self) -> None:
-        """Replay it. Raises CheckpointDiffers."""
+        """Replay the file. Raises CheckpointDiffers."""
         options = self.config
         replay_checkpoint(
             self.file, newest=options.getoption("checkpoints_newest"), dump=options.getoption("checkpoints_dump")
         )
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-        """The difference, in words."""
+        """Return the difference as text."""
         if isinstance(excinfo.value, CheckpointDiffers):
             return str(excinfo.value)
         return str(super().repr_failure(excinfo))
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """What a list of tests shows."""
+        """Return the test's location in reports."""
         return self.file, 0, f"checkpoint {self.file.name}"

@@ -1,4 +1,4 @@
-"""A story that is answered from a record, place by place, as `manage.py runs to-test` writes it."""
+"""A story answered from a record, by slot, as `manage.py runs to-test` writes it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runs.engine.tools import Pending, Tool, ToolCall
 
 @dataclass
 class Record:
-    """What is on record at each place: a call with what came of it, a value, a model's turn, a child's end."""
+    """The recorded outcome at each slot: a call's, a value, a model's turn, a child's end."""
 
     places: Mapping[str, Any]
     asked: set[str] = field(default_factory=set)
 
     def answer_of(self, tool: Tool, args: Any, call: ToolCall) -> Any:
-        """What came of this call. One that isn't on record so stops the story, with both in words."""
+        """Return the recorded outcome of a call. Any other call stops the story with both as text."""
         known = self.places.get(call.slot)
         attempts = known if isinstance(known, list) else [known] if known else []
         asked = call_in_words(tool.name, args)
@@ -39,7 +39,7 @@ class Record:
         return _outcome(told)
 
     def values_of(self, visit: str) -> dict[str, tuple[str, Any]]:
-        """The values that a visit read, by their slots."""
+        """Return the values that a visit read, by slot."""
         return {
             slot: (told["value"], told["is"])
             for slot, told in self.places.items()
@@ -47,7 +47,7 @@ class Record:
         }
 
     def turns(self) -> dict[str, list[Any]]:
-        """What each model answered, in order."""
+        """Return each model's answers, in order."""
         said: dict[str, list[Any]] = {}
         for told in (each for each in self.places.values() if isinstance(each, dict) and "assistant" in each):
             turn = ModelRefused(told["fails"], told["message"]) if "fails" in told else told["answers"]
@@ -55,7 +55,7 @@ class Record:
         return said
 
     def left_out(self) -> list[str]:
-        """Calls on record that the code did not make."""
+        """Return recorded calls that the code did not make."""
         calls = {
             slot: told[0] if isinstance(told, list) else told
             for slot, told in self.places.items()

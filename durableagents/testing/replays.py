@@ -1,4 +1,4 @@
-"""Replays of what real runs have on record, from the files of `manage.py checkpoints export`."""
+"""Replay real runs' records, from the files of `manage.py checkpoints export`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ SUFFIXES = (".json", ".sealed")
 
 
 class CheckpointDiffers(AssertionError):
-    """A file can't be replayed, or this code does something else than it says. The `message` has the first
-    difference."""
+    """A file can't be replayed, or the code differs from it. The `message` has the first difference."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -25,8 +24,7 @@ class CheckpointDiffers(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a replay of one file came to: how many calls it `answered` from the record, and those `beyond` its end that
-    the code would make next."""
+    """The result of a replay: the number of calls `answered` from the record, and the calls `beyond` its end."""
 
     file: str
     answered: int
@@ -41,13 +39,13 @@ def replay_checkpoints(
     key: str = "",
     dump: str | Path | None = None,
 ) -> list[Checkpoint]:
-    """Replay every file of a `directory` by today's code: each must load, find its calls at the same places and ask for
-    nothing that isn't on record before its end. Nothing is sent.
+    """Replay every file of a `directory` by today's code: each must load, find its calls at the same places and request
+    nothing unrecorded before its end. Nothing is sent.
 
-    `agents` are those to replay with (every imported one unless given); with `newest` the newest version of an agent
-    stands in for one that isn't there. `key` opens encrypted files (else DURABLEAGENTS_CHECKPOINTS_KEY does). A failing
-    one is put into the folder `dump`, as small as it shows the difference, with the difference beside it. Raises
-    CheckpointDiffers with the first difference of each, in words, and for a directory without any file.
+    `agents` are those to replay with (every imported one unless given); with `newest` an agent's newest version
+    replaces a missing one. `key` decrypts files (else DURABLEAGENTS_CHECKPOINTS_KEY does). Failing files are put into
+    the folder `dump`, reduced to the difference and with it. Raises CheckpointDiffers with the first difference of
+    each, or for an empty directory.
     """
     files = checkpoint_files(directory)
     if not files:
@@ -71,7 +69,8 @@ def replay_checkpoint(
     key: str = "",
     dump: str | Path | None = None,
 ) -> Checkpoint:
-    """The same for one `file`, with `agents`, `newest`, `key` and `dump` as there. Raises CheckpointDiffers."""
+    """Replay one `file`, with `agents`, `newest`, `key` and `dump` as in `replay_checkpoints`. Raises
+    CheckpointDiffers."""
     path = Path(file)
     try:
         recording = opened(path.read_bytes(), key)
@@ -91,7 +90,7 @@ def replay_checkpoint(
 
 
 def checkpoint_files(directory: str | Path) -> list[Path]:
-    """The files of a directory, in order."""
+    """Return the files of a directory, in order."""
     return sorted(path for path in Path(directory).rglob("*") if path.suffix in SUFFIXES and path.is_file())
 
 
@@ -112,7 +111,7 @@ def _agent(file: str, recording: Recording, agents: Sequence[Agent], *, newest: 
 
 
 def _dumped(folder: Path, recording: Recording, slot: str, words: str) -> Path:
-    """A file that shows the difference, beside it the difference itself."""
+    """Write a reduced file with the difference."""
     folder.mkdir(parents=True, exist_ok=True)
     cut = replace(small(recording, slot), notes=(*recording.notes, words))
     target = folder / f"{recording.name.replace('@', '-')}.json"

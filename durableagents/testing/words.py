@@ -1,4 +1,4 @@
-"""What a story's runs are doing, in one line: the half of every message that says what is."""
+"""Describe a story's runs in one line, for messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runs.engine.tape import payload_of
 
 
 def wait_in_words(wait: MemoryWait) -> str:
-    """One thing that a run waits for."""
+    """Return what a run waits for, as text."""
     spec, detail = wait.spec, wait.spec.detail
     words = {
         "approval": lambda: f"an approval of {detail.get('tool')} in queue {detail.get('queue')!r}",
@@ -28,7 +28,7 @@ def wait_in_words(wait: MemoryWait) -> str:
 
 
 def now_in_words(member: Member) -> str:
-    """What one run is doing now."""
+    """Return what one run is doing, as text."""
     run, name = member.run, member.agent.graph_id
     if run.state == "completed":
         return f"{name} completed with {shown(run.events[-1].payload)}"
@@ -46,7 +46,7 @@ def now_in_words(member: Member) -> str:
 
 
 def all_in_words(family: Family) -> str:
-    """What all of them are doing, those that have ended left out where others have not."""
+    """Return what all runs are doing, without ended ones if others are active."""
     last = family.members[0]
     while last.heir is not None:
         last = last.heir

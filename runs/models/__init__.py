@@ -1,8 +1,5 @@
-"""A run and its own (`run`), its checkpoints (`kept`), what it is asked (`messages`), found by (`attributes`) and seen
-by (`run_tags`), what nodes say of it (`telling`) and models right now (`overheard`), what tools read lately (`reads`),
-who drives runs (`fleet`), what they cost (`money`) and share (`pools`), what workers share (`limits`), what is
-halted (`halts`), what starts by the clock (`schedules`), which version a start gets (`releases`), which policies are in
-force (`policies`), what probes found (`probes`), and acts on many runs (`bulk`)."""
+"""The models of runs, by topic: `run`, `control` (bulk acts, halts, policies), `fleet`, `money` (prices, pools, limits)
+and `releases` (versions, ramps, schedules)."""
 
 from runs.models.control import NEVER, Batch, BatchItem, Halt, HaltNow, HaltSeen, Held, PolicyRevision, Stood
 from runs.models.fleet import (

@@ -1,4 +1,4 @@
-"""One act on many runs: who wants it, on which runs exactly, and what became of each."""
+"""Rows of bulk acts, halts and policy revisions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from runs.engine.canonical import as_hashed
 
 
 class Given(Json):
-    """What somebody sent, number for number. jsonb writes 1e22 out as an integer; nobody could have sent one so large,
-    so what comes back as one was a float."""
+    """JSON as sent, number for number: jsonb returns 1e22 as an integer, and since no integer that large can be sent,
+    it was a float."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return as_hashed(super().from_db_value(value, expression, connection))
 
 
 class Batch(Coded):
-    """An act on many runs, as somebody asked for it. The selection is frozen when it is made. Its code covers all that
-    a worker goes by, so that a row which nobody with the installation's key wrote moves no run."""
+    """A requested act on many runs. The selection is frozen at creation. The code covers all that a worker uses, so
+    that a forged row moves no run."""
 
     TABLE = "batch"
 
@@ -58,7 +58,7 @@ class Batch(Coded):
             ),
         ]
         triggers = [
-            # What is over is over, whoever has which rights: nobody lets it go on by what its row once said.
+            # An ended act stays ended, so that its old row can't be replayed.
             pgtrigger.Protect(
                 name="is_over_once", operation=pgtrigger.Update, condition=pgtrigger.Q(old__ended_at__isnull=False)
             )
@@ -69,13 +69,13 @@ class Batch(Coded):
 
     @property
     def state(self) -> str:
-        """draft, running, stopped or done."""
+        """Return draft, running, stopped or done."""
         if self.ended_at is not None:
             return "stopped" if self.stopped_at is not None else "done"
         return "draft" if self.started_at is None else "running"
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers: everything but the forecast, by which nothing goes."""
+        """Return all values but the forecast, which nothing relies on."""
         moments = ("made_at", "started_at", "stopped_at", "ended_at")
         names = ("action", "said", "justification", "chosen", "total", "digest", "by", "person", "auth", "address")
         return {
@@ -86,7 +86,7 @@ class Batch(Coded):
 
 
 class BatchItem(models.Model):
-    """One run of it, and what became of that: nothing yet, done, refused (and why), or failed."""
+    """One run of a batch, and its outcome: none yet, done, refused (and why), or failed."""
 
     class Outcome(models.TextChoices):
         DONE = "done"
@@ -115,7 +115,7 @@ class BatchItem(models.Model):
             models.Index(fields=["run_id"], name="runs_batchitem_of_run"),
         ]
         triggers = [
-            # What has become of a run stands, whoever has which rights: nothing is done to it a second time.
+            # An outcome is final, so that nothing is done to a run twice.
             pgtrigger.Protect(name="comes_once", operation=pgtrigger.Update, condition=~pgtrigger.Q(old__outcome=""))
         ]
 
@@ -124,13 +124,13 @@ class BatchItem(models.Model):
 
 
 PLACES = 10_000
-# Since when a run that is put aside wants driving: in a time that never comes, out of every claim's sight.
+# `ready_at` of held runs: a time that never comes, beyond every claim.
 NEVER = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class Halt(Coded):
-    """One row of the record: a halt as it was set (number 0), then each time something else was said of it. `opens`
-    proves that it may follow on the row before; `lock` is what its own successor has to open."""
+    """One row of a halt's record: the halt as set (number 0), then each change. `opens` proves that it may follow the
+    previous row; `lock` is what its successor has to open."""
 
     TABLE = "halt"
 
@@ -180,7 +180,7 @@ class Halt(Coded):
         return f"{self.scope} {self.key}".strip()
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that the row says."""
+        """Return all the row's values."""
         return {
             "halt": str(self.halt),
             "n": self.n,
@@ -201,7 +201,7 @@ class Halt(Coded):
 
 
 class HaltNow(models.Model):
-    """A halt that holds, as the last row of its record says. The record's trigger keeps it; nobody else may."""
+    """A halt in force, by the last row of its record. Only the record's trigger writes it."""
 
     halt = models.UUIDField(primary_key=True)
     id = models.BigIntegerField(help_text="The row of the record.")
@@ -220,8 +220,8 @@ class HaltNow(models.Model):
 
 
 class HaltSeen(models.Model):
-    """What a worker says of a row of the record: it begins nothing in its scope any more, and this is what it still has
-    under way there."""
+    """A worker's acknowledgement of a row of the record: it begins nothing in the scope, and lists what is still in
+    progress."""
 
     pk = models.CompositePrimaryKey("line", "worker")
     line = models.BigIntegerField(help_text="The row of the record.")
@@ -234,8 +234,8 @@ class HaltSeen(models.Model):
 
 
 class Held(models.Model):
-    """A run that is put aside: it wants driving, and a halt keeps it from that. `seen` is the row of the record that it
-    was last held against; `keys` what it was about to call, where the halt isn't of all of it."""
+    """A run that is ready but halted. `seen` is the row of the record last compared; `keys` its next calls, if the halt
+    covers only those."""
 
     run_id = models.UUIDField(primary_key=True)
     halt = models.UUIDField()
@@ -248,7 +248,7 @@ class Held(models.Model):
 
 
 class Stood(models.Model):
-    """Up to when the time in which a run stood still is in a deadline of its: of a wait, or of the run itself."""
+    """Until when a run's halted time is already included in a deadline of a wait or of the run."""
 
     id = models.UUIDField(primary_key=True, help_text="The wait's, or the run's.")
     run_id = models.UUIDField()
@@ -260,8 +260,8 @@ class Stood(models.Model):
 
 
 class PolicyRevision(models.Model):
-    """The policies in force from here on. The newest counts: an intent that was judged by another one is refused
-    (runs/sql/policies.sql). `live` is how many there are, `policies` a digest of which. Append-only."""
+    """The policies in force from here on. The newest counts: intents judged by another one are refused
+    (runs/sql/policies.sql). `live` is their number, `policies` their digest. Append-only."""
 
     revision = models.BigIntegerField(primary_key=True)
     live = models.IntegerField()

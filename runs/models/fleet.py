@@ -1,4 +1,4 @@
-"""The processes that drive runs, the agent versions they have, and what became of runs whose process was lost."""
+"""Rows of processes that drive runs, their agent versions, and incidents of lost processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class AgentVersion(models.Model):
 
 
 class AgentCode(models.Model):
-    """What any worker's code of an agent version was made of, by its fingerprint: kept, so that it can be told how
-    code differs that wrote a checkpoint once."""
+    """The parts of a worker's code of an agent version, by fingerprint: to compare the code of old checkpoints."""
 
     id = models.BigAutoField(primary_key=True)
     graph_id = models.TextField()
@@ -36,7 +35,7 @@ class AgentCode(models.Model):
 
 
 class Served(models.Model):
-    """An agent version that a worker process has loaded. Quarantined: its code there is not the version's."""
+    """An agent version that a worker has loaded. Quarantined: its code is not the version's."""
 
     worker = models.UUIDField()
     graph_id = models.TextField()
@@ -51,7 +50,7 @@ class Served(models.Model):
 
 @dataclass(frozen=True, slots=True)
 class BusyTool:
-    """A blocking tool whose threads in one worker are all busy: how many of how many, and since when none is free."""
+    """A blocking tool whose threads in a worker are all busy: how many, and since when."""
 
     tool: str
     busy: int
@@ -60,8 +59,7 @@ class BusyTool:
 
 
 class Process(models.Model):
-    """One incarnation of a process of the fleet. A pid may come again; pid and start time on one boot of one host
-    don't."""
+    """One incarnation of a process. Pids are reused; pid and start time on one boot of one host aren't."""
 
     id = models.UUIDField(primary_key=True)
     kind = models.TextField()
@@ -104,12 +102,8 @@ class Process(models.Model):
 
 
 class Incident(models.Model):
-    """A run was taken from a worker that it did not leave by itself: why, from whom, and where it stood. Written once,
-    with the event.
-
-    What came of it (who took the run, when its next step began, which calls were repeated) is in the journal after
-    `seq`.
-    """
+    """A run was taken from its worker: cause, worker and state. Written once, with the event. The consequences (next
+    claim, next step, repeated calls) are in the journal after `seq`."""
 
     class Cause(models.TextChoices):
         PROOF = "proof"
@@ -158,21 +152,20 @@ class Incident(models.Model):
 
 
 class Sweep(models.Model):
-    """When what is due was last looked for: one row, so that readiness can tell a sweeping fleet from a silent one."""
+    """The time of the last sweep, in one row, for readiness."""
 
     id = models.SmallIntegerField(primary_key=True)
     at = models.DateTimeField()
 
 
-# After these nobody knows whether the worker still lives; its row is kept, for whoever has to know who may still be
-# sending.
+# After these the worker may still be alive; its row is kept, since it may still be sending.
 WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
-# So long after its end any other one's row is kept.
+# How long other rows are kept after their end.
 KEPT = timedelta(days=7)
 
 
 class Probe(models.Model):
-    """One probe of a tool, as it was then. A new one is a new row: the newest of a tool counts."""
+    """One probe of a tool. A new probe is a new row: a tool's newest counts."""
 
     class Verdict(models.TextChoices):
         HONOURS = "honours_keys"
@@ -207,21 +200,21 @@ class Probe(models.Model):
         return f"{self.tool}: {self.verdict}"
 
     def coded(self) -> dict[str, Any]:
-        """What the row's code is of: a row that nobody with the key wrote certifies nothing."""
+        """Return the values the code covers: a forged row certifies nothing."""
         names = ("tool", "agent", "version", "made_of", "verdict", "told", "evidence_digest", "by", "host")
         said: dict[str, Any] = {name: getattr(self, name) for name in names}
         return said | {"at": microseconds(self.at), "expires_at": microseconds(self.expires_at)}
 
 
 class Listener(models.Model):
-    """That somebody looks at a run, until when."""
+    """A run is being watched, until then."""
 
     run_id = models.UUIDField(primary_key=True)
     until = models.DateTimeField(db_index=True)
 
 
 class Overheard(models.Model):
-    """The end of what the request at a slot has been answered so far."""
+    """The end of the answer so far to the model request at a slot."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

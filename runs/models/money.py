@@ -1,4 +1,4 @@
-"""What models cost, and what a run may use where its start names nothing else."""
+"""Rows of models' prices, default budgets, pools and limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ledger.models import append_only
 
 
 class Price(models.Model):
-    """What a million of a model's tokens cost from a time on. A new price is a new row."""
+    """A model's price per million tokens from a time on. A new price is a new row."""
 
     id = models.BigAutoField(primary_key=True)
     model = models.TextField()
@@ -32,7 +32,7 @@ class Price(models.Model):
 
 
 class BudgetDefault(models.Model):
-    """What a run may use where its start names nothing else, by agent or tag; of several the tightest counts."""
+    """The default budget of runs by agent or tag; of several the tightest counts."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField(blank=True, default="", help_text="A name, or name@version; empty: not by agent.")
@@ -52,8 +52,8 @@ class BudgetDefault(models.Model):
 
 
 class Pool(models.Model):
-    """A limit over a period that all calls of a scope share. Only its name and its limit ever change, and it is
-    switched off for good."""
+    """A limit over a period, shared by all calls of a scope. Only its name and limit change; switching it off is
+    final."""
 
     class Scope(models.TextChoices):
         ALL = "all"
@@ -102,8 +102,8 @@ class Pool(models.Model):
 
 
 class PoolMeter(models.Model):
-    """Where a pool stands in the period under way: the one row that each of its calls locks, so it is narrow and has no
-    index but its key. `ends_at` has passed: nobody has begun anything since."""
+    """A pool's usage in the current period: the one row that each call locks, so it is narrow, with no index but its
+    key. If `ends_at` has passed, nothing has begun since."""
 
     pool = models.OneToOneField(Pool, on_delete=models.PROTECT, primary_key=True, related_name="meter")
     resource = models.TextField()
@@ -130,7 +130,7 @@ class PoolMeter(models.Model):
 
 
 class PoolPeriod(models.Model):
-    """A period that is over. What was set aside in it is still settled here."""
+    """A past period, in which its reservations are still settled."""
 
     id = models.BigAutoField(primary_key=True)
     pool = models.ForeignKey(Pool, on_delete=models.PROTECT, related_name="periods")
@@ -150,14 +150,14 @@ class PoolPeriod(models.Model):
 
 
 class PoolCharge(models.Model):
-    """What one call took from one pool, in the period in which it was begun. `used` is null while nobody knows."""
+    """One call's usage of a pool, in the period of its start. `used` is null while unknown."""
 
     pk = models.CompositePrimaryKey("run_id", "slot", "attempt", "n", "pool_id")
     run_id = models.UUIDField()
     slot = models.TextField()
     attempt = models.SmallIntegerField()
     n = models.IntegerField()
-    pool_id = models.BigIntegerField()  # no foreign key: each would look at the pool's row, for every call
+    pool_id = models.BigIntegerField()  # no foreign key: it would check the pool's row for every call
     starts_at = models.DateTimeField()
     reserved = models.BigIntegerField()
     used = models.BigIntegerField(null=True)
@@ -167,7 +167,7 @@ class PoolCharge(models.Model):
 
 
 class PoolNotice(models.Model):
-    """What people are told of a pool once in a period: that four fifths are gone, that calls wait."""
+    """A notice of a pool, once per period: four fifths used, or calls wait."""
 
     class Kind(models.TextChoices):
         WARNING = "warning"
@@ -188,8 +188,8 @@ class PoolNotice(models.Model):
 
 
 class Limit(models.Model):
-    """What is said of one key, such as `tool:charge`, and how it stands. The functions in runs/sql/limits.sql
-    change it, under its row's lock."""
+    """The settings and state of one limit key, such as `tool:charge`. The functions in runs/sql/limits.sql change it
+    under its row's lock."""
 
     class Breaker(models.TextChoices):
         CLOSED = "closed"
@@ -228,7 +228,7 @@ class Limit(models.Model):
 
 
 class Permit(models.Model):
-    """One try that is under way, of a key whose number is limited, or the probe of an open breaker."""
+    """A try in progress of a key with limited concurrency, or an open breaker's probe."""
 
     pk = models.CompositePrimaryKey("id", "key")
     id = models.UUIDField()
@@ -245,7 +245,7 @@ class Permit(models.Model):
 
 
 class LimitLine(models.Model):
-    """A worker whose first in line waits in place for a permit."""
+    """A worker whose first call in line waits in place for a permit."""
 
     pk = models.CompositePrimaryKey("key", "worker")
     key = models.TextField()

@@ -1,5 +1,4 @@
-"""Which version a start gets: versions that are closed to new starts, ramps from one version to another, and on which
-side of a ramp each start came out."""
+"""Rows of version gates, ramps, schedules and cached reads."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from ledger.models import append_only
 
 
 class VersionGate(models.Model):
-    """What people have said of new starts of a version. One without a row is open."""
+    """Whether a version takes new starts. Without a row it does."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()
@@ -36,8 +35,7 @@ class VersionGate(models.Model):
 
 
 class Ramp(models.Model):
-    """Starts by an agent's name go over from one version to another: a share of them, and those with certain tags. Of
-    an agent one is under way."""
+    """A move of an agent's starts from one version to another: by share and by tags. One at a time per agent."""
 
     class State(models.TextChoices):
         ON = "on"
@@ -95,7 +93,7 @@ class Ramp(models.Model):
 
 
 class RampStart(models.Model):
-    """A start that a ramp decided on, as the run's journal has it."""
+    """A start that a ramp assigned, as in the run's journal."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(unique=True)
@@ -111,7 +109,7 @@ class RampStart(models.Model):
 
 
 class Schedule(models.Model):
-    """Runs of an agent that start by a cron line, as whoever said last with what: agent and input."""
+    """A cron schedule of an agent's runs, as last set."""
 
     class Missed(models.TextChoices):
         SKIP = "skip"
@@ -165,7 +163,7 @@ class Schedule(models.Model):
 
 
 class Firing(models.Model):
-    """What became of one planned time of a schedule: it is there once, so nothing starts for it twice."""
+    """The outcome of one planned time of a schedule; unique, so that nothing starts twice."""
 
     class Outcome(models.TextChoices):
         STARTED = "started"
@@ -188,7 +186,7 @@ class Firing(models.Model):
 
 
 class CachedRead(models.Model):
-    """One answer. `code` covers the row, so that nobody without the installation's key can put an answer here."""
+    """A cached answer. `code` covers the row, so that it can't be forged."""
 
     key = models.BinaryField(primary_key=True, max_length=32, help_text="A keyed digest of tool, arguments and scope.")
     tool = models.TextField()
@@ -207,7 +205,7 @@ class CachedRead(models.Model):
         ]
 
     def coded(self) -> dict[str, Any]:
-        """What the code covers: everything that is believed of the row."""
+        """Return all values that are relied on."""
         return coded(
             self.key,
             self.tool,
@@ -222,7 +220,7 @@ class CachedRead(models.Model):
 def coded(
     key: bytes | memoryview, tool: str, run_id: str, slot: str, at: int, expires_at: int, sealed: bytes | memoryview
 ) -> dict[str, Any]:
-    """The same of a row that isn't an object."""
+    """Return the same from single values."""
     return {
         "key": bytes(key).hex(),
         "tool": tool,

@@ -1,8 +1,5 @@
-"""A run and what belongs to it. Transitions are declared once, here; the database enforces the same table, by a
-trigger that is made from it (`legal_moves`).
-
-A transition says what is legal and which fields change, nothing else: services save, journal and wake.
-"""
+"""Runs and their rows. Transitions are declared once, here; the database enforces them by a generated trigger
+(`legal_moves`). A transition only declares what is legal and which fields change: services save, journal and wake."""
 
 from __future__ import annotations
 
@@ -19,16 +16,16 @@ from django_fsm import FSMField, transition
 from ledger.models import Json, append_only
 from runs.engine.undo import UNDO_NODE
 
-# How long a run may take, waits included, where nobody says otherwise: none is forgotten for good.
+# The default lifetime of a run, with waits, so that none is forgotten.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
 TO_REOPEN = models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo")
 KEYED = ~models.Q(business_key="")
-# In which order ready runs are looked for.
+# The order in which ready runs are claimed.
 WANTED = (F("graph_id"), F("is_solo"), F("lane"), F("priority") * -1, F("ready_at"))
 JUDGED = (F("graph_id"), Coalesce("ended_at", "started_at").desc())
 MOVED = (F("agent"), Coalesce("ended_at", "started_at").desc())
-# What goes on from another run, or is a step of one, was begun with that one.
+# Continuations and child runs count as begun.
 BEGUN = ~models.Q(state="pending") | models.Q(came_from__isnull=False) | models.Q(parent__isnull=False)
 
 
@@ -52,8 +49,7 @@ ACTIVE = [S.PENDING, S.RUNNING, *WAITING, S.COMPENSATING]
 
 
 class Run(models.Model):
-    """One execution of one agent version for one input. Changes on transitions only; what a step touches is the
-    ledger's Head."""
+    """One execution of one agent version for one input. Changes on transitions only; steps change the ledger's Head."""
 
     id = models.UUIDField(primary_key=True)
     agent = models.TextField()
@@ -112,7 +108,7 @@ class Run(models.Model):
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
     last_checkpoint_at = models.DateTimeField(null=True)
-    # When people are asked whether it may go on. Null: they are being asked, or its time has no end.
+    # When people are asked whether it may continue. Null: they are being asked, or it has no limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
@@ -125,27 +121,27 @@ class Run(models.Model):
 
     class Meta:
         constraints = [
-            # Whoever starts, retries or lets in: of a key at most one run is neither queued nor over.
+            # Whichever start, retry or admission: at most one run of a key is neither queued nor ended.
             models.UniqueConstraint(
                 fields=["agent", "business_key"],
                 condition=KEYED & models.Q(ended_at__isnull=True, is_queued=False),
                 name="runs_run_one_of_key",
             ),
-            # A run goes on as one other, whoever makes it.
+            # A run has one continuation.
             models.UniqueConstraint(
                 fields=["came_from"], condition=models.Q(came_from__isnull=False), name="runs_run_one_heir"
             ),
         ]
         indexes = [
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False), name="runs_run_wanted"),
-            # The same of what was begun: for workers that drain a version.
+            # The same for begun runs, for workers that drain a version.
             models.Index(*WANTED, condition=models.Q(ready_at__isnull=False) & BEGUN, name="runs_run_wanted_begun"),
-            # Of a version those that began or ended last: by these a ramp is judged.
+            # A version's runs that began or ended last, which judge a ramp.
             models.Index(*JUDGED, condition=models.Q(started_at__isnull=False), name="runs_run_judged"),
-            # And of those that were moved to another version: the one that they began on is judged by them.
+            # Migrated runs, which judge the version they began on.
             models.Index(*MOVED, condition=models.Q(started_at__isnull=False, generation__gt=0), name="runs_run_moved"),
             models.Index(fields=["time_up_at"], condition=TIMED, name="runs_run_time_up"),
-            # Those of a key that have not ended, in the order in which they came.
+            # A key's runs that have not ended, in order of arrival.
             models.Index(
                 fields=["agent", "business_key", "created_at", "id"],
                 condition=KEYED & models.Q(ended_at__isnull=True),
@@ -164,7 +160,7 @@ class Run(models.Model):
             models.Index(
                 fields=["parent", "-created_at"], condition=models.Q(parent__isnull=False), name="runs_run_children"
             ),
-            # Of children the few that are at work: whom a pause, a cancel and a resume go down to.
+            # Active children, which get a parent's pause, cancel and resume.
             models.Index(
                 fields=["parent", "id"],
                 condition=models.Q(parent__isnull=False, ended_at__isnull=True),
@@ -175,14 +171,14 @@ class Run(models.Model):
                 condition=models.Q(parent__isnull=False, ended_at__isnull=False, is_told=False),
                 name="runs_run_untold",
             ),
-            # Those that one run went on as, in their order.
+            # A run's continuations, in order.
             models.Index(fields=["first", "turn"], condition=models.Q(first__isnull=False), name="runs_run_succession"),
             models.Index(
                 fields=["forked_from", "-created_at"],
                 condition=models.Q(forked_from__isnull=False),
                 name="runs_run_forks",
             ),
-            # What one account started, by its state: whom it is shown to first.
+            # An account's runs by state, for its own list.
             models.Index(
                 fields=["creator", "state", "-created_at", "-id"],
                 condition=models.Q(creator__isnull=False),
@@ -190,8 +186,7 @@ class Run(models.Model):
             ),
             models.Index(fields=["owner"], condition=models.Q(owner__isnull=False), name="runs_run_owned"),
             models.Index(fields=["-created_at", "-id"], name="runs_run_by_time"),
-            # Each list's filter has an index in the list's own order: a page reads its own rows, whatever else there
-            # is.
+            # Each list filter has an index in the list's order, so that a page reads only its own rows.
             models.Index(fields=["state", "-created_at", "-id"], name="runs_run_by_state_time"),
             models.Index(fields=["state", "agent", "-created_at", "-id"], name="runs_run_by_agent_time"),
             models.Index(fields=["state", "agent", "version", "-created_at", "-id"], name="runs_run_by_version_time"),
@@ -202,7 +197,7 @@ class Run(models.Model):
 
     @property
     def wants_driving(self) -> bool:
-        """Whether it stands in the pool, now or from `ready_at` on."""
+        """Return whether it is in the pool, now or from `ready_at` on."""
         return self.owner is None and self.ready_at is not None
 
     @property
@@ -211,15 +206,15 @@ class Run(models.Model):
 
     @property
     def is_undoing(self) -> bool:
-        """Whether it undoes its effects before it ends, or has: at work it is `compensating`, whoever wakes it."""
+        """Return whether it undoes, or has undone, its effects before ending: while active its state is
+        `compensating`."""
         return self.node == UNDO_NODE
 
     @property
     def counts_from(self) -> datetime:
         return self.created_at if self.start_at is None else max(self.start_at, self.created_at)
 
-    # Driven by a worker, under its lease (the functions in sql/ make these moves; they are declared here to be
-    # enforced).
+    # By a worker under its lease (functions in sql/ make these moves; declared here to be enforced).
 
     @transition(state, source=S.PENDING, target=S.RUNNING)
     def begin(self) -> None: ...
@@ -242,7 +237,7 @@ class Run(models.Model):
     @transition(state, source=S.RUNNING, target=S.COMPENSATING)
     def compensate(self) -> None: ...
 
-    # Moved by people and by the outside.
+    # By people and the outside.
 
     @transition(state, source=WAITING, target=S.RUNNING)
     def wake(self) -> None: ...
@@ -285,8 +280,8 @@ def legal_moves() -> list[tuple[str, str]]:
     return sorted({(str(t.source), str(t.target)) for t in Run._meta.get_field("state").get_all_transitions(Run)})
 
 
-# The declaration is the only table: the database gets its trigger from it, so that not even raw SQL makes an illegal
-# move.
+# The declaration is the only table: the database's trigger is generated from it, so that not even raw SQL makes an
+# illegal move.
 pgtrigger.register(
     pgtrigger.FSM(name="legal_moves_only", field="state", transitions=legal_moves()),
     pgtrigger.Trigger(
@@ -328,7 +323,7 @@ pgtrigger.register(
 
 
 class Wait(models.Model):
-    """One thing that a run waits for. It is resolved once; the first resolution wins, for ever."""
+    """One thing that a run waits for. It is resolved once; the first resolution is final."""
 
     class Kind(models.TextChoices):
         APPROVAL = "approval"
@@ -361,7 +356,7 @@ class Wait(models.Model):
     resolved_at = models.DateTimeField(null=True)
     grant_hash = models.TextField(null=True)
     grant_expires_at = models.DateTimeField(null=True)
-    # When a grant was used, or a callback taken, also one that came too late: neither is taken twice.
+    # When a grant or a callback (also a late one) was used: neither is used twice.
     consumed_at = models.DateTimeField(null=True)
     consumed_by = models.TextField(null=True, help_text="The slot of the call that used the grant.")
     consumed_attempt = models.SmallIntegerField(null=True, help_text="The attempt that used it last.")
@@ -377,7 +372,7 @@ class Wait(models.Model):
                 name="runs_wait_due",
             ),
             models.Index(fields=["run"], condition=models.Q(resolved_at__isnull=True), name="runs_wait_open"),
-            # What people are asked, for the lists and the numbers beside them.
+            # Requests to people, for lists and their counts.
             models.Index(
                 fields=["opened_at", "id"],
                 condition=models.Q(resolved_at__isnull=True, kind__in=["reconcile", "operator", "budget"]),
@@ -395,7 +390,7 @@ class Wait(models.Model):
                 condition=models.Q(resolved_at__isnull=True, kind="input"),
                 name="runs_wait_questions",
             ),
-            # Who waits for a pool, in the order in which they are let in.
+            # Waits for a pool, in order of admission.
             models.Index(
                 KT("detail__pool"),
                 "opened_at",
@@ -403,21 +398,20 @@ class Wait(models.Model):
                 condition=models.Q(resolved_at__isnull=True, kind="pool"),
                 name="runs_wait_for_pool",
             ),
-            # Who waits for a permit, or for a breaker to close.
+            # Waits for a permit, or for a breaker to close.
             models.Index(
                 KT("detail__limit"),
                 "deadline",
                 condition=models.Q(resolved_at__isnull=True, kind="timer", detail__has_key="limit"),
                 name="runs_wait_for_limit",
             ),
-            # Who waits for a child that ended well to be undone.
+            # Waits for completed children to be undone.
             models.Index(fields=["id"], condition=TO_REOPEN, name="runs_wait_to_reopen"),
         ]
 
 
 class SearchTerm(models.Model):
-    """One word that a run is found by (runs/search.py). Compared byte by byte, so that a word's beginning is a range of
-    the index."""
+    """A search word of a run (runs/search.py). Compared bytewise, so that a prefix is an index range."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
@@ -428,8 +422,7 @@ class SearchTerm(models.Model):
 
 
 class Signal(models.Model):
-    """One signal that was sent to a run: kept until a call of the node takes it. What was sent is in the event that
-    tells of it."""
+    """A signal sent to a run, kept until a call of the node takes it. Its content is in the event."""
 
     id = models.BigAutoField(primary_key=True)
     run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="signals")
@@ -447,11 +440,8 @@ class Signal(models.Model):
 
 
 class RunTag(models.Model):
-    """One tag of one run: its own, or one of the run that started it or goes on as it. A tag with a value stands as its
-    name and as `name:value`.
-
-    The run's time stands in each row, for a tag's rows in the order of the lists.
-    """
+    """A tag of a run: its own, or inherited from its parent or predecessor. A tag with a value has rows for its name
+    and for `name:value`. The run's time is in each row, for the order of lists."""
 
     pk = models.CompositePrimaryKey("run_id", "tag")
     run_id = models.UUIDField()
@@ -463,10 +453,8 @@ class RunTag(models.Model):
 
 
 class Attribute(models.Model):
-    """One value of one attribute of one run. A number is compared as one, any other kind by the bytes of its text.
-
-    The run's time stands in each row, for an equality's rows in the order of the lists.
-    """
+    """A value of an attribute of a run. Numbers compare as numbers, other kinds by the bytes of their text. The run's
+    time is in each row, for the order of lists."""
 
     pk = models.CompositePrimaryKey("run_id", "name", "n")
     run_id = models.UUIDField()
@@ -512,8 +500,7 @@ class Checkpoint(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request that carried an Idempotency-Key; it commits with what the request did, and is kept for
-    ever."""
+    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept for ever."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()
@@ -528,7 +515,7 @@ class IdempotencyRecord(models.Model):
 
 
 class Message(models.Model):
-    """A request that a run was sent. What was said, and what was answered, stands in the events that tell of it."""
+    """A request sent to a run. Request and answer are in the events."""
 
     class Outcome(models.TextChoices):
         WAITING = "", "waiting"
@@ -558,7 +545,7 @@ class Message(models.Model):
 
 
 class Telling(models.Model):
-    """How far a run has come, and what became of its lines. `seen` is how many each branch of the visit has said."""
+    """A run's progress and log counts. `seen` is how many lines each branch of the visit has logged."""
 
     run_id = models.UUIDField(primary_key=True)
     lines = models.IntegerField(help_text="Lines that are kept.")
@@ -574,7 +561,7 @@ class Telling(models.Model):
 
 
 class LogLine(models.Model):
-    """One line."""
+    """One log line of a run."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField()

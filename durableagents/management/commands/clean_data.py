@@ -43,13 +43,13 @@ def _lock(data: Path) -> int:
 
 
 def _created(data: Path) -> list[Path]:
-    """The data folder goes last, so an interrupted clean-up still knows the instance's name."""
+    """Return the folders; the data folder last, so that an interrupted run still knows the instance's name."""
     place = layout(data)
     folders = [place.socket_dir]
     if SHARED_HOME in place.pgdata.parents:
         folders.append(place.pgdata.parent)
         others = [each for each in SHARED_HOME.glob("*/pg") if each != place.pgdata]
         if not others:
-            # The copied server serves every installation of this host; the last one takes it along.
+            # The copied server is shared on this host; the last installation removes it.
             folders.extend(SHARED_HOME.glob("server-*"))
     return [*folders, data]

@@ -27,7 +27,7 @@ from ledger.errors import DurableAgentsError
 from runs.engine.agents import registry
 from runs.services.lifecycle import checked
 
-# What the stack inside is about comes from here alone.
+# Not inherited by the private stack.
 _ELSEWHERE = (
     "DATABASE_URL",
     "DATABASE_OWNER_URL",
@@ -94,7 +94,7 @@ class Command(BaseCommand):
 
 
 def _asked(given: dict[str, Any]) -> Asked:
-    """What is asked for, before anything is started. Raises CommandError, code 2."""
+    """Return the parameters, checked before anything starts. Raises CommandError with code 2."""
     if settings.DURABLEAGENTS.is_production:
         raise CommandError("crash points are refused in production: test where nothing is real", returncode=2)
     if not given["agent"] or not given["input"] or not given["report"]:
@@ -120,7 +120,7 @@ def _asked(given: dict[str, Any]) -> Asked:
 
 
 def _ask(asked: Asked) -> None:
-    """Nobody can see from here whether a tool's other side is real. Raises CommandError, code 2."""
+    """Ask for confirmation, since the tools' upstreams may be real. Raises CommandError with code 2."""
     systems = sorted({tool.system or tool.name for tool in registry.find(asked.agent).all_tools() if not tool.is_pure})
     whom = ", ".join(systems) or "nothing outside"
     judge = without_secrets(asked.effects) or "nothing (give --effects)"
@@ -135,8 +135,7 @@ def _ask(asked: Asked) -> None:
 
 @contextmanager
 def _stack(asked: Asked) -> Iterator[Path]:
-    """A database, workers and, where tools answer later, a web process of its own, in a folder that is gone
-    afterwards."""
+    """Provide a temporary folder with its own database, workers and, if tools answer later, a web process."""
     from durableagents.dev.embedded import Server
 
     folder = Path(tempfile.mkdtemp(prefix="durableagents-crashtest-"))
@@ -194,7 +193,7 @@ def _free_port() -> int:
 
 
 def _told(folder: Path, asked: Asked) -> dict[str, Any]:
-    """What the process inside has to tell. Raises CommandError, code 2, with its one line."""
+    """Return the inner process's result. Raises CommandError with code 2 and its line."""
     _run(["crashtest", "--inside", str(folder)], _environment(folder, asked), None)
     told: dict[str, Any] = json.loads((folder / "told.json").read_text())
     if problem := told.get("problem"):
@@ -204,7 +203,7 @@ def _told(folder: Path, asked: Asked) -> dict[str, Any]:
 
 
 def _inside(folder: Path) -> None:
-    """In the private stack: its folder says what is asked, and takes what is told."""
+    """Run in the private stack: its folder has the parameters and takes the result."""
     if folder != settings.DURABLEAGENTS.data or not (folder / "asked.json").exists():
         raise CommandError("--inside is for the command itself", returncode=2)
     from durableagents.crashtest.inside import crashtest

@@ -1,4 +1,4 @@
-"""`manage.py push_key`: make the key by which push services know this installation, once, and show its public part."""
+"""`manage.py push_key`: create the Web Push key once, and print its public part."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`manage.py setup_link`: the link by which a new installation gets its first administrator.
-
-See durableagents/identity/first_admin.py for whom it keeps out.
-"""
+"""`manage.py setup_link`: print the link for the first administrator (durableagents/identity/first_admin.py)."""
 
 from __future__ import annotations
 

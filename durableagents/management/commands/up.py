@@ -14,7 +14,7 @@ from durableagents.env import EnvironmentProblem
 
 class Command(BaseCommand):
     help = "Start database, sandbox, web and workers; Ctrl-C drains and stops them."
-    # The others need a database and every URL; `migrate`, run first, makes them.
+    # Other checks need a database and all URLs; `migrate` runs first.
     requires_system_checks = ["start"]
 
     def add_arguments(self, parser: ArgumentParser) -> None:
