@@ -30,12 +30,12 @@ class Standing:
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether the last probe saw repeats go unrecognized; only another probe revokes that."""
+        """Return whether the last probe saw repeats go unrecognized; only another probe revokes that."""
         return self.found in _UNSAFE
 
     @property
     def is_denier(self) -> bool:
-        """Whether the last probe saw the hook miss an effect, so that its "did not happen" proves nothing."""
+        """Return whether the last probe saw the hook miss an effect, so that its "did not happen" proves nothing."""
         return self.found == "hook_denies"
 
 

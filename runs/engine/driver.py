@@ -330,7 +330,7 @@ class Driver:
     async def _fail(self, crash: Crashed) -> str:
         reply = await self._load()  # not everything the visit recorded is on its tape
         if reply.stop == "cancel":
-            return await self._cancel()  # whoever cancelled decides about its effects
+            return await self._cancel()  # the person who cancels decides about its effects
         await debit_lost(self.journal, self.tape)
         payload = printable({"message": crash.message, "traceback": crash.traceback})
         if self.agent.on_failure == "undo" and (how := await self._undo_first("failed", crash.code, payload)):

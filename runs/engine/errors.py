@@ -178,7 +178,7 @@ class MisusedContext(RuntimeError):
     """A journaled call from another task, after the visit's end, or for an undeclared tool. Nothing was sent."""
 
 
-# --- seen by whoever starts a run or defines an agent -----------------------------------------------------------------
+# --- raised when a run is started or an agent defined -----------------------------------------------------------------
 
 
 class DefinitionError(DurableAgentsError):
@@ -207,7 +207,7 @@ class UnknownVersion(DurableAgentsError):
         )
 
 
-# --- what a journal raises --------------------------------------------------------------------------------------------
+# --- raised by a journal ----------------------------------------------------------------------------------------------
 
 
 class ApprovalMissing(Exception):

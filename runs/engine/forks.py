@@ -1,5 +1,5 @@
-"""What a fork knows of its origin: each effect after the fork's point, and for a what-if each answer too. Copied
-into its journal when it is made, so that later events of the origin don't change it."""
+"""A fork's knowledge of its origin: each effect after the fork's point, and for a what-if each answer too. Copied into
+its journal when it is made, so that later events of the origin don't change it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Evidence:
     is_changed: bool = False
 
     def is_of(self, requested: str, executed: str) -> bool:
-        """Return whether a call with these hashes is this one; people's changes don't count, as the node asks anew."""
+        """Return whether a call with these hashes is this one; people's changes don't count, as the node repeats its
+        own."""
         if self.is_changed or not self.executed_hash:
             return self.requested_hash == requested
         return self.executed_hash == executed
@@ -175,7 +176,7 @@ def _undone(found: Evidence) -> Evidence:
 
 
 class Undoing:
-    """What a run has undone, by slot and attempt: `undone`, and `all` including what may be or will be. With
+    """Effects that a run has undone, by slot and attempt: `undone`, and `all` including what may be or will be. With
     `is_begun` that is not known yet. An effect that a person kept leaves `all`; a child with kept effects doesn't."""
 
     def __init__(self) -> None:

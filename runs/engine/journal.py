@@ -205,7 +205,7 @@ class GateOpening:
     why: str
     requested_by: str
     case: UUID | None = None  # the first stage's question, if there are several stages or votes are counted
-    # Terms besides the deadline (see gate/timing.py), and when to check it before that.
+    # Terms other than the deadline (see gate/timing.py), and when to check it before that.
     timing: dict[str, Any] | None = None
     look_at: datetime | None = None
     # The plan's documents, and by digest the content that may not be stored yet.
@@ -289,9 +289,9 @@ MakeHeir = Callable[[Sequence[tuple[int, Event]]], tuple[list[Event], Heir]]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one commit writes, completely or not at all. With `is_intent` (TX1) it announces a call, and is refused
-    on a stop request, if the call is answered or an earlier attempt may have happened; it uses up `grant` (slot,
-    plan hash). Without (TX2) it records what happened, even during a stop."""
+    """The content of one commit, written completely or not at all. With `is_intent` (TX1) it announces a call, and is
+    refused on a stop request, if the call is answered or an earlier attempt may have happened; it uses up `grant`
+    (slot, plan hash). Without (TX2) it records what happened, even during a stop."""
 
     events: Sequence[Event]
     entries: Sequence[Entry] = ()
@@ -306,7 +306,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a claimant needs: newest readable checkpoint, later events, first event, budget, ancestry.
+    """A claimant's view of a run: newest readable checkpoint, later events, first event, budget, ancestry.
     `counts_reads`: a pool counts reads too, so they need an intent."""
 
     snapshot: Snapshot | None

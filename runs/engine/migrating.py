@@ -137,7 +137,7 @@ async def tried(
         return refused(no.code, str(no))
 
 
-# --- what keeps any run where it is -----------------------------------------------------------------------------------
+# --- conditions for any move ------------------------------------------------------------------------------------------
 
 
 def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, int]]:

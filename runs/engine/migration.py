@@ -67,10 +67,10 @@ _VERSION = re.compile(r"(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})\.(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """How runs of version `of` (`"1.0.0"`) continue on the version that declares it. `nodes` maps each old node to a
-    new one (others keep their name); the operator who moves runs confirms or changes it. `state(old)` makes the new
-    state from the old one, both plain data, and may return a model; without it the state must fit as it is. It also
-    runs for previews, so it must have no side effects. It is not part of the fingerprint."""
+    """Continue runs of version `of` (`"1.0.0"`) on the version that declares it. `nodes` maps each old node to a new
+    one (others keep their name); the operator who moves runs confirms or changes it. `state(old)` makes the new state
+    from the old one, both plain data, and may return a model; without it the state must fit as it is. It also runs for
+    previews, so it must have no side effects. It is not part of the fingerprint."""
 
     of: str
     nodes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,4 +1,4 @@
-"""How a visit ends before its node returns: what the driver acts on."""
+"""Outcomes of a visit that ends before its node returns: the driver acts on them."""
 
 from __future__ import annotations
 

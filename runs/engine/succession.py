@@ -109,7 +109,7 @@ class HandedOver:
     transcript: tuple[Said, ...]
 
 
-# --- what a node returned, checked ------------------------------------------------------------------------------------
+# --- checks of a node's return value ----------------------------------------------------------------------------------
 
 
 def renewal(agent: Agent, node: Node, returned: Renew) -> Renewed | Crashed:
@@ -150,7 +150,7 @@ def _plain(given: BaseModel | Mapping[str, Any]) -> Any:
     return plain(given) if isinstance(given, BaseModel) else plain(dict(given))
 
 
-# --- the heir ---------------------------------------------------------------------------------------------------------
+# --- the continuation -------------------------------------------------------------------------------------------------
 
 
 def heir_id(origin: str) -> str:

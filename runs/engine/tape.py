@@ -42,17 +42,17 @@ class Attempt:
 
     @property
     def is_belied(self) -> bool:
-        """Whether a late result says it was done, and no person has settled it since."""
+        """Return whether a late result says it was done, and no person has settled it since."""
         return self.finding.is_belied
 
     @property
     def is_settled(self) -> bool:
-        """Whether its outcome was settled; *fail the run* leaves that open."""
+        """Return whether its outcome was settled; *fail the run* leaves that open."""
         return self.reconciled is not None and self.reconciled.verdict != "fail"
 
     @property
     def is_owed(self) -> bool:
-        """Whether upstream accepted the call and hasn't answered yet."""
+        """Return whether upstream accepted the call and hasn't answered yet."""
         return self.accepted is not None and self.result is None and not self.is_settled
 
     @property
@@ -125,12 +125,12 @@ class Slot:
 
     @property
     def was_invoked(self) -> bool:
-        """Whether any attempt had an intent, so that the gate was passed then."""
+        """Return whether any attempt had an intent, so that the gate was passed then."""
         return any(a.intent is not None for a in self.attempts.values())
 
     @property
     def has_effect(self) -> bool:
-        """Whether the call did something irrevocable, or waited for something, so that the node depends on it."""
+        """Return whether the node depends on the call: it did something irrevocable, or waited for something."""
         is_taken_over = isinstance(self.now.result, e.AnswerTakenOver)
         goes_on = is_taken_over or any(kind in _GONE_ON_BY for kind, _ in self.now.waits)
         return self.was_invoked or self.gate is not None or goes_on
@@ -143,7 +143,8 @@ class Slot:
 
     @property
     def has_timed_out(self) -> bool:
-        """Whether a wait for an answer, a signal or a message timed out. A gate's deadline is a denial instead."""
+        """Return whether a wait for an answer, a signal or a message timed out. A gate's deadline is a denial
+        instead."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:

@@ -76,7 +76,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Which calls a person must approve, whom to ask, and by which rule.
+    """Approval of calls by people: which calls need it, who is asked, and by which rule.
     `queue` is one of the installation's queues, whose people decide. `rule` tells them why they are asked. `when(args)`
     says whether this call needs approval (default: every call); a rule that raises counts as yes, and the question says
     so. `headline(args)` is the deciding fact, such as the sum, in a few words. `within` (7 days) is how long they have;
@@ -132,7 +132,7 @@ class Gate:
 
     @property
     def requirement(self) -> Requirement:
-        """Who must approve, in which order."""
+        """The people who must approve, in order."""
         return Requirement.of(self.queue, self.quorum, self.then)
 
     def is_needed(self, args: Any) -> bool:
@@ -217,24 +217,23 @@ class Tool:
 
     @property
     def is_pure(self) -> bool:
-        """Whether the tool only reads."""
+        """Return whether the tool only reads."""
         return self.replay_class is ReplayClass.PURE
 
     @property
     def is_unsafe(self) -> bool:
-        """Whether upstream can't tell a repeat from a second order."""
+        """Return whether upstream can't tell a repeat from a second order."""
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY
 
     def has_forgotten(self, key: str | None, intended_at: datetime | None, now: datetime) -> bool:
-        """Return whether upstream may have forgotten a key since the first intent; one without a time counts as too
-        old."""
+        """Return whether upstream may have forgotten a key since its first intent (without a time: yes)."""
         if key is None or self.key_ttl is None:
             return False
         return intended_at is None or now >= intended_at + self.key_ttl
 
     @cached_property
     def is_async(self) -> bool:
-        """Return whether upstream may have forgotten a key since its first intent (without a time: yes)."""
+        """Return whether the function is awaited; others run in a thread, which can't be interrupted."""
         return inspect.iscoroutinefunction(self._function)
 
     def opened(self, token: object) -> Callable[..., Any]:
@@ -287,7 +286,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """How an effect is undone: by a call of `tool` with `args(asked, got)`, made from the effect's input and output.
+    """The undo of an effect: a call of `tool` with `args(asked, got)`, made from the effect's input and output.
     The tool is an ordinary one of the agent, with its own key, gate and hooks. `args` is a plain function that returns
     the tool's input. `name` distinguishes several undos by the same tool (default: the tool's name). Raises
     DefinitionError."""

@@ -87,12 +87,12 @@ class Visit:
 
     @property
     def has_lost_lease(self) -> bool:
-        """Whether another worker has the run, so that this visit can't record anything more."""
+        """Return whether another worker has the run, so that this visit can't record anything more."""
         return isinstance(self._lost, StaleLease)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the visit is stopping: what is in progress is recorded, and nothing more is begun."""
+        """Return whether the visit is stopping: what is in progress is recorded, and nothing more is begun."""
         return self.outcome is not None or self._was_cut or self._lost is not None
 
     @contextmanager

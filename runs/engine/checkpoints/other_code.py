@@ -27,7 +27,7 @@ def written_by_others(agent: Any, stands: Position) -> str:
 
 
 def was_looked_at(tail: Iterable[e.Event], code: str) -> bool:
-    """Return whether the run already stopped over this very code. A stop still open keeps it from being driven."""
+    """Return whether the run already stopped over this code. A stop still open keeps it from being driven."""
     return any(
         isinstance(event, e.OperatorNeeded) and event.reason == OTHER_CODE and payload_of(event).get("code") == code
         for event in tail

@@ -20,8 +20,8 @@ UNBEGUN: Final = "unbegun"
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a claimant continues: checkpoint, later events, and a node and state to enter first, if any. `unread`
-    says why no node can continue from the state; operations without a node, such as ending, still work."""
+    """A claimant's starting point: checkpoint, later events, and a node and state to enter first, if any. `unread` says
+    why no node can continue from the state; operations without a node, such as ending, still work."""
 
     at: Snapshot
     tail: Sequence[e.Event]

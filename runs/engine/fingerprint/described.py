@@ -14,7 +14,7 @@ from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # Cached per model: each tool and agent that takes or returns the model needs its schema.
 _schemas: WeakKeyDictionary[type[BaseModel], dict[str, Any]] = WeakKeyDictionary()
-# How a scheme encodes a function or a model's class.
+# Encodes a function or a model's class by one scheme.
 Code = Callable[[Any], Any]
 
 

@@ -176,7 +176,7 @@ class Declarations:
     def _of_end(self, end: End) -> str:
         return "" if isinstance(end, str) else self._kind(*end)
 
-    # --- where a name leads ---
+    # --- resolving names ---
 
     def _ends(self, module: Module, chain: Chain) -> list[End]:
         """Return what `a.b.c` may be: the agent's definitions, the library's names, or ""; empty if undefined."""

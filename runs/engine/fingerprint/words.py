@@ -345,7 +345,7 @@ def _fields(was: Parts, ist: Parts) -> Iterator[str]:
             yield f"field {name} is now {'required' if name in needs else 'optional'}"
 
 
-# --- what all of them share -------------------------------------------------------------------------------------------
+# --- shared helpers ---------------------------------------------------------------------------------------------------
 
 
 def _each(kind: str, before: Parts, now: Parts, differ: Any, code: Code) -> Said:

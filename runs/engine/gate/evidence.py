@@ -1,4 +1,4 @@
-"""What an approver sees of a call: evidence, the target it acts on, and its risk. Pure."""
+"""Evidence, target and risk of a call, as shown to an approver. Pure."""
 
 from __future__ import annotations
 

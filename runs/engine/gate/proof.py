@@ -205,7 +205,7 @@ class Proving(Protocol):
     def threshold(self, queue: str) -> Threshold | None: ...
 
 
-# --- what somebody types ---
+# --- typed texts ---
 
 
 def is_typed(name: str, wanted: str, typed: Any) -> bool:

@@ -202,7 +202,7 @@ def are_moments(times: Any) -> bool:
         return False
 
 
-# --- what time brings -------------------------------------------------------------------------------------------------
+# --- the course of time -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Course:
 
     @property
     def may_stand(self) -> timedelta:
-        """How long its clock may still be paused."""
+        """The time for which its clock may still be paused."""
         most = 0 if self.terms is None else self.terms.get("clock_stops", 0)
         return timedelta(minutes=most) - self.has_stood
 

@@ -1,5 +1,5 @@
-"""Checks whether recorded votes meet a question's plan. Only authenticated journal entries count, and a person
-counts once over all stages, whatever key they use and whoever they stand in for. Pure."""
+"""Checks whether recorded votes meet a question's plan. Only authenticated journal entries count, and a person counts
+once over all stages, with any key and also as a stand-in. Pure."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class AgentAssistant(Assistant):
         return None
 
     def described(self) -> dict[str, Any]:
-        """Return its parts besides tools and prompts for the fingerprint: functions as they are."""
+        """Return its parts other than tools and prompts for the fingerprint: functions as they are."""
         agent = self.agent
         return {
             "dynamic": [_function(each) for each in _dynamic(agent)],
@@ -247,7 +247,7 @@ def _tool(
     )
 
 
-# --- what else it is made of ------------------------------------------------------------------------------------------
+# --- models, prompts and output ---------------------------------------------------------------------------------------
 
 
 def _models(agent: Any, name: str) -> tuple[list[str], Callable[..., Any] | None]:

@@ -60,7 +60,7 @@ class Redaction:
     def keeps(self, event: e.Event) -> bool:
         return not isinstance(event, _LEFT_OUT)
 
-    # --- what is private ---
+    # --- private values ---
 
     def is_private(self, path: tuple[str, ...]) -> bool:
         """Return whether a field's name or path is private."""
@@ -129,7 +129,7 @@ class Redaction:
                     kind = who.partition(":")[0]
                     self._known.setdefault(who, f"{kind}:{len(self._known) + 1}")
 
-    # --- what stands for it ---
+    # --- placeholders ---
 
     def _stand_in(self, value: str) -> str:
         known = self._known.get(value)

@@ -452,7 +452,7 @@ class _Journal(MemoryJournal):
             raise JournalBroken(f"{error}: the file does not have it") from None
 
 
-# --- what became of it ------------------------------------------------------------------------------------------------
+# --- the result -------------------------------------------------------------------------------------------------------
 
 
 def _difference(recording: Recording, visit: _Visit, outcome: Outcome | Undone) -> Difference | None:

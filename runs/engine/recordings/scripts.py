@@ -165,7 +165,7 @@ def _must_be_tellable(told: Told) -> None:
         raise BadRecording(f"it is {told.state}: a test is made of a run that waits, or has ended")
 
 
-# --- what came of each call -------------------------------------------------------------------------------------------
+# --- results of the calls ---------------------------------------------------------------------------------------------
 
 
 def _record(told: Told) -> Iterator[tuple[str, Any]]:
@@ -246,7 +246,7 @@ def _effects(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
     ]
 
 
-# --- what people and the outside did ----------------------------------------------------------------------------------
+# --- actions of people and other systems ------------------------------------------------------------------------------
 
 
 def _lines(events: Sequence[e.Event]) -> Iterator[str]:

@@ -30,7 +30,7 @@ _HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
 _NOT_ASKED = "not asked: its tool was halted"
 _OTHER_SIDE = f"the other side was {_NOT_ASKED}"
 
-# --- what a replay class allows ---------------------------------------------------------------------------------------
+# --- permissions of a replay class ------------------------------------------------------------------------------------
 
 
 def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
@@ -90,7 +90,7 @@ async def without_exit(calling: Awaitable[Any]) -> Any:
         raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
-# --- what is put on record of it --------------------------------------------------------------------------------------
+# --- its record -------------------------------------------------------------------------------------------------------
 
 
 def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
@@ -326,7 +326,7 @@ class Ending:
 
 
 async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
-    """Settle an unknown outcome without sending; if neither hook nor record knows it, return the wait for a person."""
+    """Settle an unknown outcome without sending; if the hook can't (or is halted), return the wait for a person."""
     invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None

@@ -23,7 +23,7 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.undo import UNDO_NODE
 from runs.engine.visit import Visit
 
-ASKED = "operator"  # who is asked
+ASKED = "operator"  # the role asked
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _SHOWN = 20  # effects of the origin listed
 _LONGEST = 1000  # characters of arguments shown
@@ -250,8 +250,7 @@ async def answered(
     given: str = "",
     beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
 ) -> e.AnswerTakenOver:
-    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; else end the
-    run."""
+    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; or end the run."""
     past, fork = record.now, visit.fork
     if isinstance(past.result, e.AnswerTakenOver):
         return past.result
@@ -319,7 +318,7 @@ def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoRetu
 
 
 async def passes_by(visit: Visit, slot: str) -> None:
-    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; or end the run."""
+    """Skip a what-if's sleep. A loop that polls the clock would never end, so the number of sleeps is limited."""
     await asyncio.sleep(0)
     visit.check_stop()
     assert visit.fork is not None

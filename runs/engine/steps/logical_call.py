@@ -75,7 +75,7 @@ class LogicalCall:
         self.users: Collection[str] = ()
         self.no_yes = ""  # why there is no approval: see policies.py
         self.max_age, self.undo = max_age, undo
-        # What is sent is made from what is recorded, so that first try and repeat send the same bytes.
+        # The recorded arguments are sent, so that first try and repeat send the same bytes.
         self.arguments, self.args = as_recorded(args, tool.input)
         self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
         self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
@@ -92,7 +92,7 @@ class LogicalCall:
         self.marks: dict[str, Any] = {}  # further fields of its intent
         self.judged: Judged | None = None  # by the policies in force, if there are any
         self.key_of_tool = f"tool:{tool.name}"
-        self.cleared_at = 0.0  # when it was last known not to be halted
+        self.cleared_at = 0.0  # time when it was last known not to be halted
         self.was_sent = False  # by this claim
         self.announced = 0  # recorded tries not made yet
         # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
@@ -148,7 +148,7 @@ class LogicalCall:
 
     @property
     def may_be_gated(self) -> bool:
-        """Whether an approval may be needed: by the tool's rule, a policy, a given grant, or the record."""
+        """Return whether an approval may be needed: by the tool's rule, a policy, a given grant, or the record."""
         is_demanded = self.judged is not None and self.judged.effect == "require"
         return is_demanded or not (
             self.tool.gate is None and self.grant is None and self.record.gate is None and not self.record.grants
@@ -156,7 +156,7 @@ class LogicalCall:
 
     @property
     def is_booked(self) -> bool:
-        """Whether the ledger has a pending fact of the call, so that its outcome must be one too."""
+        """Return whether the ledger has a pending fact of the call, so that its outcome must be one too."""
         return self.past.intent is not None and not self.tool.is_pure
 
     @property
@@ -184,7 +184,7 @@ class LogicalCall:
 
     @property
     def is_read_anew(self) -> bool:
-        """Whether a read is recorded already, so that this is a further one."""
+        """Return whether a read is recorded already, so that this is a further one."""
         return self.past.intent is None and self.past.result is not None
 
     def read_anew(self, payload: dict[str, Any], code: str = "") -> e.ToolReadAnew:

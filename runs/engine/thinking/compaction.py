@@ -214,7 +214,7 @@ class Conversation:
         lines.append(f"(End of the record. Make it at most {most} characters.)")
         return ModelRequest(parts=[UserPromptPart(content="\n\n".join(lines))], instructions=_INSTRUCTIONS)
 
-    # --- what the model is shown --------------------------------------------------------------------------------------
+    # --- messages for the model ---------------------------------------------------------------------------------------
 
     def _messages(self, *, turns: bool = True) -> list[ModelMessage]:
         from pydantic_ai.messages import ModelRequest

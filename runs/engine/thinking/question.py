@@ -172,7 +172,7 @@ class Question:
         batch = Batch([*events, *self.screening.take(), failed], usage=Usage(steps=1))
         visit.boundary(await visit.commit(batch))
 
-    # --- whom to ask --------------------------------------------------------------------------------------------------
+    # --- choice of the model ------------------------------------------------------------------------------------------
 
     async def _choose(self) -> None:
         """Set the models by the last recorded choice or the installation's; recently unavailable ones come last."""
@@ -249,7 +249,7 @@ class Question:
     def _rest_model(self) -> None:
         self.visit.runtime.resting[self.models[0]] = time.monotonic() + self.visit.runtime.model_rest
 
-    # --- what is on record before it goes out -------------------------------------------------------------------------
+    # --- the intent ---------------------------------------------------------------------------------------------------
 
     async def _intend(self) -> e.ModelRouted:
         """Record that the request is sent, to which model, and the reservation for the answer."""
@@ -341,7 +341,7 @@ class Question:
         except TimeoutError as error:
             raise TransportError(f"{name}: no answer from the model within {limit:g} s") from error
 
-    # --- what is on record after it -----------------------------------------------------------------------------------
+    # --- the outcome --------------------------------------------------------------------------------------------------
 
     async def _refused(self, refusal: ModelRefused) -> NoReturn:
         event = e.ModelFailed(

@@ -1,4 +1,4 @@
-"""How a run starts to undo its effects, and how it ends afterwards."""
+"""Starts the undoing of a run's effects, and ends the run afterwards."""
 
 from __future__ import annotations
 

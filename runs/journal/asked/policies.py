@@ -40,7 +40,7 @@ class Book(Protocol):
 
 
 class Policies:
-    """How policies are loaded: `statement` selects one JSON document, and `made_of` parses it. Unset: no policies."""
+    """Source of the policies: `statement` selects one JSON document, and `made_of` parses it. Unset: no policies."""
 
     def __init__(self) -> None:
         self.statement = ""

@@ -1,4 +1,4 @@
-"""Who started a run; for child runs and continuations the topmost ancestor's starter, by authenticated events."""
+"""Starters of runs; for child runs and continuations the topmost ancestor's starter, by authenticated events."""
 
 from __future__ import annotations
 
