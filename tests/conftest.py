@@ -27,7 +27,7 @@ from tests.tiers import LONG, many
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
 _SERVER: Any = None
-# The shape of this worker's database, once it was migrated.
+# The structure of this worker's database after its migration.
 _MIGRATED: dict[str, str] = {}
 
 
@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, because it outlives every worker."""
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
-    # The time of an example says more about the load of the machine than about the code.
+    # An example's duration depends more on the load of the machine than on the code.
     settings.register_profile("tests", deadline=None, max_examples=many(100, 50))
     settings.load_profile("tests")
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not config.option.collectonly and not is_unit:
             _start_server()
     else:
-        gc.disable()  # what is collected now stays to the end
+        gc.disable()  # keep what is collected so far
 
 
 @pytest.hookimpl(trylast=True)
@@ -125,7 +125,7 @@ def _start_server() -> None:
 
     server = Server(Path(os.environ["DURABLEAGENTS_TEST_DATA"]))
     server.prepare()
-    # A killed process loses nothing by it, only a machine without power would: and this cluster ends with the tests.
+    # Only a power cut could lose data, and this cluster ends with the tests.
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(SETTINGS, "fsync", "off")
         patch.setitem(SETTINGS, "full_page_writes", "off")
@@ -183,7 +183,7 @@ def django_db_setup(postgres: Mapping[str, str], django_db_setup: None, django_d
 
     with django_db_blocker.unblock():
         _MIGRATED.update(shape())
-        # A run with --reuse-db that was killed may have left other queues.
+        # A killed run with --reuse-db may have left other queues.
         with connections["default"].cursor() as cursor:
             cursor.execute("SET session_replication_role = replica; DELETE FROM approvals_queue")
             cursor.execute("RESET session_replication_role")
@@ -270,7 +270,7 @@ def process_env_in(folder: Path, postgres: Mapping[str, str]) -> dict[str, str]:
     from durableagents.models import MasterKey
 
     MasterKey.objects.all().delete()
-    # What this process puts on record, those must be able to believe: one installation, one master key.
+    # The processes must accept this one's records: one installation, one master key.
     key, copy = Path(os.environ["DURABLEAGENTS_TEST_DATA"]) / "master.key", folder / "data" / "master.key"
     if key.exists() and not copy.exists():
         copy.parent.mkdir(mode=0o700, exist_ok=True)

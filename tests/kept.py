@@ -19,11 +19,11 @@ from ledger.web.seeing.viewers import APP, READ_PAYLOADS
 from runs.connections import dsn
 from runs.journal.libpq import Pool
 
-# Tables that no test empties: the migrations filled them.
+# Tables that no test empties, because migrations filled them.
 MIGRATED = {"django_content_type", "auth_permission", "ledger_definition", "django_migrations"}
 POOL = "durableagents stage"
 
-# Delete with cached plans: for a few rows DELETE takes a tenth of the time of TRUNCATE.
+# Delete with cached plans: for few rows DELETE takes a tenth of TRUNCATE's time.
 _RESET = """
     CREATE FUNCTION pg_temp.reset() RETURNS void LANGUAGE plpgsql AS $body$
     BEGIN
@@ -37,7 +37,7 @@ _RESET = """
 _TABLES = """
     SELECT quote_ident(tablename) FROM pg_tables
     WHERE schemaname = 'public' AND NOT tablename = ANY(%s) ORDER BY tablename"""
-# The proofs of what is restored, which gets codes again.
+# The proofs of the restored rows, which need codes again.
 _PROOFS = f"""
     SELECT jsonb_build_array(ledger_role_proof(g)) FROM auth_group g
     UNION ALL SELECT {registry["approvals_queue"].proof_sql("q")} FROM approvals_queue q"""
@@ -45,7 +45,7 @@ _CODED = """
     INSERT INTO ledger_rowcode (table_name, key, n, state, code)
     SELECT t, k, 1, s, c FROM unnest(%s::text[], %s::text[], %s::text[], %s::bytea[]) AS x(t, k, s, c)"""
 _cleaners: dict[str, psycopg.Connection[Any]] = {}
-# The queues that the migrations made, by database.
+# The queues made by the migrations, by database.
 _first_queues: dict[str, list[str]] = {}
 _free: list[Loop] = []
 
@@ -134,7 +134,7 @@ class Loop:
     def _is_idle(self) -> bool:
         loop = self.runner.get_loop()
         left = [task for task in asyncio.all_tasks(loop) if not task.get_name().startswith(POOL)]
-        # The pool's scheduler waits for an event in a task of its own.
+        # The pool's scheduler waits for an event in a task.
         if any(task.get_coro().__qualname__ != "Event.wait" for task in left) or len(left) > 1:
             return False
         if getattr(loop, "_default_executor", None) is not None:

@@ -32,7 +32,7 @@ def _written(picture: Image.Image, form: str, **more: Any) -> bytes:
 @lru_cache
 def pdf_bytes(pages: int = 2, words: str = "Invoice 4711", size: tuple[int, int] = (620, 877), dots: int = 72) -> bytes:
     sheets = [_pixels(f"{words}, page {n}", size) for n in range(1, pages + 1)]
-    then = time.gmtime(0)  # else there is another one each second
+    then = time.gmtime(0)  # otherwise it changes every second
     more = {"append_images": sheets[1:], "resolution": dots, "creationDate": then, "modDate": then}
     return _written(sheets[0], "PDF", save_all=True, **more)
 

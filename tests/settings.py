@@ -35,5 +35,5 @@ os.environ["DURABLEAGENTS_DATA"] = os.environ["DURABLEAGENTS_TEST_DATA"]
 
 from durableagents.settings import *  # noqa: E402, F403
 
-# Hashing a password slowly is a protection; in tests it is only slow.
+# Slow password hashing protects; in tests it is only slow.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

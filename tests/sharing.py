@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# Tests of these files use one installation, which takes longer to start than most of them take.
+# These files share an installation, which takes longer to start than most of them run.
 TOGETHER = {
     "crash": [
         "tests/system/crash/test_failpoints.py",
@@ -16,7 +16,7 @@ TOGETHER = {
     ],
     "browser": ["tests/system/browser/"],
 }
-# Begun first, because a long file that one process begins last leaves the others idle.
+# Begun first: a long file begun last leaves the other processes idle.
 LONGEST = [
     *TOGETHER["crash"],
     *TOGETHER["browser"],

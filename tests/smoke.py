@@ -24,7 +24,7 @@ SMOKE = (
     "crash/test_failpoints.py::test_killed_between_decision_and_claim_another_worker_takes_it_up[gated]",
     "crash/test_fencing.py::test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing[CP4-keyed]",
     "crash/test_fencing.py::test_connections_cut_at_any_moment_cost_nothing",
-    # people at a browser
+    # people in a browser
     "browser/test_story.py::test_a_vendor_is_onboarded_once_and_everybody_watches",
     "browser/test_story.py::test_a_killed_worker_is_a_seam_on_the_timeline",
     "browser/test_reading.py::test_approve_waits_until_every_argument_was_in_view",

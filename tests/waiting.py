@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-# Generous: the machine may be busy with other tests. What is promised is asserted where it matters.
+# Generous, because other tests may load the machine; promised times are asserted where they matter.
 PATIENCE_SECONDS = 120.0
 
 

@@ -38,7 +38,7 @@ from runs.engine.agents import registry
 from runs.engine.runtime import RetryPolicy
 from runs.engine.tools import Tool
 
-# --- the cast -----------------------------------------------------------------------------------
+# --- people -------------------------------------------------------------------------------------
 
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 OLGA = Actor("user", "olga", role="operator", auth="session", address="192.0.2.2")
@@ -59,7 +59,7 @@ class Killed(BaseException):
     """Raised where a process dies: nothing catches it, nothing runs after it."""
 
 
-# --- the other side -----------------------------------------------------------------------------
+# --- the systems outside ------------------------------------------------------------------------
 
 
 class Item(BaseModel):
@@ -137,7 +137,7 @@ class Outside:
         waiting = self.troubles.get(name)
         return waiting.popleft() if waiting else (None, None)
 
-    # --- what it saw ---
+    # --- requests seen ---
 
     def seen(self, name: str = "") -> list[Request]:
         return [r for r in self.requests if name in ("", r.tool)]
@@ -255,7 +255,7 @@ def agent_of(
     """Return an agent with these functions as nodes; each may go to any of them, and the first one starts."""
     given: dict[str, Any] = {"input": Asked, "state": Notes, "initial": lambda asked: Notes(asked=asked)} | more
     name = name or f"story-{next(_numbers)}"
-    registry.remove(f"{name}@{version}")  # the same version with other code is a story of its own
+    registry.remove(f"{name}@{version}")  # the same version with other code would conflict
     agent = Agent(
         name,
         version,

@@ -28,8 +28,8 @@ from tests.mutants.operators import Operator, Site, SqlOperator, sites
 
 TYPES = {Operator: "operator", Site: "site", SqlOperator: "sql"}
 Mutation = Operator | Site | SqlOperator
-SECONDS = 1200  # for the tests of one mutation, on a busy machine
-TEST_SECONDS = 120  # for one test: some mutations make a call try for ever
+SECONDS = 1200  # for one mutation's tests, on a busy machine
+TEST_SECONDS = 120  # for one test: some mutations retry for ever
 
 
 def files(names: str) -> list[str]:

@@ -18,7 +18,7 @@ RANDOM_KEY = "__import__('secrets').token_hex(16)"
 
 Mutation = Operator | SqlOperator
 
-# What is wrong: (mutation, the test files that have to notice).
+# The fault, with its mutation and the test files that must notice.
 HEART: dict[str, tuple[Mutation, str]] = {
     # --- one call ---------------------------------------------------------------------------------
     "a recorded result is not used": (Operator(f"{CALL}:call_tool", "if_false", "outcome"), "test_classes"),
@@ -215,7 +215,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "test_journal",
     ),
 }
-# Modules in which every small change is tried: a sample of them, since each costs a run of the tests.
+# Modules in which small changes are sampled, since each costs a run of the tests.
 MODULES: dict[str, str] = {
     CALL: "test_crashes test_classes test_gates engine/test_reads test_stops",
     DOUBT: "test_classes test_troubles engine/test_key_rejected engine/test_certified test_stops",

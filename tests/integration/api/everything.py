@@ -19,9 +19,9 @@ from tests.integration.runs.test_why import MORE, Lives
 from tests.integration.scale import test_statements as scale
 from tests.world import Toolbox
 
-# Nobody is signed in there, or the page is another service's.
+# Nobody is signed in there, or the page belongs to another service.
 ELSEWHERE = {"api-unknown", "healthz", "readyz", "login", "sso", "sso_callback", "sign_in_code", "sign_in_factor"}
-# Values of parts that have another meaning at some addresses.
+# Parts with another meaning at some addresses.
 NAMES = {"api-versions": "buyer", "api-run-message": "1"}
 
 
@@ -32,7 +32,7 @@ def live(stage: Stage, tools: Toolbox) -> list[Run]:
         runs.append(lives.make(name))
         if len(runs) <= 2:
             stage.decide(runs[-1])
-        Run.objects.filter(pk=runs[-1].pk).update(ready_at=None)  # the next one alone is ready
+        Run.objects.filter(pk=runs[-1].pk).update(ready_at=None)  # so that only the next one is ready
     return runs
 
 

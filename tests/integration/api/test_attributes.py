@@ -170,7 +170,7 @@ def five(sell: Sell) -> dict[str, str]:
 def test_expressions_match(
     five: dict[str, str], auditor: Api, is_walked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_walked:  # as where there are many
+    if is_walked:  # as with many rows
         monkeypatch.setattr(searching, "FEW", -1)
     for expression, letters in EXPRESSIONS.items():
         if letters is None:

@@ -229,7 +229,7 @@ def part(value: bytes, head: bytes = b'name="justification"', more: bytes = b"")
 
 NO_TEXT, A_FILE = b"\xed\xa0\x80abc", part(b"\xff\xfe", b'name="f"; filename="a"')
 BASE64 = b"\r\nContent-Transfer-Encoding: base64"
-# What is sent, and what is said to it.
+# The request, and the answer to it.
 UNREADABLE: dict[str, tuple[bytes, str, int, str]] = {
     "too many fields": (b"&".join(b"f%d=1" % n for n in range(2000)), FORM, 400, f"{LIMIT} at most"),
     "too many parts": (parts(2000), PARTS, 400, f"{LIMIT} at most"),
@@ -304,7 +304,7 @@ def test_a_form_that_can_not_be_read_is_an_ordinary_refusal_on_every_page(
 )
 def test_a_text_form_is_read_without_any_file(start: Callable[..., Any], raw: bytes, sent_as: str) -> None:
     answer = somebody().generic("POST", f"/runs/{start()['id']}/pauses", raw, content_type=sent_as)
-    is_taken = b"filename" not in raw  # no form here takes a file, which is another refusal
+    is_taken = b"filename" not in raw  # no form here takes a file; that is another refusal
     assert answer.status_code == (302 if is_taken else 422) and "not UTF-8" not in answer.content.decode()
 
 

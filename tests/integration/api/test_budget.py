@@ -140,7 +140,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     record = OverrideRecord.objects.get(run_id=purchases.id)
     assert (record.action, record.by, record.justification) == ("budget", "key:operator", WHY)
     purchases.until("waiting_tool")
-    # Lifted, where null; the others stay.
+    # Null lifts a cap; the others stay.
     lifted = operator.post(address, {"budget": {"tool_calls": None, "steps": 99}, "justification": WHY}).json()
     assert lifted["budget"]["caps"] == UNCAPPED | {"steps": 99}
 

@@ -205,7 +205,7 @@ def test_given_used_read_withdrawn(
     assert grant["uses"][0]["approval_id"] == str(second.id) and grant["fields"] == ["amount", "extra", "item"]
     told = finance.get(f"approvals/{second.id}").json()["decision"]
     assert told["standing"] == {"grant": grant["id"], "use": 1} and told["by"] == "user:approver_finance"
-    # who decides elsewhere, or starts runs, is shown none; who answers for it all
+    # deciders of other queues and integrators see none; operators and auditors do
     for role, status in (("approver_legal", 404), ("integrator", 404), ("operator", 200), ("auditor", 200)):
         assert caller(role).get(f"grants/{grant['id']}").status_code == status, role
         assert len(caller(role).get("grants").json()["results"]) == (status == 200)

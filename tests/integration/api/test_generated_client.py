@@ -27,7 +27,7 @@ def test_generated_client_starts_reads_lists_and_decides(
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none"]
     command += ["--path", "schema.json", "--output-path", "generated_client"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
-    # It has no place for a picture, nor for a callback's body of any type.
+    # It supports neither a picture nor a callback's body of any type.
     assert done.stderr.count("WARNING parsing") == 2 and "removal" not in done.stderr, done.stderr
     monkeypatch.syspath_prepend(str(tmp_path))
     made = importlib.import_module("generated_client")
@@ -43,7 +43,7 @@ def test_generated_client_starts_reads_lists_and_decides(
 
     def until(kind: str) -> Any:
         for _ in range(600):
-            host.ring()  # there is no queue here that would
+            host.ring()  # no task queue runs here
             row = call("auditor", "runs", "runs_retrieve", run.id)
             if [wait.kind.value for wait in row.waiting_for] == [kind]:
                 return row

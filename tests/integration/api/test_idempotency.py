@@ -43,8 +43,8 @@ def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> N
             assert keyed(integrator, "k-2").status_code == 201
         return [each["sql"] for each in found if "SAVEPOINT" not in each["sql"]]
 
-    integrator.get("runs")  # which notes that the key is used
-    integrator.post("runs", START)  # and that the version is
+    integrator.get("runs")  # notes that the key is used
+    integrator.post("runs", START)  # notes that the version is used
     whose, kept_answer, _version, defaults, start, act, keep = costs()
     assert "runs_budgetdefault" in defaults
     assert "durableagents_apikey" in whose and "runs_start(" in start and "ledger_actrecord" in act

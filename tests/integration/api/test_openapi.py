@@ -51,7 +51,7 @@ def test_every_answer_fits_the_served_description(stage: Stage, tools: Toolbox) 
     document = api.get("/api/schema").json()
     registry: Any = Registry().with_resource("urn:api", Resource(document, DRAFT202012))
     wrong: dict[str, set[str]] = defaultdict(set)
-    # Each run where it is shown in its own way; elsewhere a few.
+    # Each run where it is shown differently; elsewhere a few.
     is_of_each = {"api-run", "api-run-why", "api-run-latest"}
     wanted = [
         *everything.addresses(runs, lambda name: name in is_of_each),
@@ -67,7 +67,7 @@ def test_every_answer_fits_the_served_description(stage: Stage, tools: Toolbox) 
             continue
         pointer = "/".join(part.replace("~", "~0").replace("/", "~1") for part in (pattern, "get", "responses", status))
         where = f"urn:api#/paths/{pointer}/content/{kind.replace('/', '~1')}/schema"
-        # What a reference inside says is the document's own, so the schema is read from there.
+        # References are relative to the document, so the schema is read from there.
         problems = Draft202012Validator({"$ref": where}, registry=registry).iter_errors(answer.json())
         wrong[name] |= {f"{error.json_path}: {error.message[-200:]}" for error in problems}
     assert [f"{name}: {each}" for name, found in wrong.items() for each in sorted(found)] == []

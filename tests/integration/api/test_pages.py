@@ -87,7 +87,7 @@ def test_a_limit_that_is_none_is_refused(auditor: Api, address: str, limit: str)
 )
 def test_a_query_that_means_nothing_is_refused(auditor: Api, query: str) -> None:
     answer = auditor.get(f"runs?{query}")
-    # A well-formed cursor to a time that nothing is older than is an empty page.
+    # A valid cursor before the oldest row gives an empty page.
     assert (
         answer.status_code == 200 and not answer.json()["results"]
         if query.endswith("A" * 32)

@@ -53,7 +53,7 @@ def test_read_works_without_its_bookkeeping(stage: Stage, tools: Toolbox) -> Non
     headers = {"Authorization": f"Bearer {issue_key(user, 'test')}"}
     paths = list({name: path for name, _, path in everything.addresses(runs[4:5])}.items())
     usual = _statuses(paths, client, headers)
-    # Both are noted once a minute: now the last time is longer ago, so each request below tries to.
+    # Both are noted once a minute; after this each request below tries to.
     ApiKey.objects.update(last_used_at=timezone.now() - timedelta(hours=1))
     session: Any = client.session
     session["seen_at"] = (timezone.now() - timedelta(minutes=5)).isoformat()

@@ -52,7 +52,7 @@ def test_a_ramp_is_set_raised_and_finished_and_a_start_tells_its_side(operator: 
     assert ramp["bounds"] == {"failed": 5, "rejected": None, "stopped": 5} and ramp["at_least"] == 20
     where = f"ramps/{ramp['id']}"
     assert operator.get(where).json() == ramp and operator.get("ramps").json()["results"] == [ramp]
-    hidden = ramp | {"figures": None, "to_new": None, "to_old": None}  # of runs that an integrator doesn't see
+    hidden = ramp | {"figures": None, "to_new": None, "to_old": None}  # of runs hidden from an integrator
     assert integrator.get(where).json() == hidden and integrator.get("ramps").json()["results"] == [hidden]
     assert integrator.get("ramps", agent="other").json()["results"] == []
     run = started(integrator, tags=["beta"]).json()

@@ -166,7 +166,7 @@ def test_schedule_changed_by_sql_starts_nothing(column: str) -> None:
         cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [forged])
     assert not firing.fire(own.pk) and not Run.objects.exists()
     assert "outside the application" in Schedule.objects.get().trouble and "schedule 'x'" in named()
-    with intruder() as cursor:  # put back: it fires again
+    with intruder() as cursor:  # restored: it fires again
         cursor.execute(f"UPDATE runs_schedule SET {column} = %s", [genuine])
     assert firing.fire(own.pk) and Run.objects.get().created_by == "user:ada"
 
@@ -224,7 +224,7 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
         held = await one.take((key,), wanted())
         assert isinstance(held, Permit)
         await in_thread(change_by_sql)
-        # The rule that the worker read itself counts, and the forged one for nothing once it is seen.
+        # The worker's own setting counts, and the forged one does not once it is seen.
         refused = await one.take((key,), wanted(patience=0.1))
         assert isinstance(refused, Refused) and refused.why == "at_once"
         team.all.append(Permits(one.worker))  # as after a restart
@@ -241,7 +241,7 @@ def test_limit_of_a_tool_changed_by_sql_lets_nothing_out(stage: Stage, key: str,
 
     team.play(story)
     assert f"limit '{key}'" in named()
-    if row := standing_of(key):  # only the key tells that an end is forged, so the list leaves it out
+    if row := standing_of(key):  # only the key reveals a forged end, so the list omits it
         assert not row.is_genuine and (row in standing(limit=100)) is (key != "tool:ended")
 
 

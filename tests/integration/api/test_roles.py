@@ -22,15 +22,15 @@ from tests.integration.api.conftest import NOBODY, SUPERUSER, Api, is_problem, i
 
 EVERY = frozenset(ROLES)
 OPERATE, START = frozenset({"operator"}), frozenset({"integrator", "operator"})
-# Past the door; then the run decides: see STOPS.
+# Access alone; then the run decides: see STOPS.
 STOP = EVERY - {"auditor"}
 PUBLIC = frozenset({*ROLES, NOBODY, SUPERUSER, None})
-# Whoever sets queues up, whatever their roles are.
+# Anybody who configures queues, whatever their roles.
 ADMINS = frozenset({SUPERUSER})
 NOWHERE = UUID(int=1)
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 
-# What holds nothing but payloads, and which roles read those of every run: see test_payloads.py.
+# Only payloads, and the roles that read those of every run: see test_payloads.py.
 ALL_PAYLOAD, READERS = {"api-run-transcript", "api-run-live", "api-run-view"}, {"operator", "auditor"}
 
 
@@ -38,7 +38,7 @@ def _by_route(*table: tuple[str, frozenset[Any], str]) -> dict[tuple[str, str], 
     return {(name, method): who for method, who, names in table for name in names.split()}
 
 
-# (route name, method) → who gets past the door. What the body or the id is worth is another question.
+# (route name, method) → who has access. The body and the id are judged separately.
 MATRIX = _by_route(
     (
         "GET",
@@ -171,7 +171,7 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
     assert wrong == []
 
 
-# What an address may name, and one that somebody else has. What belongs to nobody is the same for all.
+# What an address may name, and one that belongs to somebody else; ownerless things are the same for all.
 def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     run = lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 7}, by=SHOP)
     time = {"opened_at": timezone.now(), "deadline": timezone.now() + timedelta(days=1)}
@@ -203,9 +203,9 @@ OF_NOBODY = {
     **{f"<uuid:{of}>": str(NOWHERE) for of in ("halt", "process_id", "change_id")},
     "<int:n>": "404",
 }
-# A token is the right to use it, whoever has it.
+# A token is its own authority.
 BY_ITSELF = {"api-callback"}
-# Acts on many runs: whoever asked for one, operators and auditors.
+# Bulk actions: their requesters, operators and auditors.
 OF_WHO_ASKED = {"api-bulk-one", "api-bulk-items"}
 BODIES = (b"{}", b"[", b'{"justification": "Because I say so.", "answer": 1, "payload": 1}')
 
@@ -231,7 +231,7 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
                     answer = caller("integrator").send(f"/{where}", b"" if method == "GET" else body, method=method)
                     text = answer.content.decode()
                     for value in ids.values():
-                        # As a name of its own: a pool's number may be part of a status, too.
+                        # Only as a whole name: a pool's number may also be part of a status.
                         text = re.sub(rf"(?<=['/\"]){re.escape(value)}(?=['/\"])", "<id>", text)
                     told.append((answer.status_code, text))
                 if told[0] != told[1] or (allowed and told[0][0] != 404):

@@ -71,7 +71,7 @@ def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:
             r"csrf[^,]*",
             r'data-as-of="\d+"',
             r"\d+(\.\d+)? ?m?s\b",
-            r'"(token|options)": "(\\.|[^"\\])*"',  # a passkey's challenge is another one each time
+            r'"(token|options)": "(\\.|[^"\\])*"',  # a passkey's challenge differs each time
             r"\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)",
             r"\d\d:\d\d:\d\d(\.\d+)?",
             r'data-(at|now)="[^"]+"',
@@ -91,7 +91,7 @@ def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: A
     assert not {name for name, text in before.items() if text[:3] not in ("200", "403")}
     with transaction.atomic():
         fill(2000)
-    for agent in ("buyer", "rare"):  # of this test's agent, too
+    for agent in ("buyer", "rare"):  # including this test's agent
         _as_orders(agent)
     operator.post("schedules", {"name": "n", "agent": "order", "cron": "@daily", "input": START["input"]})
     pool = {"name": "all", "resource": "usd", "limit": "5.00", "scope": "all", "period": "month"}
@@ -203,7 +203,7 @@ def test_an_impossible_tag_and_one_without_a_reason_are_refused(integrator: Api,
     boss = Client()
     boss.force_login(person("boss", is_staff=True, is_superuser=True))
     answer = boss.post("/admin/durableagents/owntag/add/", {"user": me().pk, "tag": tag, "given_for": why})
-    is_trimmed = tag.strip() == "acme" and why == WHY  # a form takes blanks off
+    is_trimmed = tag.strip() == "acme" and why == WHY  # a form trims blanks
     assert answer.status_code == (302 if is_trimmed else 200)
     with pytest.raises(DurableAgentsError):
         own_tags.give(me(), tag, justification=why)

@@ -111,7 +111,7 @@ def test_whoever_may_not_read_what_the_run_holds_reads_no_receipt(run: Run, ann:
     somebody("eve", "approver_finance")
     (told,) = Signed("eve").get(f"runs/{run.id}").json()["waiting_for"]
     assert told["proposed"]["receipt"] is None and told["proposed"]["by"] == "user:ann"
-    # nor agrees with what they can't read, whatever may be theirs to settle
+    # nor can they agree with what they can't read, whatever they may settle
     by = User.objects.get(username="boss")
     shell = Actor("os", "root", role="admin", auth="shell", person=by.pk)
     rights.let_role_read_payloads("operator", False, by=shell, justification=WHY)

@@ -43,7 +43,7 @@ class Story:
     def until(self, *states: str, kind: str | None = None) -> dict[str, Any]:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
-            self.host.ring()  # there is no queue here that would
+            self.host.ring()  # no task queue runs here
             run = self.now()
             if run["state"] in states and (kind is None or [wait["kind"] for wait in run["waiting_for"]] == [kind]):
                 RunRow.model_validate(run)
@@ -201,7 +201,7 @@ def test_a_failed_run_can_be_retried_and_a_paused_one_waits(story: Story) -> Non
     assert story.now()["state"] == "paused"
     operator.post(f"runs/{story.id}/resume", {"justification": "go"})
     assert story.until("failed")["error"]["code"] == "closed"
-    # With a key, what is answered is read in the act's own transaction: the worker has nothing yet.
+    # With a key, the result is read in the act's own transaction, before the worker has it.
     once = {"Idempotency-Key": "again"}
     retried = operator.post(f"runs/{story.id}/retry", {"justification": "again"}, headers=once).json()
     assert retried["state"] == "running" and retried["error"] is None and retried["ended_at"] is None

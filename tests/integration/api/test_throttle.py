@@ -116,7 +116,7 @@ def test_a_network_of_ipv6_addresses_is_one_address() -> None:
 
 def test_success_takes_its_attempt_back(olga: str) -> None:
     for n in range(throttle.by_address.limit - 1):
-        attempt(f"name {n}", "192.0.2.1")  # one more may be made from here
+        attempt(f"name {n}", "192.0.2.1")  # one more is allowed from here
     for _ in range(throttle.by_name_and_address.limit + 2):
         assert sign_in(olga, RIGHT, "192.0.2.1").status_code == 302, "more than either of the limits"
 

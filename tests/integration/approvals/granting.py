@@ -97,7 +97,7 @@ def swept() -> None:
     using._left.clear()
     timers._troubled.clear()
     timers.sweep()
-    using.look([], float("inf"))  # whatever was left for another pass
+    using.look([], float("inf"))  # including what was left for another pass
 
 
 def refused(case: Approval, grant: StandingGrant) -> Exception:

@@ -123,7 +123,7 @@ def test_a_deputy_waits_for_the_removal_of_their_place(stage: Stage, tools: Tool
         assert isinstance(decided, Forbidden)
 
 
-# Of each pair one would make what the other rests on go away.
+# One act of each pair removes what the other depends on.
 PAIRS: dict[str, tuple[Callable[[Actor], object], Callable[[Actor], object]]] = {
     "calendar": (
         lambda by: deadlines.remove_calendar("DE", by=by, justification=WHY),

@@ -127,7 +127,7 @@ def test_the_second_person_of_a_change_has_made_it_too(stage: Stage, tools: Tool
         say(approval, ada)
     changes.apply(proposed.value.change, by=ada, justification=WHY)
     refused(approval, ada)
-    # Whoever agreed to something else has changed nothing here.
+    # Agreeing to something else changes nothing here.
     other = somebody("other", FINANCE, is_superuser=True, is_staff=True)
     with pytest.raises(Proposed) as proposed:
         acts.limit("legal", LimitBody(person="ada", most=None, justification=WHY), by=root)
@@ -153,7 +153,7 @@ def test_who_gave_themselves_the_role_does_not_decide_what_was_asked_before(
         changes.apply(proposed.value.change, by=mona, justification=WHY)
     elif way == "by another":
         rights.set_roles(**given, by=root)
-    else:  # whose groups say so, at their next sign-in
+    else:  # the groups take effect at the next sign-in
         with acting(Actor("system", "oidc:corp", auth="sso", person=mona.person)):
             User.objects.get(pk=mona.person).groups.add(Group.objects.get(name=FINANCE))
     if way.startswith("by "):

@@ -180,7 +180,7 @@ def test_a_server_that_lets_us_wait_in_vain_is_left_alone_and_keeps_no_other_wai
         outcomes = [chat.post(url + path, {"text": "x"}, message=UUID(int=1)) for path in ("a", "b", "c")]
         assert [each.state for each in outcomes] == ["failed"] * 3 and "no answer:" in outcomes[0].why
         assert [each.retry_after for each in outcomes[1:]] == [chat.SILENT_SECONDS] * 2
-        with monkeypatch.context() as patient:  # for the room answers
+        with monkeypatch.context() as patient:  # so that the room answers in time
             patient.setattr(chat, "STEP_SECONDS", 10.0)
             assert chat.post(room.url, {"text": "x"}, message=UUID(int=1)).state == "sent"
         silent.accept()
@@ -191,7 +191,7 @@ def test_a_server_that_lets_us_wait_in_vain_is_left_alone_and_keeps_no_other_wai
         assert "no answer:" in chat.post(url, {"text": "x"}, message=UUID(int=1)).why, "after a while it is asked again"
 
 
-DRIP_SECONDS = 60.0  # at most: until the story is over
+DRIP_SECONDS = 60.0  # at most; the test usually ends it sooner
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def test_a_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
 
 
 def test_an_answer_that_never_ends_is_not_heard_to_its_end(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "WHOLE_SECONDS", 5.0)  # it has to have begun by then
+    monkeypatch.setattr(chat, "WHOLE_SECONDS", 5.0)  # it must have begun by then
     with dripping(None, b"x", first=b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n") as port:
         outcome, seconds = sent_to("http", port)
     assert outcome.state == "sent" and seconds < DRIP_SECONDS / 2

@@ -104,7 +104,7 @@ def test_somebody_else_takes_it_over_and_the_first_is_told(stage: Stage, tools: 
         release(approval.id, by=fiona)
 
 
-# --- in nobody's way --------------------------------------------------------------------------------------------------
+# --- no obstacle to others --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verdict", ["approve", "reject"])
@@ -132,7 +132,7 @@ def test_a_question_that_is_put_again_begins_with_nobody_on_it(stage: Stage, too
     assert ended(row) == ("closed", "") and who(approval) == [] and on(frank, approval).by == "user:frank"
 
 
-# --- who may ----------------------------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------------
 
 
 def test_who_may_not_decide_it_is_not_on_it(stage: Stage, tools: Toolbox) -> None:
@@ -225,7 +225,7 @@ def test_as_many_are_on_it_as_words_are_missing(stage: Stage, tools: Toolbox) ->
     with pytest.raises(AlreadyVoted):
         on(people[0], approval)
     with pytest.raises(Claimed):
-        on(people[2], approval)  # one word is missing, and frank is on it
+        on(people[2], approval)  # one more approval is needed, and frank claims it
     on(people[2], approval, take_over=second.pk)
     assert who(approval) == ["freya"]
     vote(people[3])
@@ -264,7 +264,7 @@ def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, to
         stage.drive()
         approval = now()
     answers: list[Any] = []
-    for start in range(0, 64, 16):  # as many connections as there are
+    for start in range(0, 64, 16):  # as many as there are connections
         answers += at_once(*(lambda by=by: on(by, approval) for by in people[start : start + 16]))
     won = [one for one in answers if isinstance(one, Claim)]
     lost = [one for one in answers if isinstance(one, Claimed)]

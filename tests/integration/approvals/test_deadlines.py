@@ -82,7 +82,7 @@ def test_working_hours_count_in_the_queues_calendar_as_of_then(stage: Stage, too
     assert de.between(asked.opened_at, asked.deadline) <= timedelta(hours=8)
     assert timedelta(hours=8) - de.between(asked.opened_at, asked.deadline) < timedelta(seconds=5)
     assert asked.look_at is not None and de.between(asked.opened_at, asked.look_at) < timedelta(hours=4, seconds=5)
-    calendar(admin, week={"sun": "00:00-24:00"})  # what is set anew moves nothing that is open
+    calendar(admin, week={"sun": "00:00-24:00"})  # new settings don't move open questions
     assert Approval.objects.get().deadline == asked.deadline and problems(asked.run) == []
     say(asked, FIONA)
     assert stage.drive() == "completed" and problems(asked.run) == []
@@ -195,7 +195,7 @@ def test_after_the_last_queue_it_expires_without_rejection(stage: Stage, tools: 
     at_once("finance_po", "legal")
     asked = put(stage, tools, within=SOON)
     sweep()
-    with pytest.raises(AlreadyDecided):  # its time there is over too, before the sweeper says so
+    with pytest.raises(AlreadyDecided):  # its time is over there too, before the sweeper runs
         yes(Approval.objects.get(), LENA)
     sweep()
     assert Approval.objects.get().state == "expired" and not Decision.objects.exists()
@@ -283,7 +283,7 @@ def test_nobody_is_reminded_of_what_is_paused(stage: Stage, tools: Toolbox, monk
     asked = soon_due(stage, tools)
     lifecycle.pause(asked.run_id, by=OLGA, justification="hold on")
     look(asked, monkeypatch, timedelta(minutes=31))
-    due._look_at(asked.id, asked.run_id)  # by whoever found it before it was paused
+    due._look_at(asked.id, asked.run_id)  # by a process that found it before the pause
     assert Approval.objects.get().reminded == 0
     lifecycle.resume(asked.run_id, by=OLGA, justification="go on")
     look(asked, monkeypatch, timedelta(minutes=33))

@@ -109,7 +109,7 @@ def test_a_no_reaches_the_node_with_its_reason(stage: Stage, asked: Approval, ou
     assert "no budget" in events(asked.run, e.RunFailed)[0].payload["message"]
 
 
-# What is wrong → the error. Listed in the order in which one is told: a later fault doesn't hide an earlier one.
+# The fault and its error, in the order of the checks: a later fault doesn't hide an earlier one.
 NOBODY = Actor("user", "nobody", role="", auth="session")
 FAULTS: list[tuple[str, dict[str, Any], type[DurableAgentsError], int]] = [
     ("the wrong role", {"by": LENA}, Forbidden, 403),
@@ -209,7 +209,7 @@ def test_a_yes_that_lay_unused_too_long_is_asked_for_again(stage: Stage, asked: 
         "whoever decides sees what became of the first yes"
     )
     assert "expired before the call was made" in again.evidence[0]["content"][0]
-    gate.update(grant_expires_at=expires)  # or the record would not hold: nothing but the test has moved it
+    gate.update(grant_expires_at=expires)  # only the test moved it, and the record must verify
     check_against_journal(asked.run)
     deciding(again)
     assert stage.drive() == "completed" and len(outside.requests) == 1

@@ -85,7 +85,7 @@ def test_what_was_taken_back_gives_nothing(stage: Stage, tools: Toolbox, fiona: 
     with pytest.raises(NotHeld):
         take_back(case.id, row.n, justification=WHY, by=fiona)
     assert Approval.objects.get().state == "open"
-    hand(case, fiona)  # and again
+    hand(case, fiona)  # again
     say(case, dora, "reject")
     sound(case.run)
 

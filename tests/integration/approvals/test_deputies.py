@@ -228,7 +228,7 @@ def test_a_deputy_who_is_revoked_at_that_moment_decides_before_or_not_at_all(sta
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(attempt, range(30)))
     assert found.count("decided") == Decision.objects.count() <= 1
-    # who comes while another one in ann's place decides is told of either: that she had her say, or that it is decided
+    # a second deputy of ann learns that she has voted, or that it is decided
     assert set(found) <= {"decided", "revoked", "Forbidden", "AlreadyDecided", "AlreadyVoted"}
     if decision := Decision.objects.first():
         row = Deputy.objects.get(deputy=decision.person)

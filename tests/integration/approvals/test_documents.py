@@ -541,9 +541,9 @@ def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPa
     ("roles", "status"),
     [
         (("approver_finance",), 200),
-        (("operator",), 200),  # whom an administrator lets
-        (("approver_legal",), 403),  # sees the case, and does not read what is asked
-        (("integrator",), 404),  # a run of somebody else's
+        (("operator",), 200),  # allowed by an administrator
+        (("approver_legal",), 403),  # sees the case, but not the payload
+        (("integrator",), 404),  # somebody else's run
     ],
 )
 def test_only_readers_of_a_case_get_them(stage: Stage, tools: Toolbox, roles: tuple[str, ...], status: int) -> None:
@@ -571,8 +571,8 @@ def test_what_one_is_shown_opens_no_door_to_the_same_bytes_elsewhere(stage: Stag
 
 
 PAGE = (1240, 1754)
-NEVER = 60.0  # seconds that whoever waits in vain would wait, and a drawing that nobody lets go
-SOON = NEVER / 2  # whoever doesn't wait has their answer by then, however busy the machine is
+NEVER = 60.0  # the seconds of a wait in vain, and of a rendering that is never released
+SOON = NEVER / 2  # without a wait the answer comes by then, under any load
 
 
 class Slow:
@@ -584,7 +584,7 @@ class Slow:
     def __call__(self, named: Named, content: bytes, first: int) -> tuple[dict[str, Any], list[bytes]]:
         self.begun += 1
         if not self.go.wait(NEVER):
-            self.go.set()  # whoever waited for this one need not wait for the others too
+            self.go.set()  # a request that waited for this one need not wait for the others too
         if not self.pages:
             return {"problem": "to draw it takes more than 20 seconds", "luck": True}, []
         drawn_now = min(drawn.TOGETHER, self.pages - first + 1)

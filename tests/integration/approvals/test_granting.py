@@ -233,7 +233,7 @@ def test_it_reaches_no_further_than_its_giver_does_now(stage: Stage, tools: Tool
     if what == "queue closed":
         queues.close("finance_po", by=admin, justification=WHY)
     swept()
-    if what == "policy":  # its own rule is answered; who is asked besides is not it
+    if what == "policy":  # its own rule is answered; a policy's queue is not
         assert stage.drive() == "parked" and Approval.objects.get(run=run, state="open").queue == "legal"
     else:
         assert state(run) == "open" and not StandingUse.objects.exists()

@@ -74,8 +74,8 @@ def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, too
     second = given(cases[1], fiona, times=1, sum="8000")
     with pytest.raises(InvalidInput, match="more than 0, what is left"):
         given(cases[2], fiona, times=1, sum="1")
-    given(other, fiona, times=3, sum="20000")  # is about something else
-    given(cases[2], frank, times=3, sum="20000")  # somebody else's
+    given(other, fiona, times=3, sum="20000")  # about something else
+    given(cases[2], frank, times=3, sum="20000")  # somebody else's grant
     take_back(second.pk, justification=WHY, by=fiona, roles=[ROLE])
     given(cases[3], fiona, times=1, sum="8000")
 

@@ -92,7 +92,7 @@ def test_only_who_may_decide_asks(stage: Stage, tools: Toolbox, fiona: Actor, ir
     rewrite(User.objects.filter(pk=fiona.person), is_active=False)
     with pytest.raises(Forbidden):
         ask(case.id, to="ira", question=WHAT, by=fiona)
-    frank = somebody("frank", ROLE)  # who has steered the run decides nothing of it
+    frank = somebody("frank", ROLE)  # having steered the run, they decide nothing of it
     override(Head.objects.get(run_id=case.run_id), "retry", by=frank, justification=WHAT, before={}, after={})
     with pytest.raises(Forbidden):
         ask(case.id, to="ira", question=WHAT, by=frank)
@@ -124,7 +124,7 @@ def test_what_is_decided_is_not_asked_about_nor_answered(
     sound(case.run)
 
 
-# --- its clock --------------------------------------------------------------------------------------------------------
+# --- its deadline -----------------------------------------------------------------------------------------------------
 
 
 def test_the_clock_stands_while_somebody_is_asked_and_goes_on_with_the_answer(

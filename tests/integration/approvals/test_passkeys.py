@@ -87,7 +87,7 @@ def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
     return passkeys.check(who.user, challenge.token, device.sign(options), what)
 
 
-# --- the yes and what is kept of it ---
+# --- the approval and what is kept of it ---
 
 
 def test_the_passkey_signs_this_very_yes_and_what_it_signed_is_kept_beside_it(
@@ -216,7 +216,7 @@ def test_it_is_good_once(fay: Someone, device: Device, question: Approval) -> No
     with pytest.raises(SignedForElse, match="used already"):
         check_signed(signed, question, "approve", by)
     row = Assertion.of(signed, decision=Decision.objects.get(), run_id=question.run_id)
-    row.decision_id = 10**9  # of whatever decision: the database has a challenge once
+    row.decision_id = 10**9  # for any decision: the database accepts a challenge once
     with pytest.raises(IntegrityError, match="challenge"), transaction.atomic():
         row.save(force_insert=True)
 
@@ -245,7 +245,7 @@ def test_a_device_that_did_not_verify_its_holder_decides_nothing(
     refused = go_on(fay, question, form, token, device.sign(options))
     assert refused.status_code == 422 and "did not verify" in refused.content.decode()
     assert kept(refused) == form and not Decision.objects.exists()
-    # and the page has a fresh challenge, so it goes on from there
+    # and the page has a new challenge, so it can continue
     device.verifies = True
     token, options = shown_on(refused)
     assert go_on(fay, question, form, token, device.sign(options)).status_code == 302
@@ -273,7 +273,7 @@ def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
     plan = {"tool": "pay", "proof": {"within": 300}}
     told = {"by": "passkey", "age": 3}
     assert "is not kept" in short_of(plan, told) and not short_of(plan, told | {"assertion": "ab"})
-    assert not short_of({"tool": "pay"}, told)  # nothing was asked
+    assert not short_of({"tool": "pay"}, told)  # no proof was required
 
 
 # --- found by verification ---

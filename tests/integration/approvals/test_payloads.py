@@ -40,14 +40,14 @@ from tests.integration.scale.test_statements import is_read, named
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
-# A word for each kind of payload, which stands nowhere else.
+# A unique word for each kind of payload.
 INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED = (
     "zz-input zz-state zz-argument zz-said zz-mail zz-view zz-error zz-trouble zz-output zz-planned zz-rejected"
 ).split()
 EVERYWHERE = {INPUT, STATE, ARGUMENT, SAID, MAIL, SEEN, ERROR, TROUBLE, OUTPUT, PLANNED, REJECTED}
 AT_FINANCE, AT_LEGAL = {"zz-plan", "$5000"}, {"zz-prefilled"}
 TABS = ("timeline", "transcript", "checkpoints", "decisions", "journal")
-# Others', or of no run.
+# Other people's, or of no run.
 BESIDES = {"api-schema", "healthz", "readyz", "login", "sign_in_code", "sign_in_factor", "sso", "sso_callback", "start"}
 # One of each kind of page and list; together they show all that `EVERYWHERE` and the case at finance have.
 FEW = {"run", "runs", "plan", "fork", "schedules", "approval", "overview", "api-run", "api-runs", "api-run-view"}
@@ -198,7 +198,9 @@ def test_an_approver_reads_only_their_queue(told: list[Run], role: str, theirs: 
     client, key, _ = sight(role)
     found = words(told, client, key)
     assert found.keys() == theirs and set().union(*found.values()) == where
-    case = client.get(f"/inbox/{Approval.objects.get().pk}").content.decode()  # the list beside it tells a part as well
+    case = client.get(
+        f"/inbox/{Approval.objects.get().pk}"
+    ).content.decode()  # the list next to it shows a part as well
     assert ("zz-plan" in case.partition('id="arguments"')[2]) is ("approval" in where)
 
 
@@ -276,7 +278,7 @@ def test_what_was_drawn_for_one_is_not_shown_to_the_other(told: list[Run]) -> No
 def test_it_counts_from_the_next_request_on_and_is_on_record(told: list[Run]) -> None:
     boss = somebody("boss", is_superuser=True, is_staff=True)
     client, key, actor = sight("approver_other")
-    told = told[:1]  # which pages there are of the others, other stories look through
+    told = told[:1]  # other tests cover the other runs' pages
     assert words(told, client, key, FEW) == {}
     assert actor.person is not None
     rights.let_read_payloads(actor.person, True, by=boss, justification="They look into a complaint.")

@@ -300,7 +300,7 @@ def test_what_is_changed_past_us_lets_nothing_through_until_an_administrator_has
     assert events(run, e.OperatorNeeded)[0].reason == "policies_not_genuine"
     changed(lambda: put(admin, name="more"), "Nothing was changed", acts.PoliciesDamaged)
     changed(lambda: acts.restore(by=FIONA, justification=WHY), "Only an administrator", Forbidden)
-    if how in ("loosened", "narrowed"):  # what it said is nobody's word any more: it ends, and is said anew
+    if how in ("loosened", "narrowed"):  # its text has lost its author: it is retired and set again
         acts.restore(by=admin, justification=WHY)
         put(admin, effect="deny")
     else:
@@ -462,7 +462,7 @@ def test_one_person_gives_one_yes_to_all_queues(stage: Stage, tools: Toolbox, ou
 
     if how == "both roles":
         yes(first, both)
-    else:  # the word of either is the other's
+    else:  # the text of either is the other's
         deputy, principal = (both, other) if how == "as a deputy" else (other, both)
         if how == "by a deputy":
             User.objects.get(pk=both.person).groups.add(Group.objects.get_or_create(name=roles["finance_po"])[0])
@@ -516,7 +516,7 @@ def parenting(tools: Toolbox) -> Agent:
     return agent_of(node, name="parent")
 
 
-# A condition on how a run was started: of which start it holds, and of which it doesn't.
+# A condition on how a run was started, with a start for which it holds and one for which it doesn't.
 STARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "requester = key:shop": ({"by": SHOP}, {"by": OLGA}),
     "tags has vip": ({"by": SHOP, "tags": ["vip", "eu"]}, {"by": SHOP, "tags": ["eu"]}),

@@ -326,7 +326,7 @@ def test_nobody_opens_a_door_into_the_account_of_a_second_person(guarded: None, 
     assert (after.email, after.password, after.username) == (before.email, before.password, before.username)
     offered = page.get("/admin/socialaccount/socialaccount/add/").context["adminform"].form.fields["user"].queryset
     assert set(offered.values_list("username", flat=True)) == {"anna", "bob"}
-    page.post(f"/admin/auth/user/{bert.person}/change/", {"username": "bert"})  # whoever leaves is shut out at once
+    page.post(f"/admin/auth/user/{bert.person}/change/", {"username": "bert"})  # revoked rights take effect at once
     assert not User.objects.get(pk=bert.person).is_active
     page.post(f"/admin/auth/user/{bert.person}/change/", {"username": "bert", "is_active": "on"})
     assert not User.objects.get(pk=bert.person).is_active
@@ -343,7 +343,7 @@ def test_nobody_gives_roles_alone_under_admin(guarded: None, anna: Actor) -> Non
     assert page.post(f"/admin/auth/group/{operators.pk}/change/", {"name": "operator"}).status_code == 403
 
 
-# --- which rules ---
+# --- the guarded rules ---
 
 
 def test_what_two_people_change_is_changed_by_two_people(guarded: None, anna: Actor, bert: Actor) -> None:

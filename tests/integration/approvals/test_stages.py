@@ -246,7 +246,7 @@ def test_nobody_without_an_account_is_one_of_several(ask: Callable[..., Approval
 
 def test_who_changed_who_decides_after_it_was_asked_does_not_decide(ask: Callable[..., Approval]) -> None:
     admin = somebody("ada", FINANCE, is_superuser=True, is_staff=True)
-    limited(admin, "100")  # before: that is nobody's business
+    limited(admin, "100")  # set before the rule exists
     asked = ask(TWO)
     limited(admin, None, person="ada")
     nothing_changes(lambda: say(admin), Forbidden, "You changed who decides here")
@@ -381,7 +381,7 @@ def test_64_at_once_are_counted_once(ask: Callable[..., Approval], stage: Fleet,
     def one(by: Actor) -> None:
         try:
             while True:
-                with suppress(OperationalError):  # a busy machine: whoever waits too long for the lock comes again
+                with suppress(OperationalError):  # on a busy machine a lock timeout is retried
                     say(by, of=asked)
                     return told.append("done")
         except (AlreadyDecided, AlreadyVoted) as error:

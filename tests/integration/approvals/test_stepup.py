@@ -327,7 +327,7 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
     question = asked(stage, tools)
     say(question, fresh(somebody("fiona", FINANCE), "password"))
     assert problems(question.run) == []
-    forged("ALTER TABLE approvals_decision DISABLE TRIGGER USER")  # the owner's hand
+    forged("ALTER TABLE approvals_decision DISABLE TRIGGER USER")  # as the owner of the table
     forged("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
     forged("ALTER TABLE approvals_decision ENABLE TRIGGER USER")
     found = " ".join(problems(question.run))

@@ -201,7 +201,7 @@ def test_what_comes_while_somebody_pages_moves_nothing(busy: Run) -> None:
     crowded(busy, 4)
     first = trail.acts(trail.Filters(until="2026-06-01"), 5)
     rest = [act.place for act in trail.acts(trail.Filters(until="2026-06-01", before=first[-1].place), 100)]
-    crowded(Run.objects.get(pk=busy.pk), 1)  # of the very same moments
+    crowded(Run.objects.get(pk=busy.pk), 1)  # at the same moments
     again = [act.place for act in trail.acts(trail.Filters(until="2026-06-01", before=first[-1].place), 100)]
     assert set(rest) <= set(again)
 
@@ -230,8 +230,7 @@ def test_it_costs_the_same_for_few_acts_and_for_many(busy: Run) -> None:
 def test_a_page_is_found_by_an_index(busy: Run, table: str) -> None:
     verb = "verdict" if table == "approvals_decision" else "action"
     with transaction.atomic(), connection.cursor() as cursor:
-        # Few rows are read faster without an index: what is asked here is whether one gives the rows in the list's
-        # order.
+        # Few rows are faster without an index; this asks whether an index gives the list's order.
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_bitmapscan = off")
         for where in ("true", f"{verb} = 'x'", "by = 'user:x'"):
             cursor.execute(

@@ -115,7 +115,7 @@ def stands(made: Tool, agent: str = "shopper") -> str:
     return results.standing_of(results.newest(), agent, made).word
 
 
-# --- what it finds ---
+# --- verdicts ---
 
 
 def test_one_effect_for_two_calls_is_a_certificate() -> None:
@@ -256,7 +256,7 @@ def test_a_blocking_function_that_hangs_does_not_hold_the_probe(monkeypatch: pyt
         over.set()
 
 
-# --- what counts ---
+# --- requirements ---
 
 
 def test_a_certificate_ends(settings: Any) -> None:
@@ -288,7 +288,7 @@ def test_a_row_that_nobody_here_wrote_certifies_nothing() -> None:
     assert stands(made) == "not_probed"
 
 
-# --- what can't be probed ---
+# --- tools that can't be probed ---
 
 
 def refusal(**more: Any) -> str:

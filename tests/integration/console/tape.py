@@ -31,7 +31,7 @@ class Tape:
             fold.take(line)
         return fold
 
-    # What every story begins with, and moves that most make.
+    # The first events of every run, and common steps.
 
     def created(self) -> Tape:
         return self.add(e.RunCreated(agent="a", version="1.0.0", by="user:ina", payload={"legal_name": "Acme"}), 0)

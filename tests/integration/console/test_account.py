@@ -100,7 +100,7 @@ def test_keys_end_with_the_password_where_that_is_asked_for(ada: Reader, end: bo
     assert AccountRecord.objects.filter(action="key_revoked", by="user:ada").exists() is end
 
 
-# --- an account that is another one by the time at which its new password is hashed ---
+# --- an account that changes while its new password is hashed ---
 
 
 @each_case("what", ["closed", "gone", "another password"])
@@ -140,7 +140,7 @@ def test_a_password_that_an_administrator_sets_or_takes_ends_every_session(ada: 
     assert not SignedIn.objects.filter(user=ada.user).exists() and ada.get("/account").status_code == 302
 
 
-# --- how long ---
+# --- how long sessions last ---
 
 
 def clock(monkeypatch: pytest.MonkeyPatch, after: timedelta) -> None:

@@ -120,7 +120,7 @@ def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], 
         with CaptureQueriesContext(connection) as found:
             assert operator.client.get(path).status_code == 200
         asked = [query["sql"][:150] for query in found.captured_queries]
-        # A page of one run asks besides who has its version, and whether it or its children have effects to undo.
+        # A run's page also asks who has its version, and whether it or its children have effects to undo.
         more = 2 if path.startswith("/runs/") else 0
         assert len(asked) <= MOST_STATEMENTS + more, (path, "\n".join(asked))
 

@@ -40,7 +40,7 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
     answer = operator.post(f"/halts/{it.halt}/liftings", revision="0", justification=WHY)
     page = answer.content.decode()
     assert answer.status_code == 409 and "Not done" in page and "It was changed since you looked, by user:" in page
-    # what it lets through stands there as it is, and not as the other form had nothing of it
+    # the exceptions are shown unchanged, although the other form has no field for them
     assert all(f'value="{value}"' in page for value in ("10", "beta, vip"))
     assert operator.post(f"/halts/{it.halt}/liftings", revision="1", justification=WHY).status_code == 302
     page = operator.get("/halts").content.decode()

@@ -186,7 +186,7 @@ def test_what_does_not_hold_is_refused_at_the_form(
 def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
     reader: Callable[..., Reader], asked_plainly: Approval, wrong: dict[str, str]
 ) -> None:
-    shop = reader("approver_finance", name="shop")  # the name under which the run was started
+    shop = reader("approver_finance", name="shop")  # the name that started the run
     for who, words in ((reader("approver_legal"), "Only approver_finance decides"), (shop, "You started this run")):
         answer = who.client.post(
             f"/approvals/{asked_plainly.id}/decision", {"plan_hash": asked_plainly.plan_hash} | wrong
@@ -201,7 +201,7 @@ def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
 def test_other_roles_read_along(reader: Callable[..., Reader], asked_plainly: Approval, role: str) -> None:
     page = reader(role).get(f"/inbox/{asked_plainly.id}")
     assert b'id="decide"' not in page.content and "you read along" in text_of(page)
-    is_read = role != "approver_legal"  # who isn't asked and has no right for it is told so
+    is_read = role != "approver_legal"  # others without the right are told so
     assert ("$5.00" in text_of(page)) is is_read
     assert ("What exactly is asked is not shown to you" in text_of(page)) is not is_read
 
@@ -336,7 +336,7 @@ def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
     assert "You are on nothing" in frank.read("/inbox", on="me")
     page = finance.get("/inbox", on="me").content.decode()
     assert '<input type="hidden" name="on" value="me">' in page and "?on=nobody" in page
-    Claim.objects.update(until=timezone.now() + timedelta(hours=9))  # which nobody can have said
+    Claim.objects.update(until=timezone.now() + timedelta(hours=9))  # nobody can have claimed it for that long
     assert listed(finance, on="nobody") == both and listed(finance, on="me") == set()
     assert listed(finance, show="decided", on="nobody") == set()
 

@@ -148,7 +148,9 @@ def test_a_runs_page_costs_the_same_however_long_its_journal(operator: Reader, t
     for more in (1, 300):
         for n in range(more):
             append(run.id, e.ValueRead(slot=f"0.1/{more}.{n}", what="now", payload="x"), by=OLGA)
-            operator.get(f"/runs/{run.id}") if not n else None  # what is folded once is asked after from then on
+            operator.get(
+                f"/runs/{run.id}"
+            ) if not n else None  # what was folded once is queried incrementally from then on
         with CaptureQueriesContext(connection) as found:
             assert operator.get(f"/runs/{run.id}", tab=tab).status_code == 200
         counts.append(len(found))
@@ -212,7 +214,7 @@ def test_it_lists_what_fits_in_order_over_all_pages(monkeypatch: pytest.MonkeyPa
 
 def test_hostile_text_does_nothing_to_a_terminal() -> None:
     run = sold(customer="ACME")
-    hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; a row from before, or a forged one
+    hostile = "\x1b[2Jgone\r\n\u202eevil"  # refused today; an old or a forged row
     Attribute.objects.filter(run_id=run, name="customer").update(word=hostile)
     (line,) = said()
     assert line.isascii() and "\x1b" not in line and "\\u001b[2Jgone" in line
@@ -244,7 +246,7 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
     start(item="came later")
     assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
     assert "under way" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
-    # no run's ring tells that the last one was done and it is over: the page looks by itself
+    # no run's event announces the end of the last one: the page polls
     assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
     assert not working.work(60)
     page = operator.read(f"/bulk/{batch.pk}")
@@ -304,7 +306,7 @@ def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reade
 
 class Wanted(BaseModel):
     item: str = ""
-    attributes: dict[str, str] = {}  # the name that the start form's own fields have
+    attributes: dict[str, str] = {}  # the name used by the start form's own fields
 
 
 @pytest.fixture(autouse=True)

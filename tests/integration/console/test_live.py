@@ -390,7 +390,7 @@ async def test_an_integrator_hears_of_their_own_runs_alone(reader: Callable[...,
     for _ in range(3):
         await database_sync_to_async(start)()
     told = await link.hear()
-    while told["run"] is None:  # rings may have been missed: it names none
+    while told["run"] is None:  # events may have been missed: it names none
         told = await link.hear()
     assert told["run"] == str(own.pk)
     assert await link.is_quiet()
@@ -532,7 +532,7 @@ async def test_what_is_undone_is_told_to_nobody_and_a_ring_of_anybodys_tells_not
     async with listening(ira) as hers, listening(ivan) as his:
         await database_sync_to_async(undone)()
         assert await hers.is_quiet()
-        # Whoever may write to the database may ring: a page is read again by it, with what its person may read.
+        # Anybody with write access may send events: a page reloads, with its reader's rights.
         assert ira.user is not None
         await moved(hers, command.show_to, ira.user.pk)
         assert await his.is_quiet()

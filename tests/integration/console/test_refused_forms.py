@@ -264,7 +264,7 @@ def test_every_field_that_is_named_stands_on_its_page_under_that_name(boss_of_al
         shown = labels(page)
         for act in acts:
             for name, (at, label) in FIELDS[act].items():
-                if name not in ("confirm", "week"):  # which is asked for when it is needed; of which there are seven
+                if name not in ("confirm", "week"):  # checked only when needed; seven fields
                     assert shown[at].startswith(label), (act, name, shown.get(at))
     assert {act for acts in PAGES.values() for act in acts} == FIELDS.keys() - {"QueueOpenings", "try", "restore"}
 
@@ -283,7 +283,7 @@ def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss_o
 
 
 PAGE, DE_PAGE = "/queues/of/finance_po", "/queues/calendars/of/DE"
-# Of each form of a queue's page: what the first one sets there, and what the second one does.
+# What the first person sets by each form of a queue's page, and what the second one does.
 SET = {
     "changes": ({"title": "Orders"}, {"currency": "EUR"}),
     "proofs": ({"minutes": "5"}, {"type_amount": "on"}),
@@ -359,7 +359,7 @@ def test_an_unseen_limit_is_neither_replaced_nor_lifted(anna: Reader, bert: Read
     assert f"The limit of {whose or 'approver_finance'}" in text_of(answer) and held() == [500]
     shown = Forms(answer).sent[at]
     assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
-    set_by_anna("nils", "9")  # somebody else's is nobody's hindrance
+    set_by_anna("nils", "9")  # another person's setting is no obstacle
     assert bert.post(at, **shown).status_code == 302 and held() == ([700] if act == "limits" else [])
     stale = form(bert, PAGE, limits) | {"person": whose, "most": "900"}
     if act == "limits":

@@ -30,7 +30,7 @@ from tests.integration.console.conftest import SHOP, Reader, State
 pytestmark = pytest.mark.django_db
 
 ALL = set(ROLES)
-# Past the door; then the run decides: see test_stopping.py.
+# Access alone; then the run decides: see test_stopping.py.
 STOP = ALL - {"auditor"}
 
 
@@ -86,7 +86,7 @@ ACT = _by_name(
         """,
     ),
     ({"approver_finance", "approver_legal"}, "decision inquiries delegations claims releases changes"),
-    # Administrators, which is no role.
+    # Administrators, which is not a role.
     (
         set(),
         """
@@ -103,7 +103,7 @@ ACT = _by_name(
         """,
     ),
 )
-# What holds nothing but payloads, and which roles read those of every run.
+# Only payloads, and the roles that read those of every run.
 ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state"}
 READERS = {"operator", "auditor"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
@@ -111,15 +111,15 @@ OPEN = {
     *("login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback", "passkey_sign_in"),
     "service_worker",
 }
-# For whoever has a link, and nobody else: see test_setup.py, test_invitations.py, test_resets.py.
+# Only with a link: see test_setup.py, test_invitations.py, test_resets.py.
 LINKS = {"setup_claim": "/setup/x", "invited": "/invited/x", "reset": "/reset", "reset_set": "/reset/x/y"}
-# Administrators' alone, whatever roles somebody has.
+# For administrators only, whatever roles somebody has.
 ADMIN_READ = {"setup", "people", "person"}
 ADMIN_ACT = {
     *("invitations", "invitation_revocations", "person_session_ends", "person_reset_links", "person_own_keys"),
     *("person_payloads", "role_payloads", "person_roles"),
 }
-# Whoever an administrator lets.
+# For those an administrator allows.
 ALLOWED = {"account_keys"}
 
 
@@ -131,7 +131,7 @@ def _routes(patterns: list[URLPattern | URLResolver]) -> Iterator[tuple[str, set
             yield str(each.name), {*each.pattern.converters}
 
 
-# What stands for each part of an address but a run's and a batch's.
+# Values of each address part except a run's and a batch's.
 PARTS: dict[str, Any] = {
     "graph_id": "buyer@1.0.0",
     "queue": "legal",
@@ -144,7 +144,7 @@ PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "h
 PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "pool_id", "ramp_id", "deputy_id", "grant_id"), 404)
 PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id"), 404)
 ROUTES = dict(_routes(get_resolver("durableagents.urls_console").url_patterns))
-# Addresses of one run. To an integrator who neither started it nor has a tag of it, there is no such run.
+# Addresses of one run. To an integrator who neither started it nor has its tag, the run doesn't exist.
 OF_A_RUN = {name for name, parts in ROUTES.items() if "run_id" in parts}
 OF_SOMEBODY = OF_A_RUN | {"batch", "batch_starts", "batch_stops"}
 
@@ -247,7 +247,7 @@ def test_an_act_is_refused_to_every_other_role(
         if role == "integrator" and role in ACT[name] and name in OF_A_RUN and not is_own:
             assert answer.status_code == 404, name
             continue
-        # Of runs that never waited at anybody's queue.
+        # Runs that never waited at a queue.
         may_stop = role == "operator" or (role == "integrator" and is_own and name != "budgets")
         assert (answer.status_code == 403) == (role not in ACT[name] or (name in STOPS and not may_stop)), name
 
@@ -278,11 +278,11 @@ def test_an_act_leads_to_its_form(
         who = finance if name in ("decision", "inquiries", "delegations", "claims", "releases") else operator
         path = path_of(name)
         answer = who.get(path)
-        if answer.status_code == 405:  # of a ramp: its agent is named by the ramp alone
+        if answer.status_code == 405:  # a ramp's: only the ramp names its agent
             assert "/ramps/" in path and "Forms are sent to this address" in answer.content.decode(), name
         else:
             assert answer.status_code == 302 and path != answer["Location"], name
-            assert who.get(answer["Location"]).status_code in (200, 404), name  # what it names may be gone
+            assert who.get(answer["Location"]).status_code in (200, 404), name  # the named object may be gone
 
 
 def test_somebody_without_a_role_is_told_so(reader: Callable[..., Reader]) -> None:

@@ -161,7 +161,7 @@ def test_a_hostile_browser_name_is_inert(ada: Reader) -> None:
     assert max(len(row.browser) for row in SignedIn.objects.all()) <= 300
 
 
-# --- keys of one's own ---
+# --- a person's own keys ---
 
 
 def allow(name: str = "ada") -> None:

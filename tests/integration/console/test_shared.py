@@ -69,7 +69,7 @@ def words(answer: Any) -> str:
 def test_watchers_of_one_list_cost_one_rendering(
     reader: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_rendering, "SECONDS", 60.0)  # of a busy machine
+    monkeypatch.setattr(shared_rendering, "SECONDS", 60.0)  # for a busy machine
     start()
     watchers = [reader("operator", name=f"olga{n}") for n in range(5)]
     answers, asked = [], []
@@ -117,7 +117,7 @@ def test_two_roles_at_once_are_not_one_of_them(reader: Callable[..., Reader]) ->
 def test_nothing_of_one_person_is_in_what_is_shared(role: str, reader: Callable[..., Reader]) -> None:
     lifecycle.pause(start().id, by=OLGA, justification="why")
     ada, bob = (reader(role, name=name, checks_csrf=True) for name in ("ada", "bob"))
-    ada.get("/account/password")  # has a token from here on
+    ada.get("/account/password")  # she has a token from here on
     for path in shared_pages():
         told = part(ada, path)
         if told.status_code == 200:
@@ -320,5 +320,5 @@ async def test_however_many_watch_each_is_told_in_turn(monkeypatch: pytest.Monke
     for task in tasks:
         task.cancel()
     await asyncio.gather(*(task for task in running if task is not None), return_exceptions=True)
-    counts = [turns[10:70].count(n) for n in range(10)]  # the first is when they came
+    counts = [turns[10:70].count(n) for n in range(10)]  # the first turn is on arrival
     assert min(counts) > 0 and max(counts) - min(counts) <= 3, counts

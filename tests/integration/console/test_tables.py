@@ -72,7 +72,7 @@ def test_every_verdict_and_every_word_of_a_witness_has_its_own() -> None:
 
 def test_every_look_that_a_run_can_have_has_its_entry_and_no_entry_is_idle() -> None:
     seen = {display.look(*one) for one in situations()}
-    # Words of a run list's and a page's own: for what is ready and driven by nobody, and for what is under a halt.
+    # Statuses used only by the run list and the page: ready without a worker, and halted.
     assert seen | {"blocked", "halted"} == looks.LOOKS.keys()
 
 
@@ -113,7 +113,7 @@ def test_the_sentence_at_the_head_of_a_page_holds_no_markup_but_ours() -> None:
         said[d.look] = said.get(d.look, "") + whole(looks.why(d))
     assert said.keys() | {"blocked"} == looks.LOOKS.keys()
     inert = {"completed", "renewed", "handed_off", "compensating", "early"}
-    assert all("<img" in said[look] for look in said.keys() - inert)  # as words
+    assert all("<img" in said[look] for look in said.keys() - inert)  # as text
 
 
 def test_a_state_that_there_is_not_is_told_as_it_is_written() -> None:

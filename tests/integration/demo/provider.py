@@ -19,7 +19,7 @@ from typing import Any
 from durableagents.demo.literature import model
 from runs.engine.tools import FINAL
 
-# A word of each assistant's instructions, and its script.
+# The start of each assistant's instructions, and its script.
 SCRIPTS = {"You plan": model.planned, "You read": model.noted, "You write": model.written}
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 MEDIA = re.compile(r"image/(png|jpeg|gif|webp)")
@@ -81,7 +81,7 @@ class Provider:
             def do_POST(self) -> None:
                 length = int(self.headers["Content-Length"])
                 if len(raw := self.rfile.read(length)) < length:
-                    return  # the client died over it: nothing was asked
+                    return  # the client died: nothing was requested
                 body = json.loads(raw)
                 asked = provider._note(body)
                 time.sleep(provider.seconds)
@@ -155,7 +155,7 @@ def _check(is_right: bool, problem: str) -> None:
 
 def _check_text(text: Any, where: str) -> None:
     _check(isinstance(text, str) and bool(text), f"{where}: a text that is not empty is required")
-    text.encode()  # half a surrogate pair is no UTF-8
+    text.encode()  # half a surrogate pair is not valid UTF-8
 
 
 def _check_image(media_type: str, data: str) -> None:

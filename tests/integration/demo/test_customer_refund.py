@@ -15,7 +15,7 @@ from tests.unit.engine.amending import amend
 from tests.unit.engine.story import HASHER, Story
 
 HOTEL, CAFE, MUSEUM, BISTRO = (sample.input for sample in agent.samples)
-# The shop pays no more than what is left of an order, and remembers: each story has one of its own.
+# The shop remembers orders and refunds only what is left, so each test has its own order.
 _numbers = (f"SO-7{n:05d}" for n in count())
 
 

@@ -14,7 +14,7 @@ from tests.unit.engine.story import Story
 ACME: dict[str, Any] = agent.samples[0].input
 MAILED = ["email.send_announcement"]
 DONE = [*MAILED, "erp.create_vendor"]
-# Where a call can be cut in two. (A real process dies at CP3, inside the tool, in tests/system/crash; CP4 leaves the
+# Where a call can be interrupted. (A real process dies at CP3, inside the tool, in tests/system/crash; CP4 leaves the
 # same.)
 POINTS = ("CP1", "CP2", "CP4", "CP6")
 

@@ -90,7 +90,7 @@ async def test_screening_tells_a_hit_from_a_clear_name(sandbox: Sandbox, make_ca
         tools.SanctionsQuery(legal_name="Volga Hevy Industrys", country="RU"), call
     )
     assert hit.is_hit and hit.matches[0].score >= hit.threshold
-    # What is recorded has to be readable again, under the names it was recorded by.
+    # Records must be readable under the names they were written with.
     assert tools.Screening.model_validate(hit.model_dump(mode="json")) == hit
 
 
@@ -123,7 +123,7 @@ async def test_an_injected_error_is_no_answer(sandbox: Sandbox, make_call: MakeC
 
 
 async def test_a_key_in_progress_is_no_refusal(sandbox: Sandbox, make_call: MakeCall) -> None:
-    # Long enough for a busy machine to look, and to ask again.
+    # Long enough for a busy machine to look and to ask again.
     sandbox.fault(system="erp", operation="create_vendor", latency_ms=4000)
     call = make_call("create_vendor", timeout=60.0)
     first = asyncio.ensure_future(tools.create_vendor.opened(FOR_DISPATCH)(RECORD, call))

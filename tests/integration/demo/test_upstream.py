@@ -54,7 +54,7 @@ async def test_a_repeat_sends_the_same_bytes(call: ToolCall, monkeypatch: pytest
             with pytest.raises(TransportError):
                 await post(server, call, monkeypatch)
             heard.append(server.heard.get(timeout=30))
-    # Who sent it, and when, is told beside the request: it is the other side's record that has an interest in it.
+    # Sender and time are sent in a header, for the sandbox's record only.
     first, second = (re.sub(rb"X-Sender: [^\r]*\r\n", b"", each) for each in heard)
     assert first == second and b"X-Sender" not in first
 
@@ -187,4 +187,4 @@ def test_silence_before_the_dot_is_not_sent() -> None:
 
 def test_silence_after_the_dot_is_unknown() -> None:
     with pytest.raises(TransportError, match="timed out"):
-        deliver(silent(5), timeout=4)  # all phases before the dot included; the server hangs up after five
+        deliver(silent(5), timeout=4)  # all phases before the dot; the server hangs up after five

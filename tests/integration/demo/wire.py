@@ -42,7 +42,7 @@ class ScriptedServer:
             with connection:
                 try:
                     self.dialogue(connection, self)
-                except (OSError, EOFError):  # the client has left, as some tests want it to
+                except (OSError, EOFError):  # the client has left, as some tests intend
                     continue
 
 

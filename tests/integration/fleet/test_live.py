@@ -39,7 +39,7 @@ def ring_in_a_transaction(run_id: Any, *, fail: bool) -> None:
 async def test_a_services_ring_reaches_a_subscriber_of_that_run_and_one_of_all() -> None:
     hub, run_id, other = notify.Hub(), uuid4(), uuid4()
     async with hub.subscribe(run_id) as one, hub.subscribe(None) as everything:
-        assert await next_of(one) is None  # listening from here on
+        assert await next_of(one) is None  # listening from now on
         assert await next_of(everything) is None
         await sync_to_async(ring_in_a_transaction)(other, fail=False)
         await sync_to_async(ring_in_a_transaction)(run_id, fail=False)

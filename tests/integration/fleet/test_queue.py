@@ -147,7 +147,7 @@ def test_a_pusher_takes_what_has_gathered_and_pays_for_no_ring(
     began = time.monotonic()
     for _ in range(20):
         wakeups.drive(uuid4())
-    # On a busy machine twenty take their time; they are to come within one pace.
+    # On a busy machine twenty take their time; they must come within one pace.
     pace = max(0.5, 5 * (time.monotonic() - began))
     monkeypatch.setattr("runs.workers.q2_broker.PACE_SECONDS", pace)
     assert len(taken(broker)) == 20 and taken(broker) == []

@@ -177,7 +177,7 @@ def test_a_worker_that_has_just_looked_and_found_no_halt_asks_nobody(
 ) -> None:
     run = in_doubt(stage, tools, "hooked")
     lift(now_halted())
-    known = KnownHalts(stage.worker.id)  # lent no pool: it couldn't ask
+    known = KnownHalts(stage.worker.id)  # without a pool it couldn't ask
 
     async def look() -> None:
         async with (await stage.connected()).connection() as link:

@@ -151,7 +151,7 @@ def test_a_worker_dies_at_each_point_while_its_tool_is_halted(
     assert sent <= 1 and fresh(run).owner is None and HaltNow.objects.count() == 1
     lift_for_all(now_halted())
     stage.settle(run)
-    if waiting(run) and name == "mail":  # nobody knows what became of it, as without a halt
+    if waiting(run) and name == "mail":  # its outcome is unknown, as without a halt
         stage.reconcile(run, "happened" if sent else "fail", {"ref": "x"} if sent else None)
         stage.settle(run)
     assert fresh(run).ended_at is not None and len(outside.executed(name)) == (0 if fresh(run).error_code else 1)
@@ -292,7 +292,7 @@ def test_under_nested_halts_a_run_goes_on_when_the_last_is_lifted(
     assert stage.settle(run) == "completed" and not held() and problems(run) == []
 
 
-# --- acts on runs under a halt ----------------------------------------------------------------------------------------
+# --- actions on halted runs -------------------------------------------------------------------------------------------
 
 
 def test_a_run_that_is_put_aside_may_be_paused_resumed_and_cancelled(stage: Stage, tools: Toolbox) -> None:

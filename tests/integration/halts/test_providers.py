@@ -73,7 +73,7 @@ def test_another_provider_s_halt_keeps_nobody_waiting(stage: Stage, tools: Toolb
     assert stage.drive() == "completed" and asked == ["mind"] and problems(run) == []
 
 
-# --- rows that somebody wrote -----------------------------------------------------------------------------------------
+# --- forged rows ------------------------------------------------------------------------------------------------------
 
 
 LIFT = """

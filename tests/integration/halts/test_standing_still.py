@@ -229,7 +229,7 @@ def test_working_hours_that_stood_still_are_given_back_as_such(stage: Stage, too
     pass_time(29 * HOUR)
     timers.sweep()
     (asked,) = Approval.objects.filter(run=run)
-    if scope == "tag":  # of the whole installation nothing is looked at
+    if scope == "tag":  # for the whole installation nothing is checked
         assert asked.deadline > now() and about_deadlines(run) == []
     halted = Halt.objects.get(halt=it.halt, n=0).at
     lift(it)

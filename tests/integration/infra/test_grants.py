@@ -97,13 +97,13 @@ def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Co
     """A new table needs a choice of rights: by default injected SQL could empty it."""
     ours = runtime.execute("select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals)_'")
     passing = {"runs_idempotencyrecord", "runs_process", "runs_searchterm", "runs_served", "runs_sweep"}
-    passing |= {"runs_budgetdefault"}  # what the next run is given; each run keeps its own on its journal
-    passing |= {"runs_logline", "runs_telling"}  # words for people, outside the chain
-    passing |= {"runs_listener", "runs_overheard"}  # what models say until it is on record
-    passing |= {"runs_limit", "runs_limitline", "runs_permit"}  # what counts now; who said so stands in the acts
-    passing |= {"runs_haltseen", "runs_held", "runs_stood"}  # what is in the way of whom now: read from halts again
-    passing |= {"runs_cachedread"}  # coded row by row, and gone whenever it likes
-    # What is told, and forgotten in time: no right hangs on it, and who set a preference stands in the acts.
+    passing |= {"runs_budgetdefault"}  # the next run's default; each run keeps its own in its journal
+    passing |= {"runs_logline", "runs_telling"}  # texts for people, outside the chain
+    passing |= {"runs_listener", "runs_overheard"}  # live model output until it is recorded
+    passing |= {"runs_limit", "runs_limitline", "runs_permit"}  # current values; the acts show who set them
+    passing |= {"runs_haltseen", "runs_held", "runs_stood"}  # derived from the halts, and computed again
+    passing |= {"runs_cachedread"}  # coded row by row, and may be deleted at any time
+    # Notices expire and grant no right; the acts show who set a preference.
     passing |= {"approvals_notice", "approvals_delivery", "approvals_preference"}
     assert {row[0] for row in ours} - {*EVERYTHING} == passing
 

@@ -148,7 +148,7 @@ def test_the_runtime_role_can_append(journal: Journal, runtime: psycopg.Connecti
     assert Event.objects.filter(run_id=run_id).count() == 8
 
 
-# --- what the constraints refuse ---
+# --- refused by constraints ---
 
 
 def test_a_second_intent_for_one_attempt_is_refused(journal: Journal) -> None:

@@ -24,7 +24,7 @@ from ledger.verification.protected import protected_rows
 from runs.models import Batch, BudgetDefault, Price, Schedule
 
 pytestmark = pytest.mark.django_db
-# What a table's constraints demand of a row beyond its columns' types.
+# What a table's constraints require of a row beyond its columns' types.
 FITTING: dict[type[models.Model], dict[str, Any]] = {
     BudgetDefault: {"agent": "x", "tag": ""},
     Batch: {"ended_at": None},
@@ -33,7 +33,7 @@ FITTING: dict[type[models.Model], dict[str, Any]] = {
     OwnTag: {"taken_for": "x"},
     Schedule: {"is_paused": False, "stopped": "", "deleted_at": None},
 }
-# What the code in a row's own column leaves out: it grants nothing.
+# Columns outside a row's own code: they grant nothing.
 UNCODED = {"approvals_device": {"told_at", "ended_at", "why"}, "runs_batch": {"forecast", "receipt"}}
 VALUES: dict[str, Callable[[], Any]] = {
     "TextField": lambda: "x",
@@ -191,7 +191,7 @@ def test_confirming_a_row_lets_it_count_and_is_on_record() -> None:
     protected = registry["runs_budgetdefault"]
     with pytest.raises(ChangedOutside, match=f"manage.py ledger confirm runs_budgetdefault {row.pk}"):
         check(protected, row.pk)
-    with pytest.raises(ChangedOutside):  # nor does the application give it a code by changing something else
+    with pytest.raises(ChangedOutside):  # nor does the application code it by changing another column
         BudgetDefault.objects.get(pk=row.pk).save()
     for table, key, reason in (
         ("runs_run", "1", "x"),

@@ -32,7 +32,7 @@ def clock() -> datetime:
     return datetime.now(UTC)
 
 
-# --- what may be said -------------------------------------------------------------------------------------------------
+# --- settings ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_installation_says_in_one_line_what_is_limited() -> None:
@@ -206,7 +206,7 @@ def test_an_answer_that_was_lost_is_asked_for_again_and_costs_one_permit(stage: 
 
 
 def test_never_more_go_out_than_the_rate_and_the_burst_over_any_window(stage: Stage) -> None:
-    said(per_minute=1200, burst=5, at_once=100)  # 20 a second; what is under way tells when it was let out
+    said(per_minute=1200, burst=5, at_once=100)  # 20 a second; calls under way show when they were admitted
 
     async def story(*all_: Permits) -> None:
         async def work(one: Permits) -> None:
@@ -307,7 +307,7 @@ def test_whoever_waits_the_longest_goes_first_also_in_another_worker(stage: Stag
         async def stand_in_line(workers: int) -> None:
             while await in_thread(LimitLine.objects.count) < workers:  # noqa: ASYNC110  what is waited for is a row
                 await asyncio.sleep(0.02)
-            await asyncio.sleep(0.3)  # who comes in a worker's line later changes its row
+            await asyncio.sleep(0.3)  # a later arrival at a worker changes its row
 
         waiting = []
         for who, name, workers in ((other, "a", 1), (one, "b", 2), (other, "c", 2)):
@@ -373,7 +373,7 @@ def test_a_database_that_is_away_while_somebody_waits_costs_patience_and_nothing
 
 def test_nothing_said_costs_no_statement(stage: Stage) -> None:
     async def story(one: Permits) -> None:
-        one._pool = None  # whoever asked it would fail
+        one._pool = None  # any query would fail
         assert not one.concerns((KEY,))
         one.tell((KEY,), None, FAILED)
         one.tell((KEY,), None, Told(served=False, error="429", retry_after=9.0))

@@ -93,7 +93,9 @@ def test_a_repeat_under_the_senders_id_is_the_same_message(stage: Stage, tools: 
     known = sending.send(run.id, "add", whole, by=SHOP, sender_id="4711")
     assert not known.is_new and known.message.outcome == "answered", "also where a process hasn't got the version"
     with pytest.raises(UnknownAgent):
-        sending.send(run.id, "add", {"name": "a"}, by=SHOP, sender_id="4711")  # what it left out only the version knows
+        sending.send(
+            run.id, "add", {"name": "a"}, by=SHOP, sender_id="4711"
+        )  # only the version knows the omitted field
     assert len(told(run)) == 2
     check_against_journal(run)
 
@@ -120,7 +122,7 @@ def test_more_than_are_kept_are_refused_with_what_to_do(
     assert stage.drive() == "parked" and send(run, "c").is_new
 
 
-# --- a run that stands still, or is over ---
+# --- a paused or ended run ---
 
 
 def test_a_paused_run_keeps_it_and_answers_when_it_goes_on(stage: Stage, tools: Toolbox) -> None:

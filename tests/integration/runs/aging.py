@@ -25,7 +25,7 @@ from runs.models import Wait
 Timed = (
     e.ApprovalRequested | e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated | e.InquiryMade | e.InquiryEnded
 )
-# When something happened, or is due, by its row.
+# Columns with the time when something happened or is due.
 _WHEN = {
     "ledger_event": ("at",),
     "ledger_ledgerentry": ("at",),

@@ -20,7 +20,7 @@ from runs.models import Run
 from tests.integration.runs.stage import Stage
 from tests.world import agent_of, ends_with
 
-# All that is ready in one turn shares a batch, so that what neighbours do to each other is to be seen.
+# Put everything ready in one turn into one batch, so that neighbours' effects on each other show.
 together_in_one = pytest.mark.usefixtures("one_batch")
 ENTRY = Entry("0.1/1", 0, "pending", "order", "idempotent_with_key", key="k")
 

@@ -85,7 +85,7 @@ async def settle(state: State, ctx: Context):
     return End({"ref": done.ref})
 """,
 }
-# By its name on the page: the module, and what is replaced by what.
+# By their names on the page: the module, and its replacements.
 CHANGES: dict[str, tuple[str, list[tuple[str, str]]]] = {
     "a renamed node": (
         "agents",

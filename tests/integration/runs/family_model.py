@@ -32,7 +32,7 @@ from tests.world import OLGA, SHOP, Asked, Notes, Outside, agent_of
 
 WHY = "the model says so"
 VERSIONS = ("1.0.0", "2.0.0")
-VISITS = {"first": 1, "below": 2, "second": 2, "third": 3}  # of the parent, in which each effect is made
+VISITS = {"first": 1, "below": 2, "second": 2, "third": 3}  # the parent's visit that makes each effect
 POINTS = [(point, tool) for point in ("CP1", "CP2", "CP4", "CP6") for tool in ("book", "unbook")]
 POINTS += [("CP7", ""), ("CP8", "")]
 
@@ -85,12 +85,12 @@ class Family(RuleBasedStateMachine):
         self.stage, self.outside = stage, outside
         tools = Reversible(outside)
         self.agent, _ = (kin(tools, version) for version in VERSIONS)
-        self.wishes: dict[Any, str] = {}  # what people said of the effects of a run that they cancelled
-        self.versions: dict[Any, str] = {}  # of runs that were moved
+        self.wishes: dict[Any, str] = {}  # people's choice about the effects of a run they cancelled
+        self.versions: dict[Any, str] = {}  # of migrated runs
         self.forks: list[Any] = []
         self.earlier = set(Run.objects.values_list("pk", flat=True))
         Run.objects.filter(ready_at__isnull=False).update(ready_at=now() + timedelta(days=1))
-        self.left = 0  # undos that failed, of which somebody said that the effect stands
+        self.left = 0  # failed undos whose effects a person left
 
     def teardown(self) -> None:
         self.bring_to_an_end()
@@ -216,7 +216,7 @@ class Family(RuleBasedStateMachine):
         run = fresh(self.run)
         act = partial(forking.fork, run.pk, Wanted(visit, what_if=what_if), by=OLGA, justification=WHY)
         entered = {x.visit for x in events(run, e.VisitEntered) if x.node != "_undo"}
-        is_gone = any(VISITS[name] < visit for name in self.undone())  # what it would go on from
+        is_gone = any(VISITS[name] < visit for name in self.undone())  # which it would need
         is_legal = visit in entered and not is_gone and not (run.is_undoing and run.state not in ENDED)
         made = self._is_done(act, is_legal, InvalidInput)
         if made is not None:
@@ -235,7 +235,7 @@ class Family(RuleBasedStateMachine):
                 said = {"decision": decision} | ({} if decision == "no" else {"justification": WHY})
                 questions.answer(run.pk, wait.pk, said, by=OLGA, justification=WHY)
 
-    # --- and what must have come of it
+    # --- the results ---
 
     def bring_to_an_end(self) -> None:
         for _ in range(40):

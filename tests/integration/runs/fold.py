@@ -18,7 +18,7 @@ from tests.integration.runs.stage import events, fresh, head, problems, waiting
 
 WaitName = tuple[str, int, str, int]
 ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
-# What a worker records as a step done.
+# What a worker records as a completed step.
 STEPS = (
     "ToolRead",
     "CachedReadTaken",

@@ -44,7 +44,7 @@ class Forker(Mover):
         model, visit = self.model, self.model.visit - back
         agent = self.other if is_other else self.agent
         wanted = Wanted(visit, version=agent.version, what_if=what_if)
-        is_there = 0 < visit <= model.visit - model.is_undoing  # where it began to undo is no place to begin at
+        is_there = 0 < visit <= model.visit - model.is_undoing  # a fork can't begin at the undo
         if not is_there or (model.is_undoing and not model.has_ended):
             self._is_refused(lambda: forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY), InvalidInput)
             return

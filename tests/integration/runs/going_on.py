@@ -50,7 +50,7 @@ class Going(Spender):
     def _go_on(self, *, is_handoff: bool) -> None:
         model, run = self.model, self.run
         reply = self.write(succeed(self.journal, self.agent, is_handoff=is_handoff))
-        is_asked = model.unanswered and not is_handoff  # who hands off tells whoever asked that it has ended
+        is_asked = model.unanswered and not is_handoff  # a handoff tells senders that the run has ended
         assert reply.is_done is not bool(model.waits or model.wants_pause or model.wants_cancel or is_asked)
         heir = Run.objects.filter(came_from=run.pk).first()
         assert (heir is not None) is reply.is_done and fresh(run).goes_on_as == (heir and heir.pk)

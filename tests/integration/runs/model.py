@@ -9,7 +9,7 @@ HUMAN = ("approval", "reconcile", "operator")
 ENDED = ("completed", "failed", "cancelled")
 Call = Literal["", "sent", "accepted", "unknown"]
 Place = tuple[str, str, int]  # the run, slot and attempt of a call
-# What a node that makes no call has not made; and what of it is not made again from the node's top.
+# What a node without calls has not made, and what is not made again from its start.
 MADE = {"ToolRead", "ToolInvoked", "ApprovalRequested", "ModelRequested"}
 COUNTS = {"ToolInvoked", "ApprovalDecided"}
 
@@ -29,30 +29,30 @@ class Model:
     wants_pause: bool = False
     wants_cancel: bool = False
     is_paused_by_person: bool = False
-    asks_for: str = ""  # what the last question about its budget was about: a cap, or time
-    is_broke: bool = False  # it has a cap that lets no call begin
-    is_routed: bool = False  # a model request went out, and what it used is not on record
+    asks_for: str = ""  # the last budget question: a cap, or time
+    is_broke: bool = False  # a cap lets no call begin
+    is_routed: bool = False  # a model request was sent, and its usage is not recorded
     epoch: int = 0
     call: Call = ""
     tool: str = ""
     grants: int = 0
-    is_undoing: bool = False  # it undoes its effects, or has
-    is_denied: bool = False  # a person said of a call that it did not happen
-    is_belied: bool = False  # and a witness says since that it did
-    unanswered: int = 0  # messages that it was sent and has not come to
+    is_undoing: bool = False  # it undoes or has undone its effects
+    is_denied: bool = False  # a person said that a call did not happen
+    is_belied: bool = False  # and a late result since says that it did
+    unanswered: int = 0  # messages sent and not yet handled
     waits: list[str] = field(default_factory=list)
-    withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and a retried one does again
+    withdrawn: list[str] = field(default_factory=list)  # what a failed run waited for, and its retry waits for again
     kinds: list[str] = field(default_factory=lambda: ["RunCreated"])
     version: str = "1.0.0"
-    generation: int = 0  # how often it was moved
+    generation: int = 0  # number of migrations
     visit: int = 0
-    slots: int = 0  # the generation that its visit began in, by which the visit's calls are counted
-    is_between: bool = False  # it stands before a node, with the state to enter it with
-    is_renewed: bool = False  # it began before a node, with what another run had come to
-    effects: dict[Place, str] = field(default_factory=dict)  # what may have happened by it: committed, or open
-    carried: dict[Place, str] = field(default_factory=dict)  # of a fork: what its origin did after the fork's point
-    is_fenced: bool = False  # nobody can say that those are all
-    forks: int = 0  # that live, and go on beside it
+    slots: int = 0  # the generation in which its visit began, which numbers the visit's calls
+    is_between: bool = False  # it is before a node, with the state to enter it with
+    is_renewed: bool = False  # it began before a node, with another run's result
+    effects: dict[Place, str] = field(default_factory=dict)  # its possible effects: committed, or open
+    carried: dict[Place, str] = field(default_factory=dict)  # of a fork: its origin's effects after the fork's point
+    is_fenced: bool = False  # and there may be more
+    forks: int = 0  # living forks
 
     @property
     def has_ended(self) -> bool:
@@ -100,7 +100,7 @@ class Model:
         self.let_go(state, kind)
         self.wants_pause = self.wants_cancel = False
         self.withdrawn, self.waits = self.waits, []
-        self.unanswered = 0  # who sent one is told that the run has ended
+        self.unanswered = 0  # senders are told that the run has ended
 
     @property
     def others(self) -> list[str]:
@@ -113,7 +113,7 @@ class Model:
             return "waiting_human"
         return "waiting_tool" if "webhook" in self.others else "waiting_event"
 
-    # --- what happens to it from outside
+    # --- outside events ---
 
     def wake(self) -> None:
         if self.is_owned or self.has_ended:
@@ -134,7 +134,7 @@ class Model:
         if self.state == "paused":
             if self.is_paused_by_person or "budget" not in self.waits:
                 return False
-            self.tells("RunPaused")  # it stands still for its budget, and now for somebody too
+            self.tells("RunPaused")  # it is paused for its budget, and now for a person too
             self.is_paused_by_person = True
             return True
         if self.is_owned:
@@ -295,7 +295,7 @@ class Model:
             self.is_between = True
             self.wake()
 
-    # --- beginning again
+    # --- restarts ---
 
     def done_since(self, visit: int) -> dict[Place, str]:
         """Return possible effects since it entered a visit, including those carried over from its origin."""

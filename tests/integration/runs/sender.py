@@ -37,7 +37,7 @@ class Sender(Spender):
     @rule(again=st.booleans())
     def send(self, again: bool) -> None:
         number = Message.objects.filter(run=self.run).count() + 1
-        named = f"{number} of {self.run.id}"  # one name for a message in all that a run goes on as
+        named = f"{number} of {self.run.id}"  # one name for a message over all continuations
         sending_it = partial(sending.send, self.run.id, "say", {"text": "x"}, by=SHOP, sender_id=named)
         self.is_done(sending_it, self.model.is_sent())
         if again and Message.objects.filter(run=self.run).count() == number:

@@ -53,7 +53,7 @@ class Situations:
         assert self.stage.drive() == how
         return run
 
-    # not ended, in nobody's hands
+    # not ended, without a worker
 
     def pending(self) -> Run:
         return self.stage.start(self.agent, text="end")
@@ -89,7 +89,7 @@ class Situations:
         self.stage.retry = type(self.stage.retry)(first=0, in_place=-1, timer_first=3600, timer_longest=3600)
         return run
 
-    # in a worker's hands
+    # with a worker
 
     def owned(self) -> Run:
         run = self.stage.start(self.agent, text="end")

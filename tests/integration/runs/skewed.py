@@ -29,7 +29,7 @@ def shift(seconds: float) -> None:
         def utcnow(cls) -> Shifted:
             return cls.now(module.UTC).replace(tzinfo=None)
 
-    # A queue's message holds a time and is pickled by its class's name.
+    # Queue messages contain a time, which is pickled by its class's name.
     Shifted.__module__, Shifted.__qualname__ = "datetime", "datetime"
     time.time = lambda: REAL_TIME() + seconds
     time.time_ns = lambda: REAL_TIME_NS() + int(seconds * 10**9)

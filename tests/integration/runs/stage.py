@@ -81,12 +81,12 @@ class Stage:
         self.retry: RetryPolicy = AT_ONCE
         self.kill_at: list[tuple[str, str]] = []
         self.late: list[LateAnswer] = []
-        self.is_strict = False  # as in production, which it is also where the settings say so
+        self.is_strict = False  # as in production, which settings may say too
         self.teller = Teller()
         self.texts = Texts()
         self.screens: tuple[Screen, ...] = ()
         self.reads: Reads = NoReads()
-        self.policies: InForce | None = None  # what its worker knows; none: it is read anew
+        self.policies: InForce | None = None  # what its worker knows; None: read again
         self.halts = Halts()
         self.control = Control()
         self.ask_model = runtime().request_model
@@ -136,7 +136,7 @@ class Stage:
         async def take() -> list[Claim]:
             pool, by = await self.connected(), worker or self.worker
             versions = registry.graph_ids() if graphs is None else list(graphs)
-            # These workers are idle, so they take a run that must be driven alone too.
+            # These workers are idle, so they also take a run that must be driven alone.
             return await claim(pool, by, versions, limit) or await claim(pool, by, versions, 1, solo=True)
 
         return self.wait(take())

@@ -200,7 +200,7 @@ def test_unused_expired_approval_is_asked_again(stage: Stage, tools: Toolbox, ou
     assert stage.drive() == "parked" and outside.requests == [] and "OperatorNeeded" not in kinds(run)
     (asked,) = Approval.objects.filter(run=run, state="open")
     assert any("expired before the call was made" in line for line in asked.evidence[0]["content"])
-    expire_grants(run)  # the old one only: the new one is not decided
+    expire_grants(run)  # the old one; the new one is undecided
     stage.decide(run)
     assert stage.drive() == "completed" and len(outside.executed("pay")) == 1 and output(run) == "pay:po"
     mend_grants(run)

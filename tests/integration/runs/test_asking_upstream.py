@@ -92,8 +92,8 @@ def answers(outside: Outside, answer: Any) -> list[str]:
         (DidNotHappen(), "did_not", None),
         (None, "nothing", None),
         (RuntimeError("the mailbox is away"), "nothing", None),
-        (SystemExit(3), "nothing", None),  # the worker lives on, and with it whatever else it drives
-        (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: it is the hook's own
+        (SystemExit(3), "nothing", None),  # the worker survives, with all its runs
+        (asyncio.CancelledError(), "nothing", None),  # nobody cancels the worker: the hook cancels itself
     ],
 )
 def test_it_is_asked_by_a_worker_and_what_it_says_settles_nothing(
@@ -186,7 +186,7 @@ def test_what_comes_first_stands(run: Run, stage: Stage, outside: Outside, olga:
     ask(run, olga)
 
     def settled(args: Any, call: Any) -> Any:
-        with pytest.raises(IllegalTransition):  # a worker has the run: it is parking, as far as anybody can tell
+        with pytest.raises(IllegalTransition):  # a worker has the run and may be parking it
             in_thread(lambda: reconciling.reconcile(run.id, verdict="did_not", justification=WHY, by=olga))
         return FOUND
 

@@ -83,14 +83,14 @@ def test_a_new_version_that_left_its_upgraders_behind_is_refused_by_name(file: P
     upgrading("1.10.0", one_up, another_up)
     assert check(file, "--write")[0] == 0
     written = file.read_bytes()
-    registry.remove("bookkeeper@1.10.0")  # also where its code is gone from here
+    registry.remove("bookkeeper@1.10.0")  # also where its code is gone
     upgrading("1.11.0", one_up)
     code, said = check(file, "--write", "--forget", "bookkeeper@1.10.0")
     assert code == 1 and file.read_bytes() == written
     assert "bookkeeper@1.11.0: its state has number 2, and that of bookkeeper@1.10.0 has 3" in said
     upgrading("1.10.0", one_up, another_up)
     upgrading("1.11.0", one_up, another_up)
-    upgrading("1.9.0")  # older than those with higher numbers: nothing is lost
+    upgrading("1.9.0")  # older than versions with higher numbers: nothing is lost
     assert check(file, "--write")[0] == 0
 
 

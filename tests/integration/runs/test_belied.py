@@ -109,7 +109,7 @@ def test_retry_goes_on_with_a_further_attempt_under_way(stage: Stage, tools: Too
     run, worker = denied(stage, tools)
     outside.trouble("mail", TransportError("cut"), when="after")
     assert stage.drive() == "parked" and [w.attempt for w in waiting(run)] == [1]
-    act("fail", run, wait_id=waiting(run)[0].pk)  # another attempt was in doubt before
+    act("fail", run, wait_id=waiting(run)[0].pk)  # another attempt was unknown before
     tells(stage, worker)
     act("retry", run)
     assert stage.drive() == "operator" and "goes on with that further attempt" in said_of(run)

@@ -87,7 +87,7 @@ def test_more_time_lets_it_wait_on(stage: Stage, tools: Toolbox) -> None:
     with pytest.raises(InvalidInput, match="has taken longer than that already") as refused:
         raised(run, wall_seconds=30)
     assert refused.value.extra["errors"][0]["fix"] in {f"more than {seconds} seconds" for seconds in range(30, 40)}
-    raised(run, steps=100)  # time is what was asked for
+    raised(run, steps=100)  # it asked for time
     assert asked(run) and str(fresh(run).state) == "paused" and head(run).cap_steps == 100
     is_sound(run)
     raised(run, wall_seconds=3600)
@@ -101,7 +101,7 @@ def test_who_raises_before_its_worker_has_stopped_keeps_it_going(stage: Stage, t
     run = start(ordering(tools, "order", "order"), wall_seconds=60)
     (claimed,) = stage.claim()
     let_time_pass(run)
-    with pytest.raises(IllegalTransition):  # that would be a way around
+    with pytest.raises(IllegalTransition):  # this would circumvent the question
         lifecycle.resume(run.id, by=OLGA, justification=WHY)
     raised(run, wall_seconds=3600)
     assert stage.drive_claimed(claimed) == "completed"
@@ -136,7 +136,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     run = start(ordering(tools, "order", "order"), tool_calls=1, wall_seconds=60)
     assert stage.drive() == "paused"
     let_time_pass(run)
-    time_is_up(run.id)  # somebody else was looking at that very moment
+    time_is_up(run.id)  # somebody else looked at that very moment
     assert len(asked(run)) == 1 and timers.ask_for_time() == 0
     raised(run, tool_calls=5)
     (wait,) = asked(run)
@@ -167,7 +167,7 @@ def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage,
     is_sound(run)
 
 
-# --- requests whose answers were lost ---------------------------------------------------------------------------------
+# --- requests with lost answers ---------------------------------------------------------------------------------------
 
 
 def lost_request(stage: Stage, tools: Toolbox, **caps: Any) -> Run:

@@ -67,14 +67,14 @@ def finish(batch: Batch) -> Batch:
     return Batch.objects.get(pk=batch.pk)
 
 
-# --- the story --------------------------------------------------------------------------------------------------------
+# --- the main case ----------------------------------------------------------------------------------------------------
 
 
 def test_128_runs_are_paused_by_one_act_with_a_record_each_of_the_same_batch(tools: Toolbox) -> None:
     agent, olga = sleeper(tools), operator()
     ids = many(agent, 128)
     batch = ask(olga, filter={"agent": agent.name})
-    late = many(agent, 2)  # they fit, and came when the selection was frozen
+    late = many(agent, 2)  # they match, but came after the selection was frozen
     assert batch.total == 128 and batch.state == "running" and batch.forecast["may"] == 128
     done = finish(batch)
     assert done.state == "done" and outcomes(done) == {"done": 128}
@@ -105,7 +105,7 @@ def test_what_may_not_be_done_is_named_and_the_rest_is_done(stage: Stage, tools:
     rows = {row.run_id: row for row in batch.items.all()}
     assert [rows[one].outcome for one in (first, third)] == ["done", "done"]
     assert [rows[one].outcome for one in (second, nowhere, paused)] == ["refused", "refused", "refused"]
-    for one in (second, paused):  # of the one nothing is said but its state
+    for one in (second, paused):  # the hidden one shows only its state
         assert rows[one].code == "illegal-state" and told[rows[one].why] == [str(one)], "in the words foretold"
     assert "Somebody has paused it already." in rows[paused].why
     assert rows[nowhere].code == "not-found"
@@ -160,7 +160,7 @@ def test_failed_runs_are_retried_together(stage: Stage, tools: Toolbox) -> None:
     assert len(ids) == batch.total
 
 
-# --- looking first, stopping ------------------------------------------------------------------------------------------
+# --- preview, stopping ------------------------------------------------------------------------------------------------
 
 
 def test_a_draft_does_nothing_until_it_is_started_and_is_started_once(tools: Toolbox) -> None:

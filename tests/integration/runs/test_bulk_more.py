@@ -86,7 +86,7 @@ def test_who_may_raise_and_settle_for_many(tools: Toolbox, stage: Stage) -> None
         ask(operator("ivan", "integrator"), "budget", runs=[str(run)], budget={"steps": 9})
     with pytest.raises(Forbidden):
         ask(operator("fiona", "approver_finance"), "reconcile", runs=[str(run)], verdict="fail")
-    # Which approvers raise budgets, the installation says: of each run it is asked.
+    # The installation decides per run which approvers raise budgets.
     batch = finish(ask(operator("leo", "approver_legal"), "budget", runs=[str(run)], budget={"steps": 9}))
     assert codes(batch) == {run: ("refused", "forbidden")}
 

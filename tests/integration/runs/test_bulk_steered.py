@@ -32,7 +32,7 @@ def test_nobody_starts_it_in_somebody_else_s_name_and_who_only_reads_stops_nothi
     assert not working.work(1) and Batch.objects.get().state == "draft"
     assert acts.stop(batch.pk, by=bert[0], held=bert[1], justification=WHY).state == "stopped"
     again = ask(olga, runs=[str(other)], start=False)
-    with_key = replace(olga[0], auth="key")  # the same account, by another way
+    with_key = replace(olga[0], auth="key")  # the same account through the API
     acts.begin(again.pk, by=with_key, held=olga[1], justification=WHY)
     assert outcomes(finish(again)) == {"done": 1}
 

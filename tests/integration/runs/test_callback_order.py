@@ -76,7 +76,7 @@ def test_answer_after_the_end_changes_nothing_else(stage: Stage, tools: Toolbox,
     assert len(kept) == 1 and stage.drive() == "idle" and problems(run) == []
 
 
-# --- an answer to somebody else's question ---
+# --- another request's answer ---
 
 
 def numbered_tool(outside: Outside) -> Any:
@@ -129,7 +129,7 @@ def test_an_early_answer_to_another_request_comes_to_the_node_as_a_failure(stage
     assert stage.drive() == "completed" and "ref is 'REQ-2', not 'REQ-1'" in output(run)
 
 
-# --- two answers to one call: the first on record stands ---
+# --- two answers to one call: the first recorded one is valid ---
 
 
 @pytest.mark.parametrize("name", ["ask", "ring"])

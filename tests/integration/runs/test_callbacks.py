@@ -153,7 +153,7 @@ def test_early_answer_stands(stage: Stage, tools: Toolbox, outside: Outside, nam
     for _ in range(4):
         try:
             how = stage.drive()
-        except Exception:  # the engine's word that it could not write: the host lets the run be taken up again
+        except Exception:  # the engine's error that it could not write: the host releases the run
             Run.objects.filter(pk=run.pk).update(owner=None, ready_at=now())
             continue
         if how == "failed":

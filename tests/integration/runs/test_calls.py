@@ -158,10 +158,10 @@ def test_who_is_called_and_has_no_room_after_all_calls_the_others(stage: Stage, 
             on_show(full.worker, [keeps.graph_id])
             held = stage.start(keeps)
             assert begun.wait(60)
-            if fresh(held).owner == other.worker.id:  # which looked first, unasked
+            if fresh(held).owner == other.worker.id:  # it looked first, by polling
                 full, other = other, full
             assert fresh(held).owner == full.worker.id
-            on_show(full.worker, [plain.graph_id])  # as it was a moment ago
+            on_show(full.worker, [plain.graph_id])  # the state of a moment ago
             out_of_call(other.worker)
             eventually(ended(stage.start(plain)), what="the other taking it", seconds=60)
         finally:
@@ -189,7 +189,7 @@ def test_who_drains_calls_the_others(stage: Stage, claims: Counter[UUID]) -> Non
             on_show(leaving.worker, [keeps.graph_id])
             held = stage.start(keeps)
             assert begun.wait(60)
-            if fresh(held).owner == other.worker.id:  # which looked first, unasked
+            if fresh(held).owner == other.worker.id:  # it looked first, by polling
                 leaving, other = other, leaving
             leaving.drain(60)
             on_show(leaving.worker, [plain.graph_id])

@@ -106,7 +106,7 @@ def test_it_is_known_for_a_few_seconds_without_asking_and_ends_by_itself(stage: 
     assert ask() == "certified"
     read_at = known._read_at
     assert ask() == "certified" and known._read_at == read_at
-    known._read_at -= 2.0  # as if two seconds had passed since
+    known._read_at -= 2.0  # as if two seconds had passed
     assert ask() == "expired" and known._read_at == read_at - 2.0, "by the time that has passed, unasked"
 
 

@@ -111,7 +111,7 @@ def test_a_parent_that_dies_starts_nobody_twice(stage: Stage, helper: Agent, out
     whole(run, *children(run))
 
 
-# --- what is done to the parent ---------------------------------------------------------------------------------------
+# --- actions on the parent --------------------------------------------------------------------------------------------
 
 
 def test_a_cancel_goes_down_the_tree(stage: Stage, helper: Agent) -> None:

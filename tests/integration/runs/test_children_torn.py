@@ -186,7 +186,7 @@ def test_paused_child_goes_on(stage: Stage, helper: Agent, tools: Toolbox, monke
     whole(run, child)
 
 
-# --- a budget that is used up -----------------------------------------------------------------------------------------
+# --- a used-up budget -------------------------------------------------------------------------------------------------
 
 
 def test_a_retry_starts_a_child_anew_though_the_last_ones_used_more_than_the_cap(stage: Stage, helper: Agent) -> None:

@@ -40,7 +40,7 @@ def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
         return [pair for mine in await asyncio.gather(*map(greedy, workers)) for pair in mine]
 
     taken = stage.wait(all_at_once())
-    # A run whose head somebody else was just looking at is passed over; whoever looks again takes it.
+    # A run whose head was locked just then is skipped; the next look takes it.
     taken += [(stage.worker, one) for one in stage.claim(limit=40)]
     assert Counter(one.run_id for _, one in taken) == Counter(run.id for run in runs)
     for worker, one in taken:

@@ -49,14 +49,14 @@ from tests.writing import intend, record
 def test_steps_of_several_runs_are_one_commit_and_each_has_its_own_answer(stage: Stage) -> None:
     runs, journals = crew(stage, 4)
     for number, journal in enumerate(journals):
-        together(stage, *(record(journal, [value(i)]) for i in range(number)))  # so that no two stand at the same event
+        together(stage, *(record(journal, [value(i)]) for i in range(number)))  # so that no two are at the same event
     replies = together(stage, *(record(journal, [value(9)]) for journal in journals))
     assert [reply.seq for reply in replies] == [head(run).seq for run in runs] == [3, 4, 5, 6]
     assert [journal.seq for journal in journals] == [3, 4, 5, 6]
     assert commits(*runs) == 1 and is_sound(*runs)
 
 
-# --- each its own answer ---
+# --- separate answers ---
 
 
 def stale(stage: Stage, run: Run) -> None:
@@ -317,7 +317,7 @@ def test_each_run_of_a_batch_passes_failpoint(stage: Stage, tmp_path: Path, monk
 def test_one_alone_goes_at_once_by_itself(stage: Stage) -> None:
     """At the end of its turn of the event loop, as a plain call of the step's function."""
     stage.loop.close()
-    stage.loop = kept.Loop()  # whose connections have prepared nothing yet
+    stage.loop = kept.Loop()  # its connections have prepared nothing yet
     _, (journal,) = crew(stage, 1)
     pool = stage.wait(stage.connected())
 

@@ -90,7 +90,7 @@ DAMAGES: dict[str, Damage] = {
         run,
     ),
 }
-# What nothing is built on, and nobody reads again.
+# Nothing depends on it, and it is never read again.
 MENDED = {"a side effect's row gone"}
 
 
@@ -162,7 +162,7 @@ def test_what_could_not_be_journaled_goes_on_once_its_rows_are_mended(stage: Sta
     assert stage.drive() == "idle", "nobody has looked yet"
     lifecycle.retry(bad.id, by=OLGA, justification="the row is mended")
     assert stage.drive() == "completed" and output(bad) == "order:b"
-    # The deadline that this test moved, and the stop that the journal could not take, are told; nothing else is.
+    # It reports only the deadline that this test moved and the stop that the journal could not take.
     assert [
         told
         for told in verify(bad.id).problems
@@ -200,7 +200,7 @@ def test_a_dead_workers_damaged_run_is_not_tried_for_ever(stage: Stage, tools: T
 def test_a_driven_run_that_is_damaged_meanwhile_is_let_go_of(stage: Stage, tools: Toolbox) -> None:
     agent = buying_twice(tools)
     bad = stage.start(agent)
-    stage.claim()  # and the answer was lost: the worker has it and doesn't drive it
+    stage.claim()  # the answer was lost: the worker owns it without driving it
     DAMAGES["the head's seq set back"](bad)
     good = stage.start(agent)
     with working(stage):
@@ -224,7 +224,7 @@ def test_damaged_deadline_delays_none(stage: Stage, tools: Toolbox, what: str, m
         assert timers.sweep() >= 0
     for run in good:
         assert events(run, e.WaitResolved)[0].resolution == "fired" and str(fresh(run).state) == "running"
-    if what != "the head's link wrong":  # which only whoever reads the journal finds
+    if what != "the head's link wrong":  # found only by reading the journal
         assert len(operators(bad)) == 1 and str(fresh(bad).state) == "waiting_event"
 
 

@@ -293,7 +293,7 @@ def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, 
     assert own_act(run, OLGA.person, OLGA.name) is None, "who forks a run has put nothing into it"
 
 
-# --- what if ----------------------------------------------------------------------------------------------------------
+# --- what-ifs ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_what_if_sends_nothing_and_says_what_it_is(stage: Stage, run: Run, outside: Outside) -> None:

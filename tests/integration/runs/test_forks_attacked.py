@@ -15,7 +15,7 @@ from tests.integration.runs.test_forks import TAKE, fork, say
 from tests.unit.engine.undoings import Reversible
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
-# --- runs that go on as others ------------------------------------------------------------------------------------
+# --- continuations ------------------------------------------------------------------------------------------------
 
 
 def turns(tools: Toolbox, name: str, *, ends_well: bool) -> Agent:
@@ -45,7 +45,7 @@ def test_renewed_fork_asks_before_its_first_effect_too(stage: Stage, tools: Tool
     assert len(outside.executed("mail")) == len(outside.executed("order")) == 1 and problems(made) == []
 
 
-# --- what was undone ----------------------------------------------------------------------------------------------
+# --- undone effects -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

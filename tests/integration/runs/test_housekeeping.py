@@ -123,7 +123,7 @@ def time_is_up(scene: Scene) -> Run:
     return run
 
 
-# How a run comes to wait for something that only housekeeping brings about, and the event that says that it did.
+# How a run comes to wait for something only housekeeping does, and the event that proves it did.
 SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
     "a timer": (lambda s: overdue(s, lambda ctx: ctx.sleep(3600)), "WaitResolved"),
     "a signal": (lambda s: overdue(s, lambda ctx: ctx.signal("go")), "WaitResolved"),

@@ -94,7 +94,7 @@ _CALL = e.ToolInvoked(
     slot=_SLOT, tool="order", replay_class="idempotent_with_key", requested_hash="h", executed_hash="h"
 )
 _WAIT = e.WaitOpened(slot=_SLOT, wait="webhook", deadline="2030-01-01T00:00:00+00:00", n=0)
-# Commits of a worker before it died → how far the run had come.
+# A worker's commits before its death, and how far the run was.
 STOOD: dict[str, tuple[list[list[e.Event]], str]] = {
     "nothing": ([], "claimed"),
     "an intent": ([[_CALL]], "intent_durable"),
@@ -202,7 +202,7 @@ def test_a_death_that_a_run_did_not_die_alone_never_stops_it(stage: Stage) -> No
     run = stage.start(agent_of(ends_with(1)))
     for _ in range(SOLO_FROM):
         dies(stage, run)
-    Run.objects.filter(pk=run.pk).update(is_solo=False)  # as if a worker had taken it among others
+    Run.objects.filter(pk=run.pk).update(is_solo=False)  # as if claimed together with others
     for _ in range(MOST_DEATHS):
         dies(stage, run)
         Run.objects.filter(pk=run.pk).update(is_solo=False)

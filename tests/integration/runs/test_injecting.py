@@ -212,7 +212,7 @@ def test_several_stand_one_after_the_other_and_a_later_node_has_them_all(stage: 
     check_against_journal(run)
 
 
-# --- words for the models ---------------------------------------------------------------------------------------------
+# --- messages to the models -------------------------------------------------------------------------------------------
 
 
 def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
@@ -260,7 +260,7 @@ def test_the_models_hear_it_with_the_next_request_and_nobody_else_is_asked_anew(
     check_against_journal(run)
 
 
-# --- refused, by name -------------------------------------------------------------------------------------------------
+# --- refused by name --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_whoever_handed_something_over_does_not_decide_what_comes_of_it(stage: S
     assert did is not None and did.startswith("handed something to this run")
 
 
-# --- records that other hands wrote -----------------------------------------------------------------------------------
+# --- forged rows ------------------------------------------------------------------------------------------------------
 
 
 def test_a_forged_one_is_not_applied_and_one_without_its_act_is_found(stage: Stage) -> None:

@@ -274,7 +274,7 @@ def test_a_fact_is_written_once_and_what_came_with_a_second_one_is_not_there(kep
     with pytest.raises(Exception, match=r"0\.1/7|one_fact_per_slot"):
         kept.wait(doing[write]())
     assert (kept.events(), kept.facts(), kept.state(), kept.used()) == before
-    kept.wait(record(kept.journal, [read()]))  # and the journal is as usable as before
+    kept.wait(record(kept.journal, [read()]))  # the journal works as before
 
 
 def test_another_attempt_or_another_fact_of_a_slot_is_another_fact(kept: Kept) -> None:
@@ -350,7 +350,7 @@ def _late(outcome: str) -> e.Event:
     return e.ToolAnsweredLate(slot="0.1/1", tool="order", by="worker:x", outcome=outcome, contradicts="")
 
 
-# What is on record of an attempt → whether a further one may be begun.
+# What is recorded of an attempt, and whether another may begin.
 BELIED: dict[str, tuple[list[e.Event], bool]] = {
     "refused": ([_REFUSED], True),
     "found not to have happened": ([_FOUND], True),
@@ -445,7 +445,7 @@ def test_branches_write_at_once_and_each_write_is_whole(kept: Kept) -> None:
     assert kept.used().steps == 10
 
 
-# --- what people asked for ---
+# --- people's requests ---
 
 
 @pytest.mark.parametrize(
@@ -538,10 +538,10 @@ def test_a_grant_stays_good_when_the_intent_that_would_use_it_can_not_be_written
     assert kept.wait(intend(kept.journal, [invoked()], entry=entry(), grant=(wait.slot, "plan"))).is_done
 
 
-# --- further attempts at a call that a grant let through ---
+# --- further attempts at a call under a grant ---
 
 _DID_NOT = e.ToolReconciled(slot="0.1/1", tool="order", verdict="did_not", by="user:olga")
-# What is on record of the first attempt → whether the same grant covers a second one.
+# What is recorded of the first attempt, and whether the same grant covers a second one.
 AFTER_THE_FIRST: dict[str, tuple[list[e.Event], bool]] = {
     "it was refused": ([e.ToolFailed(slot="0.1/1", tool="order", code="no", requested_hash="h")], True),
     "a person found that it did not happen": ([_DID_NOT], True),
@@ -633,7 +633,7 @@ def test_a_grant_that_a_call_used_covers_no_other_call(kept: Kept) -> None:
 
 # --- letting go ---
 
-# how, state, flags asked → done, flags left
+# how, state, requested flags → done, remaining flags
 LEAVES: list[tuple[str, str, tuple[Flag, ...], bool, set[Flag]]] = [
     ("park", "waiting_human", (), True, set()),
     ("park", "waiting_human", ("pause",), False, {"pause"}),
@@ -884,5 +884,5 @@ def test_connections_are_given_back(stage: Stage) -> None:
             )
             return [query for (query,) in cursor.fetchall()]
 
-    # The server says so a moment after the client has its answer, and names the stage's other threads too.
+    # The server shows this a moment after the client's answer, and lists the stage's other threads too.
     eventually(lambda: not left_open(), "the end of every transaction")

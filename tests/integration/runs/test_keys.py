@@ -170,7 +170,7 @@ def test_a_signal_starts_a_run_where_none_lives_and_is_delivered_where_one_does(
     sound(first.run, other.run)
 
 
-# --- whoever ends it --------------------------------------------------------------------------------------------------
+# --- ended by anyone --------------------------------------------------------------------------------------------------
 
 ENDS: dict[str, Callable[[Stage, Run], Any]] = {
     "completed": lambda stage, run: stage.drive(),
@@ -195,7 +195,7 @@ def test_the_next_is_let_in_whoever_ends_a_run_and_also_after_a_crash(
 ) -> None:
     first, second = run_of(name), run_of(name, "queue")
     if not is_noticed:
-        monkeypatch.setattr(turns, "pass_on", lambda run_id: False)  # whoever was to pass on has died
+        monkeypatch.setattr(turns, "pass_on", lambda run_id: False)  # the process that passes the turn on has died
     ENDS[how](stage, first)
     monkeypatch.undo()
     assert fresh(first).ended_at is not None
@@ -291,7 +291,7 @@ def test_times_at_which_nothing_could_begin_are_refused(name: str, times: dict[s
     assert refused.value.extra["errors"][0]["field"] in times and dump() == before
 
 
-# --- many hands -------------------------------------------------------------------------------------------------------
+# --- concurrency ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", ["refuse", "join", "queue", "replace", "debounce"])

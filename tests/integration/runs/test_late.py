@@ -257,7 +257,7 @@ def test_failed_run_settles_no_call_in_doubt_after_its_end(stage: Stage, tools: 
     is_sound(run)
 
 
-# --- a keyed call whose key the other side may have forgotten ---
+# --- a keyed call whose key may have expired ---
 
 
 def forgetful(tools: Toolbox, outside: Outside, *, key_ttl: timedelta) -> Any:
@@ -297,7 +297,7 @@ def test_repeat_keeps_answer(stage: Stage, tools: Toolbox, outside: Outside, mon
     check_against_journal(run)
 
 
-# --- a witness that has more to tell ---
+# --- further late results ---
 
 
 def test_unrecordable_answer_is_no_outcome_for_a_retry(stage: Stage, tools: Toolbox, outside: Outside) -> None:

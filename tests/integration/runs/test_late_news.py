@@ -239,7 +239,7 @@ def test_contradicted_verdict_is_looked_at_first(stage: Stage, tools: Toolbox, o
     Process.objects.filter(pk=worker.id).update(end_cause="proof")
     stage.reconcile(run, "did_not")
     (claimed,) = stage.claim()
-    failover.engine_failed(run.id, stage.worker.id, "it broke here")  # before the further attempt left
+    failover.engine_failed(run.id, stage.worker.id, "it broke here")  # before the next attempt was sent
     assert tells(stage, worker) is False
     act("retry", run)
     assert stage.drive() == "operator" and events(run, e.OperatorNeeded)[-1].reason == "late_news"

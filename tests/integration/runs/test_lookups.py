@@ -35,7 +35,7 @@ def wait_of(run: Run) -> Wait:
 
 
 def slow(args: Item) -> str:
-    while args:  # for ever: whoever is stopped in the middle of a program ends there
+    while args:  # it never ends: a stopped program ends there
         pass
     return "https://post.example"
 
@@ -127,7 +127,7 @@ def test_what_people_said_of_others_like_it(stage: Stage, outside: Outside, tool
     assert found.counts == {"happened": 1} and found.tool == "letter"
     says(second, olga, "fail", "nobody knows")
     while stage.drive() != "idle":
-        pass  # what was settled goes on
+        pass  # what was settled continues
     third = lost(stage, outside, None, agent="poster")
     assert [c.verdict for c in similar_to(third, wait_of(third)).cases] == ["fail", "happened"]
 

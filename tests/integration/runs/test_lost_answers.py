@@ -34,7 +34,7 @@ from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
 LOSSES: list[Any] = ["question", "answer"]
-EVERY = many(1, 3)  # of the statements, which one is lost
+EVERY = many(1, 3)  # which of the statements is lost
 
 
 def everything(tools: Toolbox) -> Any:
@@ -68,8 +68,7 @@ def play(stage: Stage, run: Run) -> None:
     raise AssertionError("it never ends")
 
 
-# Lost around the claim itself, the run is owned by a worker that doesn't know it: tests/system/fleet has that story,
-# with a
+# A loss around the claim itself leaves the run with a worker that doesn't know it: tests/system/fleet tests that with a
 # real host.
 @pytest.mark.parametrize("what", LOSSES)
 def test_any_lost_commit_is_survived(
@@ -87,11 +86,11 @@ def test_any_lost_commit_is_survived(
         wire.lose((nth, what))
         try:
             play(stage, run)
-        except psycopg.OperationalError:  # lost around a claim: nobody drives it until its worker looks after its own
+        except psycopg.OperationalError:  # lost around a claim: nobody drives it until its worker checks its own runs
             Run.objects.filter(pk=run.pk, owner__isnull=False).update(owner=None, ready_at=now())
             play(stage, run)
         if not wire.has_lost:
-            break  # the first telling also prepared its statements: there are fewer to lose now
+            break  # the first run also prepared its statements: there are fewer to lose now
         assert str(fresh(run).state) == "completed", (nth, what)
         assert [r.tool for r in outside.requests] == expected, f"statement {nth}, lost {what}"
         assert output(run) == output(whole)
@@ -143,7 +142,7 @@ def test_lost_answer_fences_off_no_later_write(stage: Stage, wire: LossyWire, nt
 
     stage.wait(at_once())
     assert wire.has_lost and kinds(run).count("ValueRead") == 8 and kinds(run).count("RunClaimed") == 2
-    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
+    assert verify(run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
 
 
 def invoked(slot: str = "0.1/1") -> e.ToolInvoked:
@@ -164,7 +163,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("what", LOSSES)
-# A statement's first use is a round trip of its own; an end, which is more than one statement, is one all the same.
+# A statement's first use is a separate round trip; an end, with several statements, is one all the same.
 @pytest.mark.parametrize(
     ("write", "nth"),
     [(write, nth) for write in WRITES for nth in (1, 2) if (write, nth) != ("end", 2)],
@@ -175,7 +174,7 @@ def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nt
     journal = stage.take(run)
     rung: list[int] = []
     journal.on_write = lambda run_id, seq: rung.append(seq)
-    append(run.id, e.SignalReceived(name="news", n=1, by="x"), by=OLGA)  # since the worker heard of its journal last
+    append(run.id, e.SignalReceived(name="news", n=1, by="x"), by=OLGA)  # since the worker last read its journal
     wire.lose((nth, what))
     reply = stage.wait(WRITES[write](journal))
     assert wire.has_lost and reply.is_done
@@ -184,7 +183,7 @@ def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nt
     assert kinds(run).count(written) == 1
     assert LedgerEntry.objects.filter(run_id=run.id).count() == (write in ("intend", "record"))
     assert head(run).steps == (write == "record")
-    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
+    assert verify(run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
     let_go = write in ("end", "release")
     assert (fresh(run).owner is None) is let_go
     if not let_go:
@@ -196,11 +195,11 @@ def test_lost_commit_is_there_once(stage: Stage, wire: LossyWire, write: str, nt
 def test_a_loss_while_finding_out_is_found_out_too(stage: Stage, wire: LossyWire, what: Any) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal = stage.take(run)
-    for nth in (1, 2):  # the reclaim, the look at the journal
+    for nth in (1, 2):  # the new claim, the check of the journal
         wire.lose((2, "answer"), (nth, what))
         stage.wait(record(journal, [e.ValueRead(slot=f"0.1/{nth}", what="now", payload=nth)]))
         assert wire.has_lost and kinds(run).count("ValueRead") == nth
-    assert verify(run.id, using=()).problems == []  # steps by hand have no story that the tables share
+    assert verify(run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
 
 
 def test_whoever_lost_the_run_meanwhile_is_told_so_and_writes_nothing(stage: Stage, wire: LossyWire) -> None:
@@ -228,7 +227,7 @@ def test_same_intent_by_another_worker_sends_nothing(stage: Stage, wire: LossyWi
 def test_own_intent_sends_nothing_after_a_takeover(stage: Stage, wire: LossyWire) -> None:
     run = stage.start(agent_of(ends_with(1)))
     journal, other = stage.take(run), stage.hire()
-    stage.wait(intend(journal, [invoked("0.1/0")], entry=replace(ENTRY, slot="0.1/0")))  # the statement is prepared now
+    stage.wait(intend(journal, [invoked("0.1/0")], entry=replace(ENTRY, slot="0.1/0")))  # the statement is now prepared
 
     def take_over() -> None:
         while kinds(run).count("ToolInvoked") < 2:

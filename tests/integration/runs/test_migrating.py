@@ -266,7 +266,7 @@ def moving_free() -> Any:
     return node
 
 
-# --- where it stands --------------------------------------------------------------------------------------------------
+# --- its position -----------------------------------------------------------------------------------------------------
 
 
 def test_a_driven_run_is_not_moved_and_a_paused_one_stays_paused(stage: Stage, tools: Toolbox) -> None:

@@ -63,7 +63,7 @@ def test_damaged_checkpoint_falls_back_to_move(stage: Stage, tools: Toolbox, out
     moved(run)
     assert stage.settle(run) == "parked"
     by_hand("UPDATE runs_checkpoint SET state = '\\x00' WHERE run_id = %s AND generation = 1", run)
-    if count == 2:  # and the one of the visit that was left
+    if count == 2:  # and that of the visit left
         by_hand("UPDATE runs_checkpoint SET state = '\\x00' WHERE run_id = %s AND visit = 2", run)
     go(run, "resume")
     reads = len(outside.requests)
@@ -72,7 +72,7 @@ def test_damaged_checkpoint_falls_back_to_move(stage: Stage, tools: Toolbox, out
     assert output(run) == "new"
 
 
-# --- who else acts ----------------------------------------------------------------------------------------------------
+# --- other actors -----------------------------------------------------------------------------------------------------
 
 
 def waits_for_a_lock(name: str) -> bool:

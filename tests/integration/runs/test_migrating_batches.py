@@ -72,7 +72,8 @@ def test_a_run_that_somebody_holds_is_busy_and_the_others_are_moved(three: list[
         sound(run)
 
 
-# As soon as somebody waits for what this session holds; in the server, for whoever waits looks for deadlocks but once.
+# Runs as soon as another session waits for this one's locks. In the server, because a waiter checks for deadlocks only
+# once.
 _THEN_HEAD = """
     DO $$ BEGIN
         WHILE NOT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))
@@ -86,7 +87,9 @@ def test_a_deadlock_ends_one_run_s_move_alone(three: list[Run], tools: Toolbox) 
     answers: list[Any] = []
     moving = threading.Thread(target=lambda: answers.extend(at_once(lambda: move(three))))
     with psycopg.connect(dsn(name="somebody else")) as holder:
-        holder.execute("SET deadlock_timeout = '60s'")  # it is the mover that finds it: of two who look at once, either
+        holder.execute(
+            "SET deadlock_timeout = '60s'"
+        )  # so that the migration detects the deadlock; otherwise either session could
         holder.execute("SELECT 1 FROM runs_run WHERE id = %s FOR UPDATE", [three[1].id])
         moving.start()
         holder.execute(_THEN_HEAD.format(three[1].id))
@@ -126,7 +129,7 @@ def test_a_connection_that_is_lost_says_what_was_done_and_what_was_not_tried(thr
 def test_a_look_whose_connection_is_lost_goes_on_with_nothing(three: list[Run]) -> None:
     before = dump()
     found = acts.preview(NAME, LookBody.model_validate(asked(*three)))
-    # The second look reads nothing more once it has tried; the third finds the connection gone.
+    # The second preview reads nothing more after its try; the third finds the connection gone.
     assert told(found) == [(False, ""), (False, ""), (False, "lost")]
     assert dump() == before and [one.how for one in found] == ["replayed", "replayed", "refused"]
 

@@ -130,7 +130,7 @@ def test_a_failed_child_whose_parent_waits_still_gives_it_its_answer(stage: Stag
     sound(child)
 
 
-# --- heirs ------------------------------------------------------------------------------------------------------------
+# --- continuations ----------------------------------------------------------------------------------------------------
 
 
 def renewing() -> Any:
@@ -167,7 +167,7 @@ def ordering(tools: Toolbox, version: str) -> Agent:
     return of_one(hold, tools=tools.all(), version=version)
 
 
-# --- mail -------------------------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def noting(tools: Toolbox, version: str, *, look: str = "a", takes: bool = True) -> Agent:
@@ -203,7 +203,7 @@ def test_untaken_signals_and_messages_reach_the_new_version(stage: Stage, tools:
     sound(run)
 
 
-# --- standing still ---------------------------------------------------------------------------------------------------
+# --- paused runs ------------------------------------------------------------------------------------------------------
 
 
 def test_a_paused_run_in_the_middle_of_its_visit_stays_paused(stage: Stage, tools: Toolbox, outside: Outside) -> None:

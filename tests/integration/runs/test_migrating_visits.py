@@ -29,7 +29,7 @@ def of_one(*functions: Any, version: str = "1.0.0", **more: Any) -> Agent:
     return agent_of(*functions, name=NAME, version=version, **more)
 
 
-# --- what the visit holds ---------------------------------------------------------------------------------------------
+# --- the visit's content ----------------------------------------------------------------------------------------------
 
 
 def test_a_callback_that_is_awaited_comes_to_the_moved_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -81,7 +81,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         self.run = run
         self.model, self.n, self.token, self.slot = model, 0, "", ""
         self.gate: WaitSpec | None = None
-        self.denied, self.asked = ("", ""), 0  # a call, slot and tool, that a person said did not happen
+        self.denied, self.asked = ("", ""), 0  # the slot and tool of a call that a person declared undone
         self.resolved: list[UUID] = []
 
     @precondition(lambda self: self.model.has_ended)
@@ -95,8 +95,8 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @rule()
     def claim(self) -> None:
         ready = Run.objects.filter(ready_at__isnull=False)
-        ready.filter(pk=self.run.pk).update(ready_at=now())  # a pause after deaths passes
-        ready.exclude(pk=self.run.pk).update(ready_at=now() + timedelta(days=1))  # nobody looks at it any more
+        ready.filter(pk=self.run.pk).update(ready_at=now())  # a delay after deaths passes
+        ready.exclude(pk=self.run.pk).update(ready_at=now() + timedelta(days=1))  # nobody takes it any more
         worker = self.stage.hire(is_dead=True)
         assert not self.stage.claim(worker, graphs=[self.other.graph_id]), "who has another version leaves it alone"
         taken = self.stage.claim(worker, graphs=[self.agent.graph_id])
@@ -424,7 +424,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
         )
         self.model.resolved(kind, told)
 
-    # --- what holds after each of them
+    # --- invariants ---
 
     @invariant()
     def they_agree(self) -> None:
@@ -447,10 +447,10 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     def the_journal_holds(self) -> None:
         rows = list(Event.objects.filter(run_id=self.run.id).order_by("seq").values_list("seq", "kind"))
         assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
-        assert verify(self.run.id, using=()).problems == []  # steps by hand have no story that the tables share
+        assert verify(self.run.id, using=()).problems == []  # handwritten steps have no matching rows in other tables
         told = [kind for _, kind in rows]
         if "CancelRequested" in told:
-            begun = told.index("UndoBegun") if "UndoBegun" in told else None  # what undoes is what was asked for
+            begun = told.index("UndoBegun") if "UndoBegun" in told else None  # undo was requested
             assert "ToolInvoked" not in told[told.index("CancelRequested") : begun]
 
     @invariant()

@@ -78,9 +78,9 @@ def test_an_idle_fork_is_not_retried_once_its_origin_did_it(stage: Stage, mood: 
     a = idle(stage, failed)
     mood.is_bad = False
     lifecycle.retry(failed.pk, by=OLGA, justification=WHY)
-    is_refused(lifecycle.retry, a, failed)  # while that is at work
+    is_refused(lifecycle.retry, a, failed)  # while that one works
     assert stage.settle(failed) == "completed"
-    is_refused(lifecycle.retry, a, failed)  # and when it has ended
+    is_refused(lifecycle.retry, a, failed)  # after it has ended
 
 
 def test_idle_fork_goes_on_if_nothing_was_done(stage: Stage, mood: Mood, failed: Run, outside: Outside) -> None:
@@ -182,7 +182,7 @@ def test_a_child_does_not_go_on_beside_a_fork_of_its_parent(stage: Stage, tools:
     everything(stage)
     mine = Run.objects.get(parent=made.pk)
     lifecycle.pause(mine.pk, by=OLGA, justification=WHY)
-    lifecycle.resume(mine.pk, by=OLGA, justification=WHY)  # its parent had a word for it
+    lifecycle.resume(mine.pk, by=OLGA, justification=WHY)  # its parent had a verdict for it
     signals.signal(mine.pk, "go", None, by=SHOP)
     everything(stage)
     assert len(outside.executed("mail")) == 1

@@ -17,7 +17,7 @@ from runs.journal.libpq import Pool, as_sent, one_row, transaction
 from runs.workers import run_loop
 from tests.integration.runs.wire import LossyWire
 
-QUEUE_SECONDS = 60.0  # what a statement in the queue would wait for nothing
+QUEUE_SECONDS = 60.0  # far longer than any statement in the queue should wait
 SOON_SECONDS = QUEUE_SECONDS / 2
 MOST = 8
 
@@ -49,14 +49,14 @@ def test_waiters_connect_after_outage(postgres: Mapping[str, str], tmp_path_fact
             **run_loop.RECONNECTS | {"reconnect_failed": give_up},
         )
         await pool.open(wait=True)
-        # Nobody asks anew while it is away: all that will be asked stands in the queue already.
+        # Nobody queries while it is away: all queries are already queued.
         held = [await pool.getconn() for _ in range(MOST)]
         (folder / "way").rename(folder / "gone")
         for link in held:
             await link.close()
             await pool.putconn(link)
         waiting = [asyncio.create_task(told(pool)) for _ in range(MOST)]
-        for _ in range(MOST):  # each lost connection's own attempts
+        for _ in range(MOST):  # each lost connection reconnects by itself
             await given_up.acquire()
         assert not any(one.done() for one in waiting)
         back = time.monotonic()

@@ -119,7 +119,7 @@ def period_of(period: str, zone: str, at: datetime) -> tuple[datetime, datetime]
     return starts_at, ends_at
 
 
-# --- what verification says ------------------------------------------------------------------------------------------
+# --- verification ----------------------------------------------------------------------------------------------------
 
 
 def test_changed_pool_row_is_found(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:

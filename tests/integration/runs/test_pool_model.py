@@ -45,7 +45,7 @@ class Share:
     is_gated: bool = False
     turns: int = 0
     line: list[Call] = field(default_factory=list)
-    past: list[list[int]] = field(default_factory=list)  # used and set aside, of each period that is over
+    past: list[list[int]] = field(default_factory=list)  # used and reserved, of each past period
 
     def wants(self, call: Call) -> int:
         if self.tag and self.tag not in TAGS[call.run]:
@@ -77,7 +77,7 @@ class Call:
     tokens: int
     let_in: set[int] = field(default_factory=set)
     waited: int = 0
-    took: dict[int, tuple[int, int]] = field(default_factory=dict)  # by pool: the turn, and what was set aside
+    took: dict[int, tuple[int, int]] = field(default_factory=dict)  # by pool: the period, and the reserved amount
 
 
 class Machine(RuleBasedStateMachine):
@@ -240,7 +240,7 @@ class Machine(RuleBasedStateMachine):
             self.waiting.append(call)
         share.is_gated = any(not share.is_on or share.wants(call) <= share.most for call in share.line)
 
-    # --- what holds after each of them
+    # --- invariants ---
 
     @invariant()
     def they_agree(self) -> None:

@@ -129,7 +129,7 @@ def test_four_fifths_and_a_breach_are_told_once(stage: Stage, tools: Toolbox) ->
     is_sound(*runs)
 
 
-# --- who waits, and who is let in -------------------------------------------------------------------------------------
+# --- waiting and admission --------------------------------------------------------------------------------------------
 
 
 def queue(stage: Stage, tools: Toolbox, n: int, **more: Any) -> list[Run]:
@@ -151,7 +151,7 @@ def test_waiting_calls_enter_in_order_and_within_the_room(stage: Stage, tools: T
     raised(shared, 2)
     let_in()
     assert states(runs) == ["running"] * 2 + ["waiting_event"] * 3
-    let_in()  # what was let in counts, though it has not begun yet
+    let_in()  # admitted runs count before they begin
     assert states(runs) == ["running"] * 2 + ["waiting_event"] * 3
     while stage.drive() != "idle":
         pass
@@ -304,7 +304,7 @@ async def _ordered(tools: Toolbox, ctx: Context, name: str) -> Any:
     return await ctx.call(tools.order, Item(name=name))
 
 
-# --- what is counted, and when ----------------------------------------------------------------------------------------
+# --- counting ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_read_counts_too_where_a_pool_counts_calls_of_tools(stage: Stage, tools: Toolbox) -> None:

@@ -67,7 +67,7 @@ def test_whoever_announces_itself_is_seen_to_hold_its_place(presence: Presence) 
 def test_a_worker_whose_connection_is_cut_knows_at_once_and_takes_its_place_again(presence: Presence) -> None:
     presence.announce()
     assert cut("durableagents presence") == 1
-    presence.rest(60)  # does not last: the server hung up
+    presence.rest(60)  # returns early: the server hung up
     assert not presence.is_held and not is_anchored()
     while not presence.announce():
         pass
@@ -132,7 +132,7 @@ def test_a_stopped_workers_open_transaction_holds_nobody_up(stage: Stage) -> Non
     with psycopg.connect(dsn(name=f"durableagents worker {tag_of(owner)}")) as stopped:
         stopped.execute("SELECT 1 FROM ledger_head WHERE run_id = %s FOR UPDATE", [one.id])
         failover.worker_died(owner, "stopped", Incident.Cause.SUSPICION)
-        # A backend that was told to end lets go in its own time; whoever watches next frees what it still held.
+        # A terminated backend releases its locks in its own time; the next watchdog frees the run.
         eventually(lambda: failover.watch() >= 0 and fresh(one).owner is None, what="the run being freed")
         with pytest.raises(psycopg.OperationalError):
             stopped.execute("SELECT 1")
@@ -160,7 +160,7 @@ def test_the_watch_takes_a_lost_hosts_runs_once_whoever_watches(stage: Stage, mo
     failover._watcher.cache_clear()
     called = members.roll_call()
     assert called is not None
-    called = replace(called, server_age=3600.0)  # of a database that has just come up nobody's silence is believed
+    called = replace(called, server_age=3600.0)  # right after a database start nobody's silence counts
     freed = [failover._suspect(at, called) for at in (0.0, 1.0, 2.0, 2.9, 3.0, 3.1, 4.0)]
     assert freed == [0, 0, 0, 0, 1, 0, 0]
     (incident,) = Incident.objects.filter(run_id=run.id)

@@ -104,7 +104,7 @@ def test_a_question_to_nobody_stops_for_an_operator_and_an_older_one_is_an_opera
         and "legal" in found.payload["known"]
     )
     wait, asked = Wait.objects.get(run=run, kind="input"), Event.objects.get(run_id=run.pk, kind="WaitOpened")
-    of = {"of": "nobody in particular"}  # asked before anybody looked
+    of = {"of": "nobody in particular"}  # asked before any check
     (told,) = events(run, e.WaitOpened)
     written_as(asked, replace(told, payload=told.payload | of))
     Wait.objects.filter(pk=wait.pk).update(detail=wait.detail | of)
@@ -156,7 +156,7 @@ def test_answers_and_the_deadline_at_once_have_one_winner(stage: Stage) -> None:
         answers = at_once(partial(answer, run), timers.sweep, partial(answer, run, GOOD, OLGA))
         assert [type(x) for x in answers if isinstance(x, Exception)] == [QuestionClosed] * 2, "the deadline had passed"
         check_against_journal(run)
-        timers.sweep()  # the one among the others passes over a wait that an answer holds just then
+        timers.sweep()  # the sweep skips this wait, which an answer has locked
         assert stage.drive() == "completed" and output(run) is None
 
 
@@ -210,7 +210,7 @@ def test_retry_asks_an_unanswered_question_again(stage: Stage, tools: Toolbox, o
     check_against_journal(run)
 
 
-# --- what nobody came to in time ---
+# --- answered too late ---
 
 
 def test_a_retry_asks_the_question_anew_with_all_its_time(stage: Stage) -> None:

@@ -173,7 +173,7 @@ def test_two_concurrent_acts_have_one_order(situations: Situations, stage: Stage
                 pass
 
 
-# --- a worker letting go, and somebody at the same moment ---
+# --- a worker releasing a run, and somebody at the same moment ---
 
 
 def meanwhile(stage: Stage, point: str, does: Callable[[], Any]) -> list[Any]:

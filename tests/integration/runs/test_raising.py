@@ -67,7 +67,7 @@ def test_what_is_set_aside_for_calls_in_doubt_counts(stage: Stage, tools: Toolbo
     is_sound(run)
 
 
-# --- what was seen ----------------------------------------------------------------------------------------------------
+# --- the state seen ---------------------------------------------------------------------------------------------------
 
 
 def seen(run: Run, was: dict[str, Any], **caps: Any) -> Run:
@@ -106,7 +106,7 @@ def test_the_record_of_a_raise_says_the_caps_before_and_after(stage: Stage, tool
     is_sound(run)
 
 
-# --- a person's pause besides -----------------------------------------------------------------------------------------
+# --- an additional pause by a person ----------------------------------------------------------------------------------
 
 
 def test_a_pause_and_a_raise_at_once_leave_it_paused_or_going(stage: Stage, tools: Toolbox) -> None:
@@ -119,7 +119,7 @@ def test_a_pause_and_a_raise_at_once_leave_it_paused_or_going(stage: Stage, tool
     is_sound(run)
 
 
-# --- what is set aside, as lists tell it ------------------------------------------------------------------------------
+# --- reserved amounts in lists ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("situation", NOT_ENDED)

@@ -137,7 +137,7 @@ def test_housekeeping_does_it(stage: Stage) -> None:
     assert told(start()).why == "halted"
 
 
-# --- runs that are moved off the newer version ------------------------------------------------------------------------
+# --- runs migrated off the newer version ------------------------------------------------------------------------------
 
 
 async def waits(state: Notes, ctx: Context) -> End:

@@ -254,7 +254,7 @@ def test_one_runs_trouble_keeps_no_other_waiting(situations: Situations, stage: 
     bad, good = situations.make("at_gate"), situations.make("asleep")
     Wait.objects.filter(run=bad).update(deadline=now() - timedelta(days=1))
     due(good)
-    bad.approvals.update(state="withdrawn")  # nothing that the code does: a hand in the database
+    bad.approvals.update(state="withdrawn")  # a change by hand, which no code makes
     timers.sweep()
     assert str(fresh(good).state) == "running" and str(fresh(bad).state) == "waiting_human"
 

@@ -110,7 +110,7 @@ def test_a_closing_waits_for_a_start_under_way_and_none_begins_after_it(stage: S
     acts.close(NAME, "2.0.0", by=OLGA, justification=WHY)
     with transaction.atomic():
         acts.close(NAME, "1.0.0", by=OLGA, justification=WHY)
-        (later,) = at_once(lambda: start(agent="another"))  # another agent's starts wait for nobody
+        (later,) = at_once(lambda: start(agent="another"))  # other agents' starts wait for nobody
         assert isinstance(later, Exception) and "unknown" in type(later).__name__.lower()
 
 
@@ -125,7 +125,7 @@ def test_a_schedule_of_a_closed_version_notes_it_and_goes_on_when_it_is_opened(s
     for expected in (["refused"], ["refused", "started"]):
         if expected[-1] == "started":
             acts.reopen(NAME, "1.0.0", by=OLGA, justification=WHY)
-        # Two planned times, of which no missed one is made up for.
+        # Two planned times; missed ones are skipped.
         due = timezone.now().replace(second=0, microsecond=0) - timedelta(minutes=2 - len(expected))
         rewrite(Schedule.objects.all(), next_at=due, missed="once")
         assert firing.fire(one.pk)

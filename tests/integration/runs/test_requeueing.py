@@ -90,7 +90,7 @@ def test_one_that_waits_for_its_next_try_is_taken_now(stage: Stage, tools: Toolb
     assert kinds(run)[-1] == "RunRequeued" and not Incident.objects.exists()
     with pytest.raises(IllegalTransition, match="in the pool already"):
         given(run)
-    # Its next try was put off, and that time has come: it needs nobody.
+    # Its retry delay is over: it needs nobody.
     now = database_now()
     Run.objects.filter(pk=run.pk).update(updated_at=now - timedelta(minutes=1), ready_at=now - timedelta(seconds=1))
     with pytest.raises(IllegalTransition, match="in the pool already"):

@@ -48,7 +48,7 @@ def after_two_calls(tools: Toolbox, then: Any) -> Agent:
     return agent_of(node, tools=tools.all())
 
 
-# What fails → which tool, how, when, and the run's error code.
+# What fails: the tool, how, when, and the run's error code.
 KINDS: dict[str, tuple[str, Exception | None, Any, str]] = {
     "a bug in the node": ("", KeyError("x"), "", "node_error"),
     "the node's own word": ("", Failure("not today", code="not_today"), "", "not_today"),
@@ -133,7 +133,7 @@ def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
 def breaks(stage: Stage, run: Run, mood: Mood) -> None:
     """Let the node of a waiting run fail when next driven."""
     act("pause", run)
-    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as a worker that paused it leaves it: to be looked at again
+    Run.objects.filter(pk=run.pk).update(is_woken=True)  # as left by a worker that paused it: to be driven again
     act("resume", run)
     mood.is_bad = True
     assert stage.drive() == "failed"

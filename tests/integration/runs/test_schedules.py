@@ -216,14 +216,14 @@ def test_what_becomes_of_missed_ones_its_rule_says(name: str, olga: Actor, rule:
     assert {kind: found.count(kind) for kind in set(found)} == expected
     following = again(one).next_at
     assert following is not None and following > now() and Run.objects.count() == expected.get("started", 0)
-    # What was dealt with comes once more, as from a row that was restored: it is noted once.
+    # A planned time comes again, as from a restored row: it is recorded once.
     rewrite(Schedule.objects.filter(pk=one.pk), next_at=last - timedelta(hours=2))
     while starts.fire([one.id]):
         pass
     assert sorted(outcomes(one)) == sorted(found) and (again(one).trouble, again(one).next_at) == ("", following)
 
 
-# --- who may ----------------------------------------------------------------------------------------------------------
+# --- permissions ------------------------------------------------------------------------------------------------------
 
 LOSES: dict[str, Callable[[User], Any]] = {
     "is not active": lambda user: rewrite(User.objects.filter(pk=user.pk), is_active=False),
@@ -297,7 +297,7 @@ def test_a_pause_that_crosses_a_planned_time_is_before_it_or_after(name: str, ol
         assert one.firings.count() == Run.objects.filter(id__in=one.firings.values("run_id")).count() <= 1
 
 
-# --- what can't be --------------------------------------------------------------------------------------------------
+# --- invalid schedules ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def word(run: Run) -> Proposal | None:
     return next(iter(newest(run.waits.filter(resolved_at__isnull=True)).values()), None)
 
 
-# --- how it goes ------------------------------------------------------------------------------------------------------
+# --- the main case ----------------------------------------------------------------------------------------------------
 
 
 def test_second_word_settles_it(run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor) -> None:
@@ -114,7 +114,7 @@ def test_second_word_settles_it(run: Run, stage: Stage, outside: Outside, ann: A
 
 def test_two_denials_send_it_again_once(run: Run, stage: Stage, outside: Outside, ann: Actor, ben: Actor) -> None:
     assert says(run, ann, DID_NOT) is not None and stage.drive() == "idle" and len(outside.requests) == 1
-    # Of what did not happen there is no receipt to differ in.
+    # What did not happen has no receipt to differ in.
     assert says(run, ben, DID_NOT | {"receipt": "none there"}) is None
     assert stage.drive() == "completed" and len(outside.requests) == 2 and problems(run) == []
 
@@ -164,7 +164,7 @@ def test_retry_discards_the_first_word(run: Run, stage: Stage, ann: Actor, ben: 
     assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
 
 
-# --- what else may come in between ------------------------------------------------------------------------------------
+# --- events in between ------------------------------------------------------------------------------------------------
 
 
 def test_whoever_has_lost_the_role_says_nothing(run: Run, ann: Actor) -> None:
@@ -186,7 +186,7 @@ def test_what_was_told_of_the_call_since_is_looked_at_first(run: Run, stage: Sta
     refused_late(stage, run)
     stale = word(run)
     assert stale is not None and not stale.is_open and stale.news == len(kinds(run))
-    found = says(run, ben)  # what ann said, she said without knowing it
+    found = says(run, ben)  # ann said it without knowing that
     assert found is not None and found.is_open and found.by == "user:ben" and waiting(run) != []
     assert says(run, ann) is None and problems(run) == []
 
@@ -222,7 +222,7 @@ def test_rule_counts_while_it_is_in_force(situations: Situations, stage: Stage, 
     assert says(run, ann) is None and stage.drive() == "completed" and problems(run) == []
 
 
-# --- what is told of it -----------------------------------------------------------------------------------------------
+# --- reporting --------------------------------------------------------------------------------------------------------
 
 
 def told(run: Run) -> tuple[str, str]:
@@ -232,7 +232,7 @@ def told(run: Run) -> tuple[str, str]:
     return found.sentence, found.who.but
 
 
-# --- taking it back ---------------------------------------------------------------------------------------------------
+# --- withdrawing ------------------------------------------------------------------------------------------------------
 
 
 def taken_back(run: Run, by: Actor, why: str = "I looked at another one") -> None:

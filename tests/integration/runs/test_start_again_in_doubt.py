@@ -90,7 +90,7 @@ def many(settings: Any) -> None:
     )
 
 
-# --- who may still be sending -----------------------------------------------------------------------------------------
+# --- a sender that may still be active --------------------------------------------------------------------------------
 
 
 def test_it_is_not_begun_again_while_what_it_sent_may_be_on_its_way(failed: Run, sent: list[str]) -> None:
@@ -174,7 +174,7 @@ def test_unnamed_sender_needs_an_attestation(stage: Stage, tools: Toolbox, outsi
     run = Situations(stage, tools).make("unknown")
     stage.reconcile(run, "fail")
     tear(run, "ToolOutcomeUnknown")
-    with pytest.raises(InvalidInput, match="still alive"):  # what said that its sender was done can't be read
+    with pytest.raises(InvalidInput, match="still alive"):  # the proof that its sender is done is unreadable
         again(run, DID_NOT)
     failover.worker_died(stage.worker.id, "the test says so")
     assert again(run, DID_NOT).forked_from == run.pk
@@ -267,7 +267,7 @@ def test_after_a_retry_two_settle_it_and_that_is_repeated_by_one(
     for by in (ann, ben):
         says(mailed, by, verdict="happened", receipt={"ref": "seen there"})
     assert stage.drive() == "completed"
-    with pytest.raises(InvalidInput, match="two people settle"):  # another result than those two said
+    with pytest.raises(InvalidInput, match="two people settle"):  # another result than the two agreed on
         again(mailed, HAPPENED, by=ann, result=SEEN)
     made = again(mailed, HAPPENED, by=ann)
     assert stage.drive() == "completed" and len(outside.requests) == 1 and problems(made) == []

@@ -31,7 +31,7 @@ from tests.world import OLGA, Outside
 Refused = TypeVar("Refused", bound=DurableAgentsError)
 SERVICES = ["pause", "resume", "cancel", "retry", "happened", "did_not", "fail"]
 
-# service, situation → state afterwards, the events that it writes
+# service, situation → state afterwards, and the events written
 LEGAL: dict[tuple[str, str], tuple[str, list[str]]] = {
     ("pause", "pending"): ("paused", ["RunPaused"]),
     ("pause", "queued"): ("paused", ["RunPaused"]),
@@ -207,7 +207,7 @@ def test_it_happened_needs_a_receipt_that_gives_the_result(situations: Situation
         assert dump() == before, repr(receipt)
 
 
-# --- and then it goes on ---
+# --- and it continues ---
 
 ENDINGS: dict[tuple[str, str], str] = {
     ("resume", "paused_pending"): "completed",

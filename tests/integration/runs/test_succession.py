@@ -135,7 +135,7 @@ def _apart(act: Callable[[], Any]) -> None:
         connection.close()
 
 
-# --- what goes along --------------------------------------------------------------------------------------------------
+# --- what is carried over ---------------------------------------------------------------------------------------------
 
 
 def test_what_is_left_of_the_budget_and_of_the_time_goes_along(stage: Stage, tools: Toolbox) -> None:
@@ -323,7 +323,7 @@ def test_a_message_reaches_the_newest(stage: Stage, tools: Toolbox) -> None:
     whole(run)
 
 
-# --- a thousand of them -----------------------------------------------------------------------------------------------
+# --- a thousand continuations -----------------------------------------------------------------------------------------
 
 
 def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:

@@ -155,7 +155,7 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
     assert authority.own_act(second, SHOP.person, SHOP.name) == "started this run"
 
 
-# --- what is forged is found ------------------------------------------------------------------------------------------
+# --- forgeries are found ----------------------------------------------------------------------------------------------
 
 
 def _owner(statement: str, *values: Any) -> None:

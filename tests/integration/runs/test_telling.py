@@ -79,7 +79,7 @@ def test_the_newest_stay_and_the_others_are_counted(stage: Stage) -> None:
         for n in range(MOST_LINES - 10):
             ctx.log(f"a {n}")
         await ctx.signal("go")
-        for n in range(MOST_LINES + 30):  # more than wait to be sent: the last thirty are dropped here
+        for n in range(MOST_LINES + 30):  # more than the buffer holds: the last thirty are dropped here
             ctx.log(f"b {n} {'x' * 5000}")
         return End()
 

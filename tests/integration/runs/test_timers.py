@@ -23,7 +23,7 @@ from tests.integration.runs.test_time import rows_read
 from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
-# pg_stat_activity would show one transaction the same picture again and again.
+# pg_stat_activity shows one transaction the same snapshot every time.
 IS_WAITED_FOR = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
 
 
@@ -180,7 +180,7 @@ def test_a_claim_costs_the_same_however_many_runs_of_other_versions_are_ready(st
     runs = [stage.start(agent) for _ in range(5)]
     ready_of_another_version(100_000)
     before = rows_read()
-    with connection.cursor() as cursor:  # of which the server can be asked what it read
+    with connection.cursor() as cursor:  # the server can tell what it read
         cursor.execute(CLAIM, [stage.worker.id, "h", 1, [agent.graph_id], 5, False])
         taken = {row[0] for row in cursor.fetchall()}
     read = rows_read()["runs_run"] - before["runs_run"]

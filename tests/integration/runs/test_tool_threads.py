@@ -12,7 +12,7 @@ from tests.integration.runs.stage import Stage
 from tests.waiting import eventually
 from tests.world import Done, Item, Notes, agent_of
 
-HUNG, HEALTHY = 80, 10  # more runs hang than there were threads for all tools together
+HUNG, HEALTHY = 80, 10  # more runs hang than there were threads for all tools
 
 
 def test_runs_of_another_tool_complete_while_calls_of_one_hang(stage: Stage) -> None:

@@ -53,7 +53,7 @@ def version(number: str, **more: Any) -> Agent:
     return agent_of(hold, name=NAME, version=number, **({"upgraders": UPGRADERS.get(number, {})} | more))
 
 
-# --- what can be declared ---------------------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------------------------------
 
 
 @each_case(
@@ -115,7 +115,7 @@ def test_the_fingerprint_covers_them_and_says_what_differs() -> None:
     assert any(line.startswith("upgrader 2:") for line in differences(ours.parts(), version("3.0.0").parts()))
 
 
-# --- a move -----------------------------------------------------------------------------------------------------------
+# --- a migration ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def stops(run: Run) -> list[str]:
     return [stop.reason for stop in events(run, e.OperatorNeeded)]
 
 
-# --- a run that nobody can go on from, and somebody ends --------------------------------------------------------------
+# --- a run that nobody can continue, and its end ----------------------------------------------------------------------
 
 
 def booked(tools: Toolbox, upgraders: Any) -> Agent:
@@ -142,7 +142,7 @@ def test_a_fork_of_code_that_changed_in_place_is_brought_up(stage: Stage) -> Non
     assert events(forked(run, ""), e.RunForked)[0].payload["state"]["seen"] == ["two", "three"]
 
 
-# --- a run that another one went on as --------------------------------------------------------------------------------
+# --- a continuation ---------------------------------------------------------------------------------------------------
 
 
 def renewing(stage: Stage, **more: Any) -> Agent:
@@ -170,7 +170,7 @@ def test_the_state_that_a_run_was_renewed_with_has_the_number_of_who_made_it(sta
     sound(heir)
 
 
-# --- what a message changed -------------------------------------------------------------------------------------------
+# --- changes by a message ---------------------------------------------------------------------------------------------
 
 
 class Split(BaseModel):

@@ -46,10 +46,10 @@ DROPS = """
            ELSE format('ALTER TABLE %%s DROP CONSTRAINT %%I CASCADE', i.indrelid::regclass, c.conname) END
     FROM pg_index i LEFT JOIN pg_constraint c ON c.conindid = i.indexrelid AND c.contype IN ('p', 'u')
     WHERE i.indrelid = %s::regclass AND i.indisunique"""
-# A thousand under `pytest --long`, in parts that a busy machine gets through.
+# A thousand under `pytest --long`, in parts that fit a busy machine.
 SEEDS, MUTATIONS = range(many(20, 2)), 50
-# What no other row tells of, so that nothing says whether it was changed: docs/operations.md, *Verifying the record*,
-# names them.
+# No other row depends on these, so their changes can't be found: docs/operations.md, *Verifying the record*, names
+# them.
 UNTOLD = {
     "ledger_head": {"lease", "is_on_hold"},
     "ledger_ledgerentry": {"id"},
@@ -83,10 +83,9 @@ UNTOLD = {
     "ledger_register": {"uncoded"},
 }
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
-# What may go at any time, and is held to the record by stories of its own
-# (tests/integration/runs/test_cached_reads.py).
+# Deleted at any time, and verified by tests/integration/runs/test_cached_reads.py.
 PASSING = "runs_cachedread"
-# Of runs that a ramp assigned alone, which no story here is: tests/integration/runs/test_releases.py changes its rows.
+# Only for runs that a ramp assigned: tests/integration/runs/test_releases.py changes these rows.
 OF_RAMPS = "runs_rampstart"
 tables = {table: column for table, column in every_table.items() if table not in (PASSING, OF_RAMPS)}
 ALL_TABLES = [*tables, "approvals_decision", *OF_NO_RUN]
@@ -127,7 +126,7 @@ def problems_of_lists() -> list[str]:
     return [problem for each in verify_registers() for problem in each.problems]
 
 
-# --- what somebody may do to a row ----------------------------------------------------------------
+# --- changes to a row -----------------------------------------------------------------------------
 
 
 def sql(statement: str, *parameters: Any) -> list[Any]:
@@ -223,7 +222,7 @@ def is_found(before: list[str], after: list[str]) -> bool:
     """Return whether every run of the changed rows fails verification."""
     rows = [json.loads(row) for row in {*before} ^ {*after} or {*after}]
     gates = dict(Approval.objects.values_list("id", "run_id"))
-    rows = [row for row in rows if row.get("run_id", row) is not None]  # acts that belong to no run
+    rows = [row for row in rows if row.get("run_id", row) is not None]  # acts without a run
     runs = {
         UUID(row["run_id"])
         if "run_id" in row
@@ -280,7 +279,7 @@ def test_a_clock_that_is_set_back_between_two_steps_is_held_against_no_run(back:
     assert not any(sound.is_just_after(*row) for row in ((1, first + 2 * second), (2, first + moment), (3, first)))
 
 
-# --- what is gone ---------------------------------------------------------------------------------
+# --- deleted rows ---------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -422,7 +421,7 @@ def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_
     assert any("not at its place in this run" in problem for problem in verify(run.id, using=()).problems)
 
 
-# --- a record that grows, and an old one ----------------------------------------------------------
+# --- a growing record, and an old one -------------------------------------------------------------
 
 
 def test_a_run_that_is_being_driven_can_be_verified_at_any_point(stage: Stage, tools: Toolbox) -> None:

@@ -47,7 +47,7 @@ def changed(agent: Agent) -> Agent:
     return agent_of(another, name=agent.name, version=agent.version)
 
 
-# --- who drives what ---
+# --- which worker drives what ---
 
 
 def test_between_two_workers_of_which_one_has_the_version_that_one_drives_every_run(stage: Stage) -> None:
@@ -65,7 +65,7 @@ def test_between_two_workers_of_which_one_has_the_version_that_one_drives_every_
     assert {len(events(run, e.RunClaimed)) for run in runs} == {1}
 
 
-# --- said so ---
+# --- messages to people ---
 
 
 def test_missing_version_is_named_everywhere(stage: Stage, operator: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -200,7 +200,7 @@ def test_every_situation_has_one_cause_with_evidence_and_somebody_who_must_act(l
         assert found.who.roles == ("approver_legal", "operator")
 
 
-# --- what may be done -------------------------------------------------------------------------------------------------
+# --- available actions ------------------------------------------------------------------------------------------------
 
 
 def bodies(run: Run, offer: dict[str, Any]) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def test_a_message_that_is_waited_for_is_offered_by_its_name(lives: Lives) -> No
     assert all(o.is_allowed and o.path.endswith(f"/messages/{o.subject}") for o in offers)
 
 
-# --- odd ones ---------------------------------------------------------------------------------------------------------
+# --- special cases ----------------------------------------------------------------------------------------------------
 
 
 def test_a_run_without_its_head_is_damaged_and_nothing_is_offered(lives: Lives) -> None:

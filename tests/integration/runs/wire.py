@@ -11,7 +11,7 @@ from typing import Literal
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-# The first byte of what a client sends to have a statement run: Parse, Bind, Query.
+# The first byte of a client message that runs a statement: Parse, Bind, Query.
 _STATEMENTS = (b"P", b"B", b"Q")
 Loss = Literal["question", "answer"]
 

@@ -9,9 +9,9 @@ from ledger.codec import pack
 RUNS = 100_000
 VALUES = {"sealed": pack({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"})}
 
-# One row a run: its number, id, state and time. Ids sort by time, as the real ones do. Of a hundred runs 70 are
-# completed, ten wait for an approval, five failed, five were cancelled, three wait for a webhook, three for time, two
-# for an operator, one for an answer, and one is ready under a version that no worker has.
+# One row per run: number, id, state and time. Ids sort by time, as the real ones do. Of a hundred runs 70 completed,
+# ten wait for an approval, five failed, five were cancelled, three wait for a webhook, three for time, two for an
+# operator, one for an answer, and one is ready under a version that no worker has.
 _NUMBERED = """
     CREATE TEMP TABLE made ON COMMIT DROP AS
     SELECT n, ('018f' || lpad(to_hex(n), 8, '0') || '70008000' || left(md5(n::text), 12))::uuid AS id, mod(n, 100) AS

@@ -23,7 +23,7 @@ from tests.world import Asked, Notes, only_for_now
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(900)]
 RUNS = many(1_000_000, 100_000)
-MOST_MS = 2000.0  # of one page at its worst, on a machine that is busy with other things
+MOST_MS = 2000.0  # one page's worst case, on a busy machine
 _ATTRIBUTES = """
     INSERT INTO runs_attribute (run_id, name, n, kind, word, number, created_at)
     SELECT made.id, v.name, v.k, v.kind, v.word, v.number, made.at FROM made,
@@ -36,7 +36,7 @@ _ATTRIBUTES = """
                     ('urgent', 0, 'flag', CASE mod(n, 2) WHEN 0 THEN 'true' ELSE 'false' END, NULL),
                     ('rare', 0, 'flag', CASE WHEN n < 5 THEN 'true' END, NULL)
     ) AS v (name, k, kind, word, number) WHERE v.word IS NOT NULL OR v.number IS NOT NULL"""
-# An expression, what it is sorted by, and further filters.
+# An expression, its sorting, and further filters.
 ASKED = [
     ("customer = C77", "", {}),
     ("rare = true", "", {}),
@@ -137,12 +137,12 @@ def _goes_by_index() -> None:
                 some = stretch(filters, sought, limit=50, cursor=cursor)
                 took = (time.perf_counter() - began) * 1000
             assert some is not None
-            if took > MOST_MS:  # a machine that is busy with other things takes its time now and then, not each time
+            if took > MOST_MS:  # a busy machine is slow now and then, not each time
                 took = min(_took(filters, sought, cursor) for _ in range(3))
             times.append((took, f"{where} | {sort} | {more} page {page}: {len(some.runs)} runs"))
             for query in found.captured_queries:
                 for what, read in explained(query["sql"]):
-                    # A run on the way is looked at once for each thing that is asked of it.
+                    # Each candidate is read once per condition.
                     if what.startswith("Seq Scan") or read > 21 * searching.MOST:
                         trouble.append(f"{where} | {sort} | {more}: {what} reads {read:.0f} rows: {query['sql'][:400]}")
             cursor = some.following

@@ -17,7 +17,7 @@ from tests.integration.scale.test_reads import explained, vacuum
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 SLACK = 1_000
-# Of the runs that wait for time the first hundred are parents, one of which has 40,000 children; 200 are at work.
+# Of the runs that wait for time the first hundred are parents, one with 40,000 children; 200 are running.
 _GROWN = """
     WITH parents AS (SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM runs_run
                      WHERE state = 'waiting_event' ORDER BY id LIMIT 100),

@@ -39,7 +39,7 @@ from tests.integration.scale.journals import lived
 
 pytestmark = pytest.mark.django_db
 LONG = 10_000
-# A window of each thing that a page shows is far less than this; the run is far more.
+# Each window of a page is far below this; the run is far above.
 MOST_READ = 800
 
 
@@ -307,7 +307,7 @@ def test_readers_at_once_see_whole_stories_while_the_run_goes_on() -> None:
                 seqs = [row.seq for row in opened.timeline.rows[1:]]
                 if seqs != sorted(seqs) or opened.last is None or opened.last.seq != opened.length:
                     wrong.append(opened.length)
-        except Exception as error:  # told by the assertion below, in the test's own thread
+        except Exception as error:  # reported by the assertion below, in the test's own thread
             wrong.append(error)
         finally:
             connections.close_all()

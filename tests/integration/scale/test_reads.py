@@ -21,7 +21,7 @@ from tests.integration.scale.paths import paths
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 TIMES, SLACK = 10, 60
-HALTS = 1  # what is halted, which every page tells everybody
+HALTS = 1  # halts, which every page shows
 MOST_STATEMENTS = 8 + HALTS
 
 
@@ -70,7 +70,7 @@ def test_an_integrators_lists_read_what_is_theirs_whoever_elses_there_is(reader:
     person = reader("integrator")
     assert person.user is not None
     own(person.user)
-    # A look at which runs are theirs may read all that are.
+    # Finding out which runs are theirs may read all of those.
     trouble = troubles(person, slack=MINE)
     assert not trouble, "\n".join(f"{path}: {line}" for path, lines in trouble.items() for line in lines)
 
@@ -88,12 +88,12 @@ def own(user: User) -> None:
 
 
 def troubles(person: Reader, slack: int = SLACK) -> dict[str, list[str]]:
-    person.client.get("/agents")  # the session's first request of a minute also notes that somebody is there
+    person.client.get("/agents")  # the session's first request of a minute also records presence
     trouble: dict[str, list[str]] = {}
     for path in paths():
         with CaptureQueriesContext(connection) as found:
             status = person.client.get(path).status_code
-        # A search looks at a bounded number of runs, and at more of them where few of them fit the other filters.
+        # A search reads a bounded number of runs, more of them if few match the other filters.
         room = (search.MOST_OF_OTHERS if "&agent=" in path else search.MOST) + slack if "q=" in path else slack
         asked = [
             query["sql"]

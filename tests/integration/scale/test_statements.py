@@ -41,29 +41,27 @@ from tests.integration.scale.test_reads import MOST_STATEMENTS
 
 pytestmark = pytest.mark.django_db
 RUNS = 20_000
-# They check a record against every table there is, event by event, when somebody asks for it: no list, and never read
-# again by itself.
+# They check a record against every table on request: no list, and never reloaded automatically.
 CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification"}
-# Of a run that is ready, whether any worker has its version is one more.
+# For a ready run: whether any worker has its version.
 READY = 1
-# The filled rows carry no codes: the audit, and a case that somebody decided, ask whether they may lack them; by= asks
-# whose name it is.
+# The filled rows carry no codes: the audit and a decided case check whether they may lack them; by= looks up the name.
 UNCODED = 1
-# A run that belongs to pools: which these are, and where they stand.
+# For a run with pools: which pools, and their state.
 POOLED = 2
-# Why a run waits at a gate: what is asked there, and what its queue says to whoever may decide.
+# For a run at a gate: the question, and its queue's settings for deciders.
 GATED = 3
-# What is somebody else's, or everybody's.
+# Other people's, or everybody's.
 OF_ALL = ("/pools/", "/api/v1/pools/", "/bulk/", "/api/v1/bulk/", "/queues/grants/", "/api/v1/grants/")
-# Whose a run is, for who doesn't see all, and which others it may name to them.
+# Who may see the run, and which others it may name, for people who don't see all.
 OWN = 2
-# What agents' tools were found to do with keys.
+# Probe results of the agents' tools.
 PROBED = 1
-# What queues say, which a process knows for some seconds: read by whatever page comes first then.
+# The queues' settings, cached for some seconds, which the next page reads.
 OF_QUEUES = FACTS[:80]
-# No page of ours, or none that reads: probes, the description of the API, Django's own admin. And what is one thing of
-# one run, named by it: a message, a view; tests/integration/api/test_waiting.py reads them.
-LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # they show nothing but a form to whoever has no link
+# Not ours, or not reading: probes, the API's description, Django's admin. Parts of one run are read by
+# tests/integration/api/test_waiting.py.
+LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # without a link they show only a form
 ELSEWHERE = (
     {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
     | LINKS
@@ -74,14 +72,13 @@ ELSEWHERE = (
         "view_value",
         "event_payload",
         "checkpoint_state",
-        # Of one case: see tests/integration/approvals/test_documents.py, which also counts what their case
-        # costs.
+        # Of one case: see tests/integration/approvals/test_documents.py, which also counts its cost.
         "document",
         "document_page",
         "api-document",
         "api-document-pages",
         "api-document-page",
-        # Whoever is signed in is sent on from the sign-in's own pages.
+        # Signed-in people are redirected from the sign-in pages.
         "sign_in_code",
         "sign_in_factor",
         "sso",
@@ -275,7 +272,7 @@ def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
     with CaptureQueriesContext(connection) as found:
         status = client.get(path, follow=True, **more).status_code
     asked = [query["sql"][:160] for query in found.captured_queries]
-    if any(said.startswith(OF_QUEUES) for said in asked):  # for the next seconds this process knows them
+    if any(said.startswith(OF_QUEUES) for said in asked):  # now cached for some seconds
         return counted(client, path, **more)
     return status, asked
 
@@ -293,7 +290,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
     too_many: dict[str, list[str]] = {}
     for role in (OPERATOR, "approver_finance", AUDITOR):
         person = reader(role)
-        person.client.get("/agents")  # from here on this process knows whose the session is
+        person.client.get("/agents")  # from here on this process knows the session
         for path in filled:
             status, asked = counted(person.client, path)
             is_others = status == 404 and ("/bulk/" in path or "/grants/" in path)

@@ -100,12 +100,14 @@ def test_who_has_just_shown_who_they_are_sets_one_up_and_gets_recovery_codes_wit
     assert options["rp"]["id"] == device.rp_id and "olga" not in options["user"]["id"]
     page = keep(olga, token, device.make(options))
     assert len(codes_on(page)) == 10 and "my phone" in page.content.decode()
-    assert olga.client.session[STRENGTH] == "session+passkey" and not other.is_in()  # that was by the password alone
+    assert (
+        olga.client.session[STRENGTH] == "session+passkey" and not other.is_in()
+    )  # the other session rests on the password alone
     (added, codes) = AccountRecord.objects.filter(action="factor_added").order_by("id")
     assert added.by == "user:olga" and added.after["name"] == "my phone" and added.after["factor"] == "webauthn"
     assert added.after["key"] == passkeys.key_digest(cose(device.key)) and codes.after == {"factor": "recovery_codes"}
     second = Device(device.origin, device.rp_id)
-    assert set_up(olga, second, "my laptop").status_code == 302  # no further codes, and those stay good
+    assert set_up(olga, second, "my laptop").status_code == 302  # no further codes, and the old ones stay valid
     assert [one.name for one in passkeys.of_account(olga.user)] == ["my phone", "my laptop"]
     assert factors.of_account(olga.user)[1] == 10
 
@@ -191,7 +193,7 @@ def test_a_challenge_is_good_once_for_its_person_and_for_five_minutes(
     eve.sign_in()
     token, options = to_make(olga)
     answer = device.make(options)
-    assert keep(eve, token, answer).status_code == 422  # it was drawn for somebody else
+    assert keep(eve, token, answer).status_code == 422  # it belongs to somebody else
     assert keep(olga, token, answer).status_code == 200
     assert keep(olga, token, answer).status_code == 409
     assert "once" in keep(olga, token, answer).content.decode()
@@ -321,7 +323,7 @@ def test_an_answer_that_was_seen_is_good_for_nobody_else(with_passkey: Someone, 
     thief = Client()
     refused = come_in(thief, token, answer)
     assert refused.status_code == 409 and "sessionid" not in str(thief.cookies)
-    # and one that was given for showing it once more is none for signing in
+    # a challenge for fresh authentication is not valid for signing in
     grow_old(with_passkey.client)
     again, options = shown_on(with_passkey.client.post("/account/passkeys/new", {"name": "x"}))
     assert come_in(thief, again, device.sign(options)).status_code == 422
@@ -408,7 +410,7 @@ def test_a_row_that_nobody_can_read_opens_nothing_and_takes_no_page_away(
     assert with_passkey.client.post(f"/account/passkeys/{row.pk}/names", {"name": "x"}).status_code == 302
 
 
-# --- taking one away ---
+# --- removing one ---
 
 
 def test_with_the_last_factor_the_recovery_codes_go_and_a_device_s_app_keeps_them(

@@ -23,7 +23,7 @@ __all__ = ["device", "with_passkey"]
 pytestmark = pytest.mark.django_db
 
 
-# --- rows that other hands wrote ---
+# --- forged rows ---
 
 
 def test_a_public_key_that_somebody_puts_into_the_table_opens_nothing(
@@ -39,7 +39,7 @@ def test_a_public_key_that_somebody_puts_into_the_table_opens_nothing(
             user=eve.user, type="webauthn", data={**row.data, "id": passkeys._digest(mine.id), "sealed": sealed}
         )
         assert sign_in(Client(), mine).status_code == 422
-    # one that is moved to another account is good for neither
+    # moved to another account it is valid for neither
     Authenticator.objects.filter(user=eve.user).delete()
     rewrite(Authenticator.objects.filter(pk=row.pk), user=eve.user)
     assert sign_in(Client(), device).status_code == 422
@@ -59,7 +59,7 @@ def test_a_damaged_row_breaks_no_page_and_can_be_taken_away(olga: Someone, data:
     assert not Authenticator.objects.exists()
 
 
-# --- where there are passkeys ---
+# --- where passkeys exist ---
 
 
 @pytest.mark.parametrize(

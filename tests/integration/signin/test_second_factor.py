@@ -200,7 +200,7 @@ def test_a_code_is_good_once_whichever_browser_brings_it(with_factor: Someone) -
     code, other = with_factor.code(), with_factor.elsewhere()
     with_factor.sign_in()
     assert with_factor.give_code(code).status_code == 302
-    for _ in range(2):  # also while the step goes on in which it would still be good
+    for _ in range(2):  # also during the step in which it would still be valid
         other.sign_in()
         answer = other.give_code(code)
         assert answer.status_code == 422 and not other.is_in()
@@ -371,7 +371,7 @@ def test_recovery_codes_that_nobody_can_read_open_nothing_and_say_so(olga: Someo
     assert there.give_code(there.code()).status_code == 302 and there.is_in(), "the device itself is as good as ever"
 
 
-# --- whose role needs one ---------------------------------------------------------------------------------------------
+# --- roles that need one ----------------------------------------------------------------------------------------------
 
 
 def test_whoever_needs_one_sets_it_up_before_they_come_in(olga: Someone, required: Callable[..., None]) -> None:

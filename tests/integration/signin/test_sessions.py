@@ -32,7 +32,7 @@ def in_twice(one: Someone) -> Someone:
     return there
 
 
-# --- a factor that comes or goes ends every other session ---------------------------------------------------------
+# --- adding or removing a factor ends every other session ---------------------------------------------------------
 
 
 def test_a_new_factor_ends_the_sessions_that_came_by_the_password_alone(olga: Someone) -> None:
@@ -92,7 +92,7 @@ def test_a_session_that_waits_for_its_code_while_the_factor_goes_is_not_let_in_b
     assert not half.is_in()
 
 
-# --- administrators show once more who they are, wherever they change what others may do ----------------------------
+# --- administrators authenticate again before they change others' rights --------------------------------------------
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tests.rewriting import rewrite
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("configure")]
 
 
-# --- who comes in -----------------------------------------------------------------------------------------------------
+# --- who gets in ------------------------------------------------------------------------------------------------------
 
 
 def test_whoever_is_linked_comes_in_and_goes_where_they_wanted(olga: Someone, idp: Idp) -> None:

@@ -20,7 +20,7 @@ from tests.integration.signin.ways import BACK, known, out, sign_in
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("configure")]
 
 
-# --- what is not believed ---------------------------------------------------------------------------------------------
+# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def test_an_answer_to_no_question_is_refused(olga: Someone, idp: Idp) -> None:
@@ -101,7 +101,7 @@ NOW = int(time.time())
         {"answer": {"id_token": 7}},
         {"answer": {"id_token": "a.b.c"}},
     ],
-    ids=lambda lie: re.sub(r"[0-9]{9,}", "…", str(lie)),  # as every process calls them
+    ids=lambda lie: re.sub(r"[0-9]{9,}", "…", str(lie)),  # the same in every process
 )
 def test_a_token_that_is_not_for_this_sign_in_is_refused(olga: Someone, idp: Idp, lie: dict[str, Any]) -> None:
     known(olga, idp)

@@ -99,7 +99,7 @@ def test_it_reads_by_index_and_writes_nothing(stage: Stage, tools: Toolbox, tmp_
     with CaptureQueriesContext(connection) as made:
         export(tmp_path / "kept", wish())
     assert all(query["sql"].lstrip().upper().startswith("SELECT") for query in made.captured_queries)
-    # One for each version that is known here, and a few for each file.
+    # One for each known version, and a few for each file.
     assert len(made.captured_queries) <= 3 + len(registry.agents()) + 5 * 2
     assert Run.objects.values_list("state", "updated_at").get() == before
     from runs.queries.recordings.folder import _NEWEST

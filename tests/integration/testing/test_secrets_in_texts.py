@@ -26,7 +26,7 @@ from tests.world import Done, Notes, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLAIN, QUOTED, FOREIGN = "tango-7-foxtrot-lima-9", 'ta"ngo-7\\foxtrot-lima-9', "tängo-7-föxtrot-lima-9"
-OF_ALL = "ngo-7"  # it stands in each of them, however it is escaped
+OF_ALL = "ngo-7"  # it occurs in each of them, escaped or not
 
 
 class Payment(BaseModel):

@@ -80,7 +80,7 @@ def go(stage: Stage, run: Run) -> None:
     everything(stage)
 
 
-# --- the ways by which it comes ---------------------------------------------------------------------------------------
+# --- the ways it gets there -------------------------------------------------------------------------------------------
 
 
 def by_a_move(stage: Stage) -> tuple[Run, str]:

@@ -31,7 +31,7 @@ class Door(Web):
 
     def answer(self, raw: bytes, *, source: str = "127.0.0.1") -> bytes:
         with closing(self.knock(source=source)) as link:
-            with suppress(BrokenPipeError):  # it has heard enough, and has answered
+            with suppress(BrokenPipeError):  # it has read enough, and has answered
                 link.sendall(raw)
             return rest_of(link)
 
@@ -151,7 +151,7 @@ def drips(link: socket.socket) -> float:
             link.sendall(b"a")
         except ConnectionError:
             break
-        time.sleep(1)  # this is what dripping is
+        time.sleep(1)  # a slow client
     return lasted
 
 
@@ -182,7 +182,7 @@ def test_bad_requests_leave_no_line_each_in_the_log(door: Door) -> None:
     before = len(door.said)
     for _ in range(50):
         door.answer(b"nonsense\r\n\r\n")
-    door.client.get("/login")  # with its cookie the form is looked at
+    door.client.get("/login")  # with its cookie the form is checked
     for _ in range(10):
         form = door.client.post("/login", data={f"f{n}": "1" for n in range(2000)})
         query = door.client.get("/login?" + "&" * 2000)

@@ -187,7 +187,7 @@ async def test_sockets_open_for_our_own_pages_only(web: Web) -> None:
     async def is_let_in(origin: str | None) -> bool:
         try:
             async with connect(f"ws://127.0.0.1:{port}/ws/live", origin=origin) as socket:
-                # Past the door the consumer finds no session and says so in its own way.
+                # Inside, the consumer finds no session and closes with its own code.
                 with pytest.raises(ConnectionClosed):
                     await socket.recv()
                 return True

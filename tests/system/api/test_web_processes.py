@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def several(process_env: dict[str, str]) -> Iterator[Web]:
-    # The test signs people in by itself, so it needs the key that the processes know sessions by.
+    # The test makes sessions itself, so it needs the processes' key.
     with serving(process_env | {"DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY}, "--processes=2") as running:
         running.until(lambda: len(serving_pids()) == 2, "both serve")
         yield running

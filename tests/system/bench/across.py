@@ -61,7 +61,7 @@ def _decide(run_id: UUID) -> float:
     with transaction.atomic():
         transaction.on_commit(
             lambda: moment.append(time.monotonic())
-        )  # before the rings, which go out after the commit
+        )  # before the wake-ups, which are sent after the commit
         approvals.decide(approval.id, verdict="approve", plan_hash=approval.plan_hash, justification="Go on.", by=FIONA)
     return moment[0]
 

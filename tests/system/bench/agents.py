@@ -22,11 +22,10 @@ from durableagents import Agent, Assistant, Context, End, ReplayClass, ToolCall,
 from runs.engine.tools import Tool
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-TEXT = "".join(random.Random(7).choices(LETTERS, k=900))  # with its envelope about 1 KB; hardly compressible
+TEXT = "".join(random.Random(7).choices(LETTERS, k=900))  # about 1 KB with its envelope; hardly compressible
 SOCKET_VARIABLE = "DURABLEAGENTS_BENCH_SOCKET"
 
-# Of runs that are driven in the bench's own process: when the last tool returned, when a step began, when a wait was
-# entered.
+# Of runs in the bench's own process: when the last tool returned, a step began, a wait was entered.
 returned_at: dict[str, float] = {}
 began_at: dict[str, float] = {}
 waited_at: dict[str, float] = {}
@@ -174,7 +173,7 @@ async def ask_model(state: Place, ctx: Context) -> End:
 # --- a conversation -------------------------------------------------------------------------------
 
 MESSAGE = 4096
-pages: list[str] = []  # what the tool and the model say, in turn: set by the bench
+pages: list[str] = []  # what the tool and the model say, in turn; set by the bench
 
 
 class Said(BaseModel):
@@ -204,7 +203,7 @@ async def converse(state: Place, ctx: Context) -> End:
     return End({"turns": (await ctx.think(talker, "Read.")).turns})
 
 
-# The same, longer than the model's window: it is made short on the way, and tells when each of its turns began.
+# The same, longer than the model's window: it is compacted, and records when each turn began.
 
 WINDOW = 24_000
 turn_began_at: list[float] = []

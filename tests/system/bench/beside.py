@@ -22,8 +22,7 @@ from tests.system.bench.work import start
 from tests.waiting import eventually
 
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
-# A connection that fell idle tells its count after ten seconds. Where hardly anything is measured, nobody waits for
-# that.
+# An idle connection reports its counts after ten seconds; tiny measurements skip this wait.
 _settled_seconds = 12.0
 
 
@@ -45,7 +44,7 @@ def timers(ears: Ears, count: int) -> Figure:
     eventually(
         lambda: Run.objects.filter(id__in=ids, state="waiting_event", owner=None).count() == len(ids), "all asleep"
     )
-    at = datetime.now(UTC) + timedelta(seconds=5)  # everybody has looked by then
+    at = datetime.now(UTC) + timedelta(seconds=5)  # all have checked by then
     Wait.objects.filter(run_id__in=ids, resolved_at=None).update(deadline=at)
     time.sleep((at - datetime.now(UTC)).total_seconds())
     began, done = time.monotonic(), _count()

@@ -29,7 +29,7 @@ from tests.system.bench.place import place, superuser
 RUNS = 1_000_000
 MOST_STATEMENTS, MOST_MS = 8, 30.0
 TIMES = 20
-# A search looks at up to a thousand runs before it shows fifty.
+# A search reads up to a thousand runs before it shows fifty.
 COLUMNS = (
     ("page", "path"),
     ("statements", "statements"),
@@ -127,7 +127,7 @@ def _cost(client: Any, served: psutil.Process, path: str) -> Cost:
     if answer.status_code != 200:
         raise RuntimeError(f"{path} answered {answer.status_code}")
     statements = []
-    for _ in range(2):  # once a minute a session's note is written, which is no page's cost
+    for _ in range(2):  # once a minute a session's note is written, which is not the page's cost
         with CaptureQueriesContext(connection) as found:
             client.get(path)
         asked = [query["sql"] for query in found.captured_queries]

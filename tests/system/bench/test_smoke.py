@@ -22,7 +22,7 @@ def test_the_page_shows_figures_of_every_part() -> None:
 
 def test_every_part_of_the_bench_gives_its_figures(tmp_path: Path) -> None:
     told = tmp_path / "figures.json"
-    parts = "W1,W3,W4,W5,W7,slots,storage,talk,socket,families,page"  # not the model calls of two seconds
+    parts = "W1,W3,W4,W5,W7,slots,storage,talk,socket,families,page"  # without the model calls of two seconds
     command = [sys.executable, "-m", "tests.system.bench", "--scale", "0.002", "--only", parts, "--json", str(told)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=460)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -167,7 +167,7 @@ async def warm_up(connections: Any) -> None:
     for kind in ("statement", "function"):
         await floor.drive(connections, kind, POOL_SIZE, 12)
     gc.collect()
-    gc.freeze()  # what is loaded, as in a worker since its fork (runs/workers/forkserver.py)
+    gc.freeze()  # loaded objects, as in a worker since its fork (runs/workers/forkserver.py)
 
 
 # --- W7 -------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ async def work(state: Order, ctx: Context) -> End:
     return End(await ctx.call(buy_many, Many(values={f"value_{n}": f"{n} pieces" for n in range(state.items)})))
 
 
-# --- an agent that buys one thing, of which whoever approves may change how much and when --------
+# --- an agent that buys one thing, of which approvers may change amount and date -----------------
 
 
 class Purchase(BaseModel):
@@ -200,7 +200,7 @@ async def buy(state: Purchase, ctx: Context) -> End:
     return End(await ctx.call(buy_it, state))
 
 
-# --- an agent that has papers signed, and comes with others after a no ----------------------------
+# --- an agent that has papers signed, and brings others after a rejection -------------------------
 
 
 class Deal(BaseModel):
@@ -231,7 +231,7 @@ async def sign(state: Deal, ctx: Context) -> str | End:
     return End(Sent())
 
 
-# --- an agent that two of finance and then legal decide about --------------------------------------
+# --- an agent with two approvals of finance and then legal's ---------------------------------------
 
 
 class Lease(BaseModel):
@@ -275,7 +275,7 @@ async def rent(state: Lease, ctx: Context) -> End:
     return End(await ctx.call(sign_lease, state, grant=by_all))
 
 
-# --- an agent that tells what it was told: yes, no, or that nobody answered ------------------------
+# --- an agent that reports: approved, rejected, or expired -----------------------------------------
 
 
 class Caller(BaseModel):
@@ -347,7 +347,7 @@ carrier = Agent("zz-carrier", "1.0.0", input=Parcel, state=Parcel, output=Sent, 
 @carrier.node(start=True, title="Carry")
 async def carry(state: Parcel, ctx: Context) -> End:
     if not state.is_packed:
-        # no call and no step: whatever wants this run to stand still waits for it
+        # no call and no step: a pause of this run must wait for it
         await asyncio.to_thread(_tell, state.yard, name=f"{state.name}, packed")
     await ctx.call(hand_over, Handed(yard=state.yard, name=state.name))
     return End(await ctx.call(hand_over, Handed(yard=state.yard, name=f"{state.name}, papers")))

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.system.browser.site import AGENTS, ALONE, Site, running
 from tests.system.browser.steps import sign_in, sign_in_as_admin
 
-# As root, offline, and without the browser's own chatter to the outside.
+# As root, offline, and without the browser's own requests.
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -26,7 +26,7 @@ Person = Profile = Callable[..., Page]
 expect.set_options(timeout=20_000)
 
 
-# Both to the end of these files, and no longer: an installation that nobody looks at any more still beats.
+# Both end with these files: an unused installation still runs.
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """`manage.py up` with this folder's agents next to the demo's."""
@@ -44,7 +44,7 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-# While Playwright runs, its event loop runs in this thread, where other packages' tests may not find one.
+# While Playwright runs, its event loop is in this thread, where other packages' tests may not find one.
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:

@@ -11,9 +11,9 @@ from playwright.sync_api import sync_playwright
 from tests.system.browser.conftest import FLAGS
 
 IMAGES = Path(__file__).resolve().parents[3] / "static" / "img"
-GROUND = "#2257d6"  # the mark's own
+GROUND = "#2257d6"  # the mark's own colour
 SIZES = (192, 512)
-# A maskable icon may be cut to a circle of four fifths of its width: the mark is drawn within.
+# A maskable icon may be cut to a circle of four fifths of its width, so the mark is inside it.
 KINDS = {"icon": ("transparent", 1.0), "icon-maskable": (GROUND, 0.72)}
 
 

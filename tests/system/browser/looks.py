@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.system.browser.site import Site
 from tests.system.browser.steps import sign_in
 
-# Every control has a name; text has enough contrast with the ground it stands on (WCAG 1.4.3), as drawn.
+# Every control has a name; text has enough contrast with its background (WCAG 1.4.3), as drawn.
 _NAMELESS = """
 () => [...document.querySelectorAll('a, button, summary, input:not([type=hidden]), select, textarea')].filter(e =>
 e.offsetParent)
@@ -43,7 +43,7 @@ FAINT = """
 """
 
 
-# One line of text is entered at least this high, whatever kind of field it is.
+# The minimum height of one-line fields of any kind.
 _LOW = """
 () => [...document.querySelectorAll('input:not([type=hidden], [type=checkbox], [type=radio]), select')].filter(e =>
 e.offsetParent && e.offsetHeight < 36)
@@ -51,7 +51,7 @@ e.offsetParent && e.offsetHeight < 36)
 """
 
 
-# A text squeezed into a column of a few letters; a label without a value, or that its value says again.
+# A text squeezed into a narrow column; a label without a value, or repeated by its value.
 _CLUMSY = """
 () => {
   const found = [];
@@ -72,7 +72,7 @@ _CLUMSY = """
 """
 
 PICTURES = Path(__file__).resolve().parents[3] / "docs" / "pictures"
-# Of what is on the page, which the window may be higher than.
+# The height of the page's content, which may be less than the window's.
 _HEIGHT = "Math.ceil(document.querySelector('#live').getBoundingClientRect().bottom + scrollY) + 24"
 LONG_NAME = "Gesellschaft für Donaudampfschifffahrt und Lagertechnik mbH"
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -87,7 +87,7 @@ def picture(page: Page, name: str, of: str = "", *, is_live: bool = True) -> Non
     if is_live:
         expect(page.locator("#live-state")).to_contain_text("live")
     page.evaluate("document.activeElement.blur()")
-    # As high as the page: what sticks to the window's edge then stands where it ends.
+    # As high as the page, so that sticky elements are at its end.
     width = page.viewport_size["width"] if page.viewport_size else WIDE["width"]
     page.set_viewport_size({"width": width, "height": page.evaluate(_HEIGHT)})
     (page.locator(of) if of else page).screenshot(path=PICTURES / f"{name}.png")

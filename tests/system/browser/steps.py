@@ -75,8 +75,7 @@ def read_all(page: Page) -> None:
     while time.monotonic() < until:
         if page.locator("#seen").is_hidden():
             return
-        # By event: a real click scrolls first, and what comes into view by that may be the last, which hides the
-        # button.
+        # By event: a real click scrolls first, which may show the last argument and hide the button.
         page.locator("#seen [data-next]").dispatch_event("click")
         page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     raise AssertionError(page.locator("#seen").inner_text())

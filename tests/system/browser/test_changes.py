@@ -29,7 +29,7 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
     expect(page.locator("#diff")).to_contain_text("42000")
     assert site.api(f"/approvals/{case['id']}")["state"] == "open", "looking changes nothing"
     holds_up(page)
-    # what was typed after that is shown again before it is sent
+    # later input is shown again before it is sent
     page.fill("#justification", "Half of the floor.")
     page.get_by_label("Amount usd").fill("40000")
     page.click("button:has-text('Approve with these changes')")

@@ -64,7 +64,7 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     holds_up(finance)
     finance.goto("/inbox?on=nobody")
     expect(finance.locator(".item", has_text="Claimed Pallets")).to_have_count(0)
-    # somebody else takes it over while the first one writes: they are told beside what they write, which stays
+    # somebody else takes it over while the first one writes: they are told next to their text, which stays
     finance.goto(case)
     finance.fill("#justification", "As I was saying,")
     legal.goto(case)
@@ -77,17 +77,17 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     holds_up(finance)
     legal.locator("#claims button", has_text="Let it go").click()
     expect(finance.locator("#decide #on-it")).to_be_hidden()
-    # it lapses by itself, and pages that are open say so
+    # it lapses by itself, and open pages show that
     site.api(f"{case.replace('inbox', 'approvals')}/claim", "approver_legal", {"minutes": 1})
     expect(other.locator("#claims")).to_contain_text("legal is reading it until")
     expect(other.locator("#claims")).to_have_count(0, timeout=90_000)
-    # a reason that is offered is added to what was typed, and goes out as it was changed
+    # an offered reason is added to the text, and sent as edited
     finance.locator("#reasons summary").click()
     holds_up(finance)
     finance.locator("#reasons a", has_text="framework contract").click()
     expect(finance.locator("#justification")).to_have_value(f"As I was saying, {REASON}")
     finance.fill("#justification", f"{REASON} Twice.")
-    # what is offered stands before the field: from what one wrote, the next key leads to the buttons
+    # offers precede the field: from the text the next key leads to the buttons
     finance.keyboard.press("Tab")
     expect(finance.locator("[data-verdict=approve]")).to_be_focused()
     read_all(finance)

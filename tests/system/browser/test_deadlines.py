@@ -57,7 +57,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
         goes_away(finance, "The sea.")
         expect(finance.locator("#gone-title")).to_be_visible()
         holds_up(finance)
-        admin.goto("/queues")  # and so is whoever else decides there
+        admin.goto("/queues")  # like everybody else who decides there
         admin.fill("#o-person", "treasurer")
         goes_away(admin, "The hills.")
         admin.goto("/queues/of/finance_po")
@@ -69,7 +69,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
             return bool(site.api(f"/approvals/{case['id']}")["escalated_to"] == ["legal"])
 
         eventually(went, "put to legal")
-        # whoever is asked now finds it in their list, with why
+        # the escalation's decider finds it in their list, with the reason
         legal = person("approver_legal")
         legal.goto("/inbox")
         legal.click(f"a[href*='{case['id']}']")
@@ -88,5 +88,5 @@ def test_what_finance_does_not_answer_goes_to_legal(
         expect(finance.locator("#gone-title")).to_have_count(0)
     finally:
         set_deadlines(admin, calendar="")
-        time.sleep(FRESH_SECONDS + 1)  # what they ask next is another story's
+        time.sleep(FRESH_SECONDS + 1)  # later questions are not tested here
     assert complaints.besides("422") == []

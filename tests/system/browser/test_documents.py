@@ -17,11 +17,11 @@ DRAWN = "images => images.filter(each => each.complete && each.naturalWidth > 0)
 
 def drawn(page: Page) -> None:
     """Wait until each page of the case is rendered; the browser requests those near the view."""
-    expect(page.locator("#documents img")).to_have_count(4, timeout=120_000)  # what is being drawn comes by itself
+    expect(page.locator("#documents img")).to_have_count(4, timeout=120_000)  # rendered documents appear by themselves
     for picture in page.locator("#documents img").all():
         picture.scroll_into_view_if_needed()
         expect(picture).to_have_js_property("complete", True)
-    # One that the server had no time for is asked for again by itself.
+    # A page that the server had no time for is requested again.
     eventually(lambda: page.locator("#documents img").evaluate_all(DRAWN) == 4, "four pages are drawn")
 
 
@@ -46,7 +46,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
     page = person("approver_finance", viewport={"width": 1280, "height": 800})
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#documents h2")).to_contain_text("3 documents")
-    # each page has its place before it is there, so nothing jumps
+    # each page has a reserved place, so nothing jumps
     tall = page.locator("#document-2-page-3").bounding_box()
     drawn(page)
     assert tall is not None and page.locator("#document-2-page-3").bounding_box()["height"] == tall["height"]
@@ -60,7 +60,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
     with page.expect_download() as file:
         page.locator("#document-2 a", has_text="Download").click()
     assert file.value.suggested_filename == "contract.pdf"
-    # no yes before each page was in view
+    # no approval before each page was in view
     page.reload()
     page.evaluate("scrollTo(0, 0)")
     expect(page.locator("#seen")).to_contain_text(re.compile(r"of 6 arguments and pages seen"))
@@ -117,7 +117,7 @@ def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: S
     expect(figure).to_contain_text("it could not be loaded just now")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     holds_up(page)
-    # not once every page was in view, for that one was not
+    # all were in view, but that one was not rendered
     expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
     figure.get_by_role("button", name="Load it again").click()
     page.unroute("**/documents/2/pages/2")

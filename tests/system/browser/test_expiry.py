@@ -15,7 +15,7 @@ from tests.system.browser.site import Site
 from tests.system.browser.steps import approve, reject
 from tests.waiting import eventually
 
-# The next one comes a minute after the first: on a busy machine the page is looked at after that.
+# The next one comes a minute after the first: on a busy machine the page is checked after that.
 REMINDED = re.compile(r"Reminded \d+ times?\.")
 
 
@@ -53,7 +53,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     refused, no = asked(site, "a quote", seconds=600)
     finance.goto(f"/inbox/{no}")
     reject(finance, "They called already.")
-    # whoever has the case open when its time is up is told there, and keeps what they were writing
+    # whoever has the case open when it expires is told there, and keeps their text
     left, case = asked(site, "an invoice", seconds=40)
     finance.goto(f"/inbox/{case}")
     finance.fill("#justification", "Let me see,")
@@ -69,7 +69,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     expect(finance.locator(f"#item-{case}")).to_contain_text("nobody answered")
     expect(finance.locator(f"#item-{no}")).to_contain_text("rejected")
     holds_up(finance)
-    # the agent was told two things, and so is whoever looks at its runs
+    # the agent got two results, and its runs show them
     for run_id, heard, told in (
         (left, "nobody answered, expired, by system:sweeper", "nobody answered: No decision"),
         (refused, "no, rejected, by user:finance: They called already.", "rejected: They called already."),

@@ -57,7 +57,7 @@ def look_at_a_forged_one(site: Site, page: Page) -> None:
 def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> None:
     root = somebody()
     first_administrator(root, bare)
-    # with one administrator there are no two, and it is said
+    # with one administrator there is no second person, and the page says so
     ask_for_two(root, "policies", "roles")
     expect(root.locator("[data-alert]")).to_contain_text("fewer than two people")
     for family, is_ticked in (("policies", True), ("roles", True), ("queues", False)):
@@ -65,7 +65,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
     ask_for_two(root, "policies", "roles")
     expect(root.locator(".messages")).to_contain_text("Two people change these")
-    # what one asks for waits, and is theirs to withdraw alone
+    # a proposal waits, and only its author may withdraw it
     propose(root)
     expect(root.locator(".messages")).to_contain_text("a second person has to agree")
     expect(root.locator("main")).to_contain_text("Nothing is ordered in December.")
@@ -74,7 +74,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     address = root.url
     root.goto("/policies")
     expect(root.locator("main")).not_to_contain_text("Nothing is ordered in December.")
-    # the second one finds it in the navigation, reads what it would do, and needs a reason
+    # the second person finds it in the navigation, reads its effect, and needs a reason
     bert.goto("/")
     entry = bert.get_by_role("link", name="Rule changes 1 waiting for a second person")
     entry.click()
@@ -92,7 +92,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     expect(bert.locator(".title .chip")).to_have_text("in force")
     root.goto("/policies")
     expect(root.locator("#row-no_orders")).to_contain_text("Nothing is ordered in December.")
-    # nobody makes a way into the other's account, and two people give roles
+    # nobody can get into the other's account, and two people assign roles
     root.goto("/people")
     root.click("a:has-text('bert')")
     root.wait_for_url("**/people/*")

@@ -78,7 +78,7 @@ def halts_all(page: Page) -> Locator:
     page.fill("#n-why", WHY)
     page.click("button:has-text('Halt it')")
     expect(page.locator("#n-confirm_error")).to_be_visible()
-    # the page goes on being brought up to date, and nothing that was typed is lost by it
+    # the page keeps updating, and no input is lost
     expect(page.locator("#live-state")).to_contain_text("live")
     expect(page.locator("#n-why")).to_have_value(WHY)
     is_above = "document.querySelector('#refused').offsetTop < document.querySelector('#halt-form').offsetTop"
@@ -155,7 +155,7 @@ def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: s
     expect(call).to_contain_text(first[:8])
     expect(call).to_contain_text("300 s")
     holds_up(page)
-    # what is in flight comes back and is kept, and the run goes no further
+    # a call in flight returns and is kept, and the run goes no further
     yard.lets["first"].set()
     expect(told).to_contain_text("Nothing is in flight.")
     holds_up(page)
@@ -199,7 +199,7 @@ def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str
     holds_up(page)
     site.reaches(case, "completed")
     assert yard.parcels == ["first"] and {site.run(each)["halted"]["scope"] for each in runs.values()} == {"all"}
-    # what is typed isn't lost to a colleague's change, and nothing is done over it
+    # input survives a colleague's change, and does not overwrite it
     page.goto("/halts")
     page.click("summary:has-text('Lift it')")
     lift = page.locator("form[id^=lift-]")

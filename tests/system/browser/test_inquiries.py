@@ -76,7 +76,7 @@ def test_whoever_is_asked_hears_of_it_on_the_page_that_is_open_and_of_its_end(
     case = site.question(run_id)
     asked = person("integrator")
     assert asked.goto(f"/runs/{run_id}").status == 404
-    complaints.clear()  # the browser's own word about that answer
+    complaints.clear()  # the browser's own message about that answer
     asked.goto("/inbox")
     expect(asked.locator(f"#item-{case['id']}")).to_have_count(0)
     assert not asked.title().startswith("(")

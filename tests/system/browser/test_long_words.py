@@ -64,7 +64,7 @@ def test_whatever_somebody_is_called_the_header_has_room(admin: Page, profiles: 
         page = invited(admin, profiles(site), name, "Operator", is_admin=True, mail=mail)
         for path in ("/", "/setup", "/account", "/people"):
             page.goto(path)
-            # as where a page is live: the button is next to the name
+            # as on a live page: the button is next to the name
             page.evaluate("document.getElementById('live-pause').hidden = false")
             for width in (360, 390, 800, 1241, 1280):
                 page.set_viewport_size({"width": width, "height": 844})

@@ -74,7 +74,7 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
     assert row.locator("summary", has_text="Send again").count() == 0
     holds_up(olaf)
     assert len(postbox.mails) == 3
-    # and sent again by itself
+    # and resent by itself
     eventually(lambda: len(postbox.mails) == 4, "the message", 240)
     is_told(olaf, "sent")
     row.locator("summary", has_text="2").click()
@@ -117,7 +117,7 @@ def of_no_use_to_others(site: Site, stranger: Page, ida: Page, link: str) -> Non
     assert VENDOR not in stranger.content() and "Take on" not in stranger.content()
     for width in (1280, 390):
         stranger.set_viewport_size({"width": width, "height": 900})
-        # there is nothing to go to but the form
+        # there is nothing but the form to navigate to
         assert [one for one in check(stranger, link) if not one.endswith("no landmarks")] == []
     for where in (link, f"{link}?fragment=live"):
         answer = ida.goto(where)

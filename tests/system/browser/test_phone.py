@@ -16,7 +16,7 @@ from tests.system.browser.site import Site
 from tests.system.browser.steps import ACME, read_all, set_proof, sign_in_as_finance
 from tests.waiting import eventually
 
-# What a browser writes into its console of a request without a network.
+# The browser's console messages for a request without a network.
 WITHOUT_NETWORK = ("ERR_INTERNET_DISCONNECTED", "htmx:sendError", "htmx:afterRequest")
 
 
@@ -55,7 +55,7 @@ def out_and_in(page: Page, site: Site) -> None:
     page.locator("details.who summary").click()
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/login**")
-    page.goto("/login")  # a page that had heard of it by itself would come back to where it was
+    page.goto("/login")  # a live page would return to where it was
     page.get_by_role("button", name="Sign in with a passkey").click()
     page.wait_for_url(f"{home(site)}/")
 
@@ -89,7 +89,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         page.click("[data-verdict=approve]")
         expect(page.locator("h1")).to_have_text("Confirm it's you")
         holds_up(page)
-        # a finger that the phone does not know says nothing
+        # an unknown finger signs nothing
         session.send("WebAuthn.setUserVerified", {"authenticatorId": authenticator, "isUserVerified": False})
         page.get_by_role("button", name="Use your passkey").click()
         expect(page.locator("[data-passkey-told]")).to_contain_text("Nothing was given")
@@ -100,7 +100,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         decision = site.api(f"/approvals/{case['id']}")["decision"]
         assert decision["proof"]["by"] == "passkey" and len(decision["proof"]["assertion"]) == 64
         site.reaches(run_id, "completed")
-        # renamed and taken away
+        # renamed and removed
         page.goto("/account/second-factor")
         page.get_by_label("Name of my phone").fill("old phone")
         page.get_by_role("button", name="Rename").click()
@@ -211,7 +211,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
         ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
         ["x", "", "/inbox"],
     ]
-    # A wait in the page would take the promise for a yes: it is asked from here, until all three are there.
+    # Waiting inside the page would take the promise for true: poll from here until all three are there.
     eventually(lambda: sorted(page.evaluate(shown)) == wanted, f"shown: {wanted}")
 
 

@@ -61,7 +61,7 @@ def proposed(page: Page) -> str:
     page.fill("#p-condition", "args.amount_usd > 500")
     page.click("button:has-text('Try it again')")
     expect(held_up.locator(".num")).to_have_text("1")
-    expect(held_up.locator("a")).to_have_count(0)  # who sets policies and sees no run is told none
+    expect(held_up.locator("a")).to_have_count(0)  # a policy administrator who may see no runs is shown none
     expect(page.locator("tr", has=page.get_by_text("legal", exact=True))).to_contain_text("it has decided nothing yet")
     holds_up(page)
     page.fill("#p-why", "Agreed with the board.")
@@ -109,7 +109,7 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     paid(site, "SO-005003", "95.00")
     ask_for_two(admin, "policies", "roles")
     expect(admin.locator(".messages")).to_contain_text("Two people change these")
-    # finance says yes to a run that somebody has paused; then its worker is killed
+    # finance approves a paused run; then its worker is killed
     run_id = asked(site, "SO-004950", "640.00")
     olga, legal = person("operator"), person("approver_legal")
     pause(olga, run_id)
@@ -123,7 +123,7 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     admin.goto(f"/policies/of/{POLICY}")
     expect(admin.locator("main")).to_contain_text("version 2, set by")
     holds_up(admin)
-    # it is gone on with under the stricter rule, and nothing leaves by the yes of before
+    # it continues under the stricter rule, and nothing is sent by the earlier approval
     resume(olga)
     expect(olga.locator("#why")).to_contain_text("Waits for legal to decide")
     assert site.effects(run_id) == []

@@ -20,17 +20,17 @@ def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Si
     approve = page.locator("[data-verdict=approve]")
     expect(page.locator("#seen")).to_contain_text(re.compile(r"^[1-9]\d? of 60 arguments seen"))
     expect(approve).to_have_attribute("aria-disabled", "true")
-    # pressing it all the same shows what is unread, and sends nothing
+    # pressing it anyway shows what is unread, and sends nothing
     page.fill("#justification", "Read it.")
     approve.click(force=True)
     expect(page.locator("dd:focus")).to_be_in_viewport()
     assert site.api(f"/approvals/{case['id']}")["state"] == "open"
-    # a jump to the end is no reading
+    # jumping to the end is not reading
     page.locator("[data-argument]").last.scroll_into_view_if_needed()
     expect(approve).to_have_attribute("aria-disabled", "true")
     read_all(page)
     expect(page.locator("#seen")).to_be_hidden()
-    # what was seen stays seen when the page is brought up to date
+    # seen arguments stay seen when the page updates
     page.evaluate(
         "htmx.ajax('GET', location.pathname + '?fragment=live', {target: '#live', swap: 'live', source: '#live'})"
     )
@@ -66,7 +66,7 @@ def test_a_case_that_fits_can_be_approved_at_once(person: Person, site: Site) ->
     page.goto(f"/inbox/{case['id']}")
     expect(page.locator("#seen")).to_be_hidden()
     expect(page.locator("[data-verdict=approve]")).to_be_enabled()
-    # the form stays in view, and what has the focus is never beneath it
+    # the form stays in view, and never covers the focus
     expect(page.locator("#decide-bar")).to_be_in_viewport()
 
 
@@ -78,7 +78,7 @@ def test_a_name_poses_as_nothing(person: Person, site: Site) -> None:
     expect(page.locator("#verb")).to_have_text("Let the run go on")
     expect(page.locator(".amount")).to_have_count(0)
     expect(page.locator("[data-verdict=approve]")).to_have_text(re.compile(r"^\s*Approve\s*a\s*$"))
-    # everywhere in the page its words stand only where values stand
+    # its classes occur only where values do
     stray = """() => { const found = []; const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
       while (walk.nextNode()) if (/cleared by|system note/.test(walk.currentNode.data) &&
       !walk.currentNode.parentElement.closest('.data, dd, .agent-words')) found.push(walk.currentNode.data);
@@ -105,7 +105,7 @@ def test_a_key_shows_what_it_armed_and_single_keys_can_be_switched_off(person: P
         expect(page.locator("#justification")).not_to_be_focused()
         expect(why).to_have_text("Why?")
     expect(reject).to_have_css("opacity", "1")
-    # nothing is armed: nothing is sent, and a choice is asked for
+    # no choice is armed: nothing is sent, and one is requested
     page.fill("#justification", "Hm.")
     page.keyboard.press("Control+Enter")
     expect(why).to_have_text("Approve or Reject?")
@@ -313,7 +313,7 @@ def test_who_is_let_in_no_more_is_shown_no_more_and_keeps_what_they_wrote(person
     expect(page.locator("#live-state")).to_contain_text("not shown to you any more")
     expect(page.locator("#q")).to_have_value("half a word")
     page.unroute_all(behavior="ignoreErrors")
-    # what lies outside of what is not shown any more still works: above all, going
+    # controls outside of hidden content still work, leaving above all
     page.locator(".who summary").click()
     page.locator(".who button", has_text="Sign out").click()
     page.wait_for_url("**/login*")

@@ -17,7 +17,7 @@ from tests.system.browser.steps import ACME
 
 DELIVERY = {"order_number": "PO-000052", "supplier": "Tamsalu Metall", "pallets": 4}
 TOO_LONG = "Because. " * 500 + "So."
-# The page reads itself again, as after a word on its socket.
+# Reload the page's content, as after an event on its socket.
 READ_AGAIN = (
     "htmx.ajax('GET', (document.getElementById('live').dataset.here || location.pathname) + "
     "'?fragment=live', {target: '#live', swap: 'live', source: '#live'})"

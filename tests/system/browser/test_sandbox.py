@@ -32,8 +32,8 @@ PAGES = (
     f"/effects.html?run_id={quote(WORD + MARKUP)}",
     "/faults.html",
 )
-# What a person would have to scroll sideways for, or would see on top of its neighbour. The skip link and a phone's
-# table heads are out of sight on purpose.
+# What needs sideways scrolling or overlaps its neighbour. The skip link and a phone's table heads are hidden on
+# purpose.
 _OUT = """() => [...document.querySelectorAll('*')].filter(e => !e.closest('head, .skip, thead') && (
     e.getBoundingClientRect().right > innerWidth + 1
     || e.matches('html, body, main, nav, section, table, td, td > *, dd, p, div')

@@ -18,13 +18,13 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     stranger.click("text=Set this installation up")
     expect(stranger.locator("main")).to_contain_text("manage.py setup_link")
     assert stranger.locator("input[type=password]").count() == 0
-    # whoever has the machine does
+    # somebody with access to the machine does
     root = somebody()
     link = first_administrator(root, bare)
     expect(root.locator("main")).to_contain_text("Nobody decides")
     stranger.goto(link)
     expect(stranger.locator("main")).to_contain_text("has been used")
-    # people come by invitation, and see what is theirs
+    # people are invited, and see what they may
     operator = invited(root, somebody(), "olaf", "Operator")
     finance = invited(root, somebody(), "fiona", "Finance approver")
     root.goto("/setup")
@@ -46,7 +46,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     root.fill("#why-s", "She has left.")
     root.click("button:has-text('End all sessions')")
     expect(root.locator(".messages")).to_contain_text("1 session ended")
-    # its page leaves by itself: nobody clicks or reloads it
+    # its page leaves by itself, without a click or reload
     finance.wait_for_url(re.compile(r"/login\?next=/inbox"))
     # and no link is in any log
     logs = "".join(path.read_text() for path in (bare.data / "logs").glob("*.log"))

@@ -35,7 +35,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     one_is_enough(ann)
     ask_for_two(root, "outcomes", "roles")
     expect(root.locator(".messages")).to_contain_text("Two people change these")
-    # the other side is asked, and a worker tells what it says; both have the page open meanwhile
+    # the system is asked, and a worker reports the answer; both have the page open
     address = has_an_unknown_outcome(ann)
     ben.goto(address)
     expect(ann.locator("#for-two")).to_contain_text("Two people settle this.")
@@ -45,7 +45,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     ann.click("#ask-form button")
     expect(ann.locator(".messages")).to_contain_text("It is asked as soon as a worker has the run")
     expect(ben.locator("#upstream-title")).to_have_text("The other side gave no answer that can be used")
-    # the first word: on record, and nothing has changed
+    # the first verdict: recorded, without effect
     ann.locator("[name=verdict][value=happened]").check()
     ann.fill("#receipt", '{"ref": "R-7 <b>"}')
     ann.fill("#why-reconcile", "It stands in the outbox.")
@@ -65,7 +65,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     ben.click("#agree-form button")
     expect(ben.locator(".messages")).to_contain_text("Settled. It is on the record.")
     expect(ben.locator("h1 ~ .chip")).to_have_text("completed")
-    # what people said of others like it, with why
+    # earlier verdicts on similar calls, with reasons
     has_an_unknown_outcome(ben)
     ben.click("#look-up >> text=What became of others like it")
     ben.wait_for_url(re.compile(r"/reconciliations/similar"))

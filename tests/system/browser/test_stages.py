@@ -47,7 +47,7 @@ def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody
     assert signed(bare) == []
     for_lena(lena, dora)
     legal(olaf, lena, bo, dora, case)
-    # whoever looks at the run sees all of it, and the outside world was told once
+    # the run's page shows all of it, and the notary was told once
     expect(olaf.locator("h1 ~ .chip")).to_have_text("completed")
     assert signed(bare) == ["Kanalstraße 7"]
     assert olaf.url == run
@@ -106,7 +106,7 @@ def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     expect(bo.locator("#case footer")).to_contain_text("One person has one word in a case.")
     expect(bo.locator("#decide")).to_have_count(0)
     holds_up(bo)
-    # the case of the first stage says what came after it
+    # the first stage's case shows what followed
     bo.goto(case)
     expect(bo.locator("#stages li").last).to_contain_text("Asked after this one, as a case of its own.")
     holds_up(bo)

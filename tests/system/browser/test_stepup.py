@@ -20,10 +20,10 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         order = {"description": "Pallets", "amount_usd": 84_000}
         case = site.asked("vendor-onboard", ACME | {"legal_name": "Dear Pallets Ltd", "first_order": order})
         run_id = case["run_id"]
-        # its gate declares no amount: that counts as above, and the name is typed in the place of it. The worker that
-        # asked may not have known yet: what is told is what a yes has to show now
+        # its gate declares no amount, which counts as above, and the name is typed instead. The worker that asked may
+        # not have known yet: this is the proof now
         assert case["wanted"] == {"within": 300, "typed": {"target": "Dear Pallets Ltd"}}
-        # one click on a button of the demo showed nothing of anybody
+        # one click on a demo button authenticates nobody
         page = person("approver_finance", viewport={"width": 390, "height": 844})
         page.goto(f"/inbox/{case['id']}")
         expect(page.locator("#proof-note")).to_contain_text("shown within the last 5 minutes")
@@ -33,7 +33,7 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         page.click("[data-verdict=approve]")
         expect(page.locator("#typed_target_error")).to_contain_text("type: Dear Pallets Ltd")
         expect(page.locator("#justification")).to_have_value("Matches the quote.")
-        # however much is asked, the bar leaves the case in view, and what was read stays read
+        # whatever is required, the bar leaves the case in view, and what was read stays read
         for width, height in ((390, 844), (1280, 800)):
             page.set_viewport_size({"width": width, "height": height})
             expect(page.locator("#decide-bar")).to_have_css("position", "sticky")
@@ -57,5 +57,5 @@ def test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are(
         site.reaches(run_id, "completed")
     finally:
         set_proof(admin, minutes="", above="", types_amount=False)
-        time.sleep(FRESH_SECONDS + 1)  # until the workers know it too: what they ask next is another story's
+        time.sleep(FRESH_SECONDS + 1)  # until the workers know it too: their next questions are not tested here
     assert complaints.besides("403", "422") == []

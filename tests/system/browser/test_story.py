@@ -84,7 +84,7 @@ def test_the_keyboard_is_enough_to_decide_one_after_another(person: Person, site
     for each in four:
         site.reaches(each, "waiting_human")
     finance = person("approver_finance")
-    # What the stories before left open fills more than a page.
+    # Open approvals of earlier tests fill more than a page.
     finance.goto("/inbox")
     finance.keyboard.press("/")
     finance.keyboard.type("Keyboard AG")
@@ -165,7 +165,7 @@ def test_a_killed_web_process_is_noticed_and_caught_up_with(person: Person, site
     web = site.part("web")
     assert web is not None
     web.kill()
-    # By its state, as it may say either: that the socket is gone, or that what it read at that moment got no answer.
+    # By its state, which may be either: the socket is gone, or a read at that moment failed.
     expect(watcher.locator("#live-state")).to_have_attribute("data-state", "reconnecting")
     expect(watcher.locator("#live-state")).to_contain_text("live")
     site.approve(run_id)
@@ -227,7 +227,7 @@ def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Si
     finance.locator(".roles button", has_text="Finance approver").click()
     finance.wait_for_url(f"**{case}")
     expect(finance.locator("#justification")).to_have_value("Asked the vendor:\n- carrier is ours")
-    # and on a page that hears of nothing while it is open
+    # also on a page that gets no events while open
     bought = site.start("zz-buyer", {})
     assert site.reaches(bought, "waiting_human")
     form = f"/approvals/{site.question(bought)['id']}/changes"
@@ -240,7 +240,7 @@ def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Si
     finance.wait_for_url(f"**{form}")
     expect(finance.locator("#changes [name$=amount_usd]")).to_have_value("1200")
     expect(finance.locator("[data-draft-note]")).to_contain_text("it was not sent")
-    # what was sent is kept no longer, and nobody else is shown it
+    # what was sent is not kept, and nobody else sees it
     finance.click("text=Preview changes")
     expect(finance.locator("#diff")).to_be_visible()
     assert finance.evaluate("Object.keys(sessionStorage).some((key) => key.includes('/changes'))") is False

@@ -28,7 +28,7 @@ HEAVY = "heavy:"
 def main() -> int:
     given = _arguments()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _interrupt)  # also where the shell had it ignored
+        signal.signal(signum, _interrupt)  # even if the shell ignored it
     seeds = given.schedule or _seeds(given)
     heavy = [seed for seed in seeds if seed.startswith(HEAVY)]
     light = [seed for seed in seeds if not seed.startswith(HEAVY)]

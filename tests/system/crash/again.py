@@ -8,7 +8,7 @@ from tests.system.crash.api import ENDED, Api
 from tests.system.crash.forked import FORK, Asked
 
 VERSIONS = ("1.0.0", "0.9.0")
-# It has gone its way, and never will be moved.
+# It took another way, and can never be migrated.
 _NEVER = ("ended", "cancelled", "undoing")
 _LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
 
@@ -49,7 +49,7 @@ class Again:
         visits = self._api.visits(run_id)
         del self._forks[run_id]
         if not visits:
-            return None  # cancelled before its first
+            return None  # cancelled before its first visit
         visit = min(most, max(visits))
         answer = self._api.fork(run_id, visit)
         if answer.status_code != 201:

@@ -70,7 +70,7 @@ def _script(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
     if not answers:
         return ModelResponse(parts=[ToolCallPart("keyed", {"n": 1000}, tool_call_id="call-1")])
     content = answers[-1].content
-    found = content.get("id", "none") if isinstance(content, dict) else "none"  # a no has none
+    found = content.get("id", "none") if isinstance(content, dict) else "none"  # a denial has none
     return ModelResponse(parts=[ToolCallPart(info.output_tools[0].name, {"id": found}, tool_call_id="call-2")])
 
 
@@ -166,7 +166,7 @@ def _clerical(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         if isinstance(part, ToolReturnPart):
             sent = part.content.get("id") if isinstance(part.content, dict) else part.outcome
             return ModelResponse([TextPart(str(sent))])
-    # What a person told it besides stands behind that.
+    # A person's later message comes after that.
     asked, *_ = (str(part.content) for part in messages[0].parts if isinstance(part, UserPromptPart))
     return ModelResponse([ToolCallPart("clerk", {"n": int(asked)})])
 
@@ -334,5 +334,5 @@ async def _call(ctx: Context, step: str, n: int) -> str:
     return str(answer.request_id if isinstance(answer, _Requested) else answer.id)
 
 
-# Besides the agent itself: its children of every kind, and one of two versions.
+# Besides the agent itself: its children of every kind, and one with two versions.
 OTHERS = (helper, renewer, undoer, regretter, giver, ramped, ramped_2)

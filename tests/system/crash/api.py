@@ -14,7 +14,7 @@ import httpx
 
 from tests.system.crash.forked import AGAIN, ON_RECORD
 
-ANOTHER = " two"  # after a role: the second person who has it
+ANOTHER = " two"  # after a role: its second person
 ENDED = ("completed", "failed", "cancelled")
 PATIENCE_SECONDS = 60.0
 
@@ -97,7 +97,7 @@ class Api:
                 self._ask("operator", "POST", f"/runs/{run_id}/signals/{name}", json=body)
         else:
             choices = wait["detail"].get("schema", {}).get("properties", {}).get("decision", {}).get("enum", ())
-            # A fork takes what is on record half of the times that it can, and does the rest again.
+            # A fork takes recorded results over half of the times it can, and repeats the rest.
             is_taken = ON_RECORD in choices and uuid.UUID(wait["id"]).int % 2
             said = {"decision": ON_RECORD if is_taken else AGAIN} if AGAIN in choices else {"id": "told"}
             answer = wait["detail"]["prefilled"] or said

@@ -103,7 +103,7 @@ GATES = {
         "finance_po", "Always", within=timedelta(seconds=0.4), on_timeout="escalate", escalate_to=FURTHER_TO
     ),
     "patient": Gate("finance_po", "Always", within=timedelta(seconds=0.3), on_timeout="remind"),
-    # What is shown with a call is bound by its bytes: those of what was asked for, also where a person changes it.
+    # A call's evidence is bound by its bytes: those of the request, also where a person changes it.
     "changed": Gate(
         "finance_po",
         "Always",

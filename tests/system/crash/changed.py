@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 TOOL = "changed"
-# How people answer such a call: as it is, with a change, several of them at once, while somebody is asked about it, or
-# by somebody to whom it was handed, and perhaps not any more.
+# How people answer: unchanged, with a change, several at once, during an inquiry, or by a delegate who may be revoked.
 MANNERS = ("plain", "change", "race", "ask", "hand")
 
 

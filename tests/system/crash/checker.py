@@ -32,14 +32,13 @@ Row = Mapping[str, Any]
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 _FINAL_FACTS = frozenset({"committed", "failed", "reconciled"})
-# Two clocks of one machine: the database's and the sandbox's.
+# The tolerance between two clocks of one machine: the database's and the sandbox's.
 _CLOCKS = timedelta(milliseconds=5)
-# A request leaves a moment after it was allowed to: no fence closes that gap. Whoever recorded the result knows it, and
-# has none; from anybody else one request may fall into it, and no later than this. (Without a sender on record: also
-# how long it may be under way.)
+# A request leaves a moment after it was allowed, a gap that no fence closes. The worker that recorded the result has
+# none; from another worker one request may fall into it, at most this late. (Without a recorded sender: also how long
+# it may be under way.)
 _GAP = timedelta(seconds=1)
-# Put on record by the worker that made the call, after its last try; other results come from outside, while a worker
-# may be trying.
+# Recorded by the worker that made the call, after its last try; other results come from outside, perhaps during a try.
 _BY_ITS_CALLER = frozenset({"ToolReturned", "ToolFailed", "ToolRead", "ToolReadAnew"})
 
 
@@ -116,7 +115,7 @@ def judge(facts: Facts, expected: Expected) -> list[Finding]:
     return [Finding(kind, facts.run_id, what) for kind, what in found]
 
 
-# --- what the outside saw -------------------------------------------------------------------------
+# --- effects outside ------------------------------------------------------------------------------
 
 
 def _effects(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
@@ -209,7 +208,7 @@ def _sent_after(rows: list[Row], result: Row, events: list[dict[str, Any]]) -> i
         if first > result["epoch"] or (is_owner and result["kind"] in _BY_ITS_CALLER):
             wrong += times  # it had read the result, or written it
         elif times > 1 or any(sent > known + _GAP for who, sent in after if who == sender):
-            wrong += times  # each try is allowed for itself, so one may follow
+            wrong += times  # each try is allowed separately, so one may follow
     return wrong
 
 
@@ -233,25 +232,27 @@ def _is_settled(call: tuple[str, int], ledger: list[dict[str, Any]]) -> bool:
     return any((e["slot"], e["attempt"]) == call and e["fact"] in _FINAL_FACTS for e in ledger)
 
 
-# --- what people were asked -----------------------------------------------------------------------
+# --- questions to people --------------------------------------------------------------------------
 
 
 def _people(facts: Facts, expected: Expected) -> Iterable[tuple[Kind, str]]:
     """Check that each gate asks once, decides once, and lets one call through."""
-    by_rule = asked_by_rule(facts.events)  # beside the agent's own gates
+    by_rule = asked_by_rule(facts.events)  # apart from the agent's own gates
     own = [e for e in facts.events if e["data"].get("approval_id") not in by_rule]
     asked = Counter(event["slot"] for event in own if event["kind"] == "ApprovalRequested")
     decided = Counter(event["slot"] for event in own if event["kind"] == "ApprovalDecided")
     used = Counter(
         event["data"]["grant"]
         for event in facts.events
-        if event["kind"] == "ToolInvoked" and event["data"]["grant"] and event["attempt"] == 0  # more: see below
+        if event["kind"] == "ToolInvoked"
+        and event["data"]["grant"]
+        and event["attempt"] == 0  # for further attempts see below
     )
     over = lapsed(facts.events)  # asked and decided once more
     for slot, times in ((asked - amendments(facts.events) - over) | (decided - over) | used).items():
         if times > 1 and not (
             slot in staged_slots(facts) and used[slot] < 2
-        ):  # each stage asks: judge_stages looks at those
+        ):  # each stage asks: judge_stages checks those
             yield "duplicate", f"asked, decided or used {times} times: the gate of {slot}"
     for slot in _denied(facts).keys() & {e["slot"] for e in facts.ledger if e["fact"] == "pending"}:
         yield "broken", f"{slot} was sent though its gate was denied"

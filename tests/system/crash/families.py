@@ -10,7 +10,7 @@ from typing import Any
 from tests.system.crash.checker import COUNTED, ENDED, Expected, Facts, Finding, Kind, judge
 from tests.system.crash.undone import expected_of_undoer, is_reopened, judge_undone, undoes
 
-# What each child of the crash-test agent does to the outside, once.
+# Each child's effect, once.
 CHILDS_EFFECTS = {"erp.create_vendor": 1}
 NOBODY: Mapping[str, Sequence[Facts]] = {}
 
@@ -54,7 +54,7 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
             yield "duplicate", f"child {child} was started {times} times"
     known = {facts.run_id: facts for facts in children}
     for child, told in ends.items():
-        # One that was reopened has ended twice: well, and then with all of it undone.
+        # A reopened one has ended twice: completed, and then with all undone.
         before = ["completed"] if child in known and is_reopened(known[child]) else []
         if [end["state"] for end in told[:-1]] not in ([], before):
             yield "duplicate", f"the end of child {child} was told {len(told)} times"
@@ -75,7 +75,7 @@ def between(parent: Facts, children: Sequence[Facts], expected: Expected) -> Ite
         chain = chains[child]
         run, last = chain[-1].run, ended.get(child)
         if not run or run["state"] not in ENDED:
-            continue  # that it is stuck is found with it
+            continue  # found as stuck already
         if last is None:
             yield "lost", f"child {child} has ended as {run['state']}, and its parent was not told"
             continue

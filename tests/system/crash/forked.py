@@ -15,9 +15,9 @@ FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
 _SENT = ("ToolInvoked", "ToolRedispatched", "ChildStarted", "ModelRequested", "ModelRouted")
-# What may come to a run that has ended: word of its forks, late news, and the ends of what it had under way.
+# What may follow the end of a run: news of its forks, late results, and the ends of its open calls.
 _AFTER_THE_END = frozenset({"ForkMade", "CallbackReceived", "CallbackArrivedLate", "ToolAnsweredLate", "ChildEnded"})
-# What a call of each tool does to the outside.
+# The effect of a call of each tool.
 TOOLS = EFFECTS | {"book": "erp.create_vendor"}
 CHILD = "child"
 
@@ -65,7 +65,8 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
         return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
     effects, gates, children, words = Counter(rest.effects), rest.gates, rest.children, _Words.of(facts)
     taken = [(event["slot"], event["data"]["tool"]) for event in facts.events if event["kind"] == "AnswerTakenOver"]
-    # Whoever changed a call at its gate is asked anew whether it may be done again, and may take what is on record.
+    # A person who changed a call at its gate is asked again whether it may be repeated, and may take over the recorded
+    # result.
     gated = {event["slot"] for event in facts.events if event["kind"] == "ApprovalRequested"}
     for slot, tool in (*taken, *((slot, words.tools.get(slot, "")) for slot in words.no)):
         if tool == CHILD:
@@ -143,7 +144,7 @@ def _asked_about(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind
     words, fenced, is_living = _Words.of(facts), _done(origin, after), _was_living(facts, origin)
     for event in facts.events:
         if event["kind"] == "UndoBegun":
-            return  # what is done from here on is about its own effects
+            return  # from here on it handles its own effects
         tool, slot = _leaves(event), event["slot"]
         if not tool:
             continue

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 Event = dict[str, Any]
 TOOL, QUEUE = "again", "finance_po"
-# How people answer such a call: a plain yes; one that allows the same again; not at all, so that a grant does if there
-# is one; all at once; and all grants are taken back just then.
+# How people answer: a plain approval; a standing one; not at all, so that a grant does if there is one; all at once;
+# and with all grants revoked just then.
 MANNERS = ("plain", "allow", "wait", "race", "revoke")
 TIMES = 2
 

@@ -58,7 +58,7 @@ def _deadlines(events: Sequence[Mapping[str, Any]], stretches: Sequence[Stretch]
     for event in events:
         data, at = event["data"], datetime.fromisoformat(event["at"])
         if event["kind"] not in ("WaitOpened", "WaitResolved") or data["wait"] == "pool":
-            continue  # what runs share is there again when a month ends, which halts don't put off
+            continue  # pools refill when a month ends, which halts don't postpone
         place = (event["slot"], event["attempt"], data["wait"], data["n"])
         if event["kind"] == "WaitOpened":
             opened[place] = at, datetime.fromisoformat(data["deadline"])

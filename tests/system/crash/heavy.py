@@ -31,7 +31,7 @@ def perform(folder: Path, seeds: Sequence[str], workers: int, report: Callable[[
         try:
             if people is not None:
                 people.leave()
-        finally:  # also when the people stumbled: their installation must not outlive them
+        finally:  # also after an error of the people: their installation must not outlive them
             stack.stop() if has_failed else stack.end()
 
 
@@ -41,7 +41,7 @@ def _perform(stack: Stack, people: People, seed: str) -> Tally:
         everybody_is_back(stack)
         tally = Performance(stack, people, schedule).perform()
     except AssertionError as trouble:
-        # The installation itself did not come back, or did not answer: as bad as a run that is stuck.
+        # The installation did not come back or answer: as bad as a stuck run.
         tally = Tally(1, findings=[Finding("stuck", "-", str(trouble))], failed_seeds=[seed])
     if tally.failed_seeds:
         print(describe(schedule), file=sys.stderr, flush=True)  # noqa: T201

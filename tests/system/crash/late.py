@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from tests.system.crash.checker import Facts, Kind
 
 Event = dict[str, Any]
-FURTHER_TO = "legal"  # where `further` goes
+FURTHER_TO = "legal"  # the escalation queue of `further`
 ROLES = {"finance_po": "approver_finance", FURTHER_TO: "approver_legal"}
 WORDS = {"further": "escalate", "patient": "remind"}
-# How people answer such a call: at once, at the moment at which its time runs out, or after that.
+# How people answer: at once, just as the time runs out, or after that.
 MANNERS = ("early", "race", "after")
 
 

@@ -9,9 +9,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-QUEUE = "legal"  # which some gates of the crash-test agents ask too, by rules of their own
+QUEUE = "legal"  # some gates of the crash-test agents ask it too, by their own rules
 RULE = "The schedule asks."
-# What a rule may want a yes to show, and how people say it: what each manner shows.
+# The proofs a rule may require, and how people approve: the proof that each manner shows.
 PROOFS = ("", "fresh", "factor", "typed", "fresh typed", "factor typed")
 MANNERS = {
     "whole": {"fresh", "factor", "typed"},

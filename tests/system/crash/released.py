@@ -10,7 +10,7 @@ from tests.system.crash.checker import Expected, Facts, Finding, moment
 
 Row = Mapping[str, Any]
 PLACES = 10_000
-# What a run of each side does to the outside.
+# The effects of a run of each version.
 CALLS = {"from_version": 2, "to_version": 3}
 
 

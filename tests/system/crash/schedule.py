@@ -26,10 +26,10 @@ from tests.waiting import eventually
 
 CALLS = (*READS, "withheld", *GATHERED, *FAMILIES, *(kind for kind in EFFECTS if kind not in ("unsafe_slow", "brief")))
 QUIET_SECONDS = 120.0
-# What a schedule starts whose time comes in the middle of it all.
+# The steps of the run started by a schedule that comes due during the faults.
 BY_CLOCK = ("sleep", "keyed", "unsafe")
 
-# What may be done to a process: kind in the fleet and a word of its title; how likely.
+# The processes to strike: kind in the fleet, a word of the title, and weight.
 VICTIMS = {
     ("worker", ""): 8,
     ("cluster", "main"): 1,
@@ -108,7 +108,7 @@ def _begun_again(seed: str, jobs: list[Job]) -> tuple[Job, ...]:
 
 
 def _draw_job(dice: random.Random) -> Job:
-    steps = ["sleep"]  # the door: while it sleeps, its crash points are armed
+    steps = ["sleep"]  # while it sleeps, its crash points are armed
     for _ in range(dice.randint(2, 6)):
         steps.append(dice.choice((*CALLS, "hop", "values", "sleep", "signal", "question")))
     calls = [step for step in steps if step in CALLS]
@@ -226,7 +226,7 @@ class Performance:
             if self._has_fired() and not left and self._again.is_over and self._all_is_told(ours):
                 return True
             for run_id, job in self._runs:
-                # A pause takes hold at a step's end, perhaps after the resume was refused.
+                # A pause takes effect at a step's end, perhaps after the resume was refused.
                 if job.act == "pause" and run_id in left and self._stack.api.run(run_id)["state"] == "paused":
                     self._stack.api.steer(run_id, "resume")
             time.sleep(0.1)

@@ -78,7 +78,7 @@ def _about(
 def _sums(shared: Shared) -> Iterator[Finding]:
     used: Counter[tuple[Any, Any]] = Counter()
     reserved: Counter[tuple[Any, Any]] = Counter()
-    beyond: Counter[tuple[Any, Any]] = Counter()  # by answers that were longer than what was set aside for them
+    beyond: Counter[tuple[Any, Any]] = Counter()  # by answers longer than their reservations
     for charge in shared.charges:
         period = charge["pool"], charge["starts_at"]
         if charge["used"] is None:

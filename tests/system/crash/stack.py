@@ -57,14 +57,14 @@ class Stack(Installation):
         self, folder: Path, *, workers: int = 2, slots: int = 50, agents: str = "tests.system.crash.agents"
     ) -> None:
         super().__init__(folder / "data")
-        # Above any fault's latency: by then a mail that was on its way has arrived, or never will.
+        # Above any fault's latency: by then a mail under way has arrived, or never will.
         self.settling_seconds = 0.3
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
         self._said = folder / "up.log"
         self._workers, self._slots, self._agents = workers, slots, agents
         self._api: Api | None = None
-        self._another: dict[str, str] = {}  # keys of whoever has a role besides the demo's people
+        self._another: dict[str, str] = {}  # keys of further people with a role
         self._armed: list[str] = []
 
     def environment(self, **extra: str) -> dict[str, str]:
@@ -320,11 +320,10 @@ def _settle(run: dict[str, Any], api: Api) -> list[str]:
         return []
     verdict = "happened" if is_done else "did_not"
     answer = api.reconcile(run_id, verdict, {} if is_done else None, wait_id=wait["id"])
-    # 409: its worker is just parking it, or is not yet known to be dead; or our first request was taken and its answer
-    # lost.
+    # 409: its worker is parking it or not yet known to be dead; or our first request was accepted and its answer lost.
     assert answer.status_code in (200, 409), answer.text
     if "still alive" in answer.text and (sender := re.search(r"pid (\d+) on", answer.text)):
-        kill(int(sender[1]))  # as one is told to
+        kill(int(sender[1]))  # as the error says
     return [verdict] if answer.status_code == 200 else []
 
 

@@ -30,7 +30,7 @@ def staged_slots(facts: Facts) -> set[str]:
 
 def _case(slot: str, questions: list[Event], told: list[Event]) -> Iterable[tuple[Kind, str]]:
     """Check that a call passes all stages once, and again only where a policy requires more."""
-    whole: list[int] = []  # where each case that has all its yeses got the last one
+    whole: list[int] = []  # where each fully approved case got its last approval
     cases = _cases(questions)
     for number, case in enumerate(cases):
         if number and (len(whole) < number or not _is_demanded(case[0], told)):

@@ -1,7 +1,7 @@
 """The steps of the crash-test agent and the effects of each. Imports nothing."""
 
 # A step's effect, by `system.operation`. `pure`, `cached`, `fresh` and `withheld` have none; `hop`, `values`, `sleep`,
-# `signal`, `question` and `message` are no calls.
+# `signal`, `question` and `message` are not calls.
 EFFECTS = {
     "staged": "erp.create_vendor",
     "further": "erp.create_vendor",
@@ -24,20 +24,20 @@ EFFECTS = {
     "unsafe_slow": "email.unsafe_slow",
     "clerk": "email.clerk",
 }
-# Who has to say yes before `staged` is called, one after the other: so many different people of each queue.
+# The queues that approve `staged` in order, with the number of different people each.
 STAGES = (("legal", 1), ("finance_po", 2))
 GATED = ("gated", "staged", "further", "patient", "changed", "again", "brief", "unsafe_gated", "clerk", "gated_cleaned")
-# Of which tool a step is, where it isn't named so: calls that a hook has a say in (`withheld` never comes to have its
-# effect), and a read that must not be old.
+# The tool of a step with another name: calls seen by a hook (`withheld` never has its effect), and a read that must not
+# be old.
 OF = {"cleaned": "keyed", "gated_cleaned": "gated", "withheld": "keyed", "fresh": "cached"}
 READS = ("pure", "cached", "fresh")
-# Steps in which a model is asked, what those models are called, and what a million tokens cost in millionths of a
-# dollar, in and out. `ponder` is a conversation that is made short on the way; `aide` is a whole agent of Pydantic
-# AI's, and so is `clerk`, whose one tool needs a yes.
+# Steps that ask a model, those models' names, and the price of a million tokens in millionths of a dollar, in and out.
+# `ponder` is a conversation that is compacted; `aide` and `clerk` are whole Pydantic AI agents, the latter with a tool
+# that needs an approval.
 THOUGHTS = ("think", "ponder", "aide")
 MODELS = ("scripted:thinker", "scripted:ponderer", "scripted:aide", "scripted:clerk")
 PRICE = (3_000_000, 15_000_000)
-# What is asked for at a start, so that a run comes to a cap now and then; people raise it a little at a time.
+# Budgets at the start, so that runs reach a cap now and then; people raise it a little at a time.
 BUDGETS = (
     {"tool_calls": 0},
     {"tool_calls": 2},
@@ -52,8 +52,7 @@ BUDGETS = (
     {"wall_seconds": 1},
     {"tool_calls": 1, "model_calls": 1, "wall_seconds": 1},
 )
-# What the runs of a schedule share, and what people do when there is no more of it: raise it, wait for the next period,
-# switch it off.
+# Shared pools, and what people do when one is used up: raise it, wait for the next period, or switch it off.
 POOLS = (
     ("tool_calls", 0),
     ("tool_calls", 1),
@@ -67,11 +66,11 @@ POOLS = (
     ("usd", "1"),
 )
 SHARING = ("raise", "raise", "refill", "refill", "off")
-# Steps that start so many runs of the other agent at once; each makes one keyed call. The one of `renewed` goes on as
-# another run, and that one hands off to a third: each makes one too.
+# Steps that start this many child runs at once, each with one keyed call. The one of `renewed` continues as another
+# run, which hands off to a third: each makes one too.
 FAMILIES = {"family": 2, "renewed": 1}
-# Steps that start one that fails and undoes what it did, with a mail among it or without; or with a child of its own
-# among it, that had ended well.
+# Steps that start a child that fails and undoes its effects: without a mail, with one, or with a completed child of its
+# own.
 UNDONE = {"undone": 1, "undone_mailed": 1, "regretted": 1}
 # Steps that make several calls at once.
 GATHERED = {

@@ -12,7 +12,7 @@ import pytest
 from tests.system.crash.stack import Stack
 
 KINDS = ("pure", "keyed", "later", "gated", "unsafe")
-# Commits of a run of one call: what, the how manyeth since the points were armed, and the wait after which they are.
+# Commits of a run of one call: the kind, its number since the points were armed, and the wait after which they are.
 COMMITS = [
     ("pure", "visit", 1, ""),
     ("pure", "result", 2, ""),
@@ -86,7 +86,7 @@ def test_killed_between_intent_and_first_byte_only_an_unsafe_call_needs_a_person
     assert sent(stack, run_id) == ([] if kind == "pure" else [True])
 
 
-# --- sent, and not on record ----------------------------------------------------------------------
+# --- sent, and not recorded -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", ["CP3", "CP4"])
@@ -143,7 +143,7 @@ def test_killed_while_a_commit_is_under_way_either_outcome_is_right(
     run_id, verdicts = crash(stack, (kind,), f"CP5:kill:{nth}", after=after)
     assert sum(sent(stack, run_id)) == (kind != "pure")
     if kind == "unsafe":
-        # Whether the database took it is its own business; what is in doubt after that, a person was asked about.
+        # The database may or may not have committed it; what is unknown after that, a person was asked about.
         assert verdicts in ([], ["did_not" if commit == "intent" else "happened"])
     else:
         assert verdicts == []
@@ -151,7 +151,7 @@ def test_killed_while_a_commit_is_under_way_either_outcome_is_right(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_after_the_record_the_call_is_not_made_again(stack: Stack, kind: str) -> None:
-    # What is answered later has its record when the callback came, and the next claim comes after it.
+    # A call answered later is recorded when the callback comes, and the next claim follows.
     point, after = ("CP0:kill:1", "webhook") if kind == "later" else (f"CP6@{kind}:kill:1", "")
     run_id, verdicts = crash(stack, (kind,), point, after=after)
     assert verdicts == []
@@ -160,7 +160,7 @@ def test_killed_after_the_record_the_call_is_not_made_again(stack: Stack, kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_after_a_checkpoint_the_run_goes_on_from_it(stack: Stack, kind: str) -> None:
-    # Entering the first visit writes one too; those that wait in between are armed then.
+    # Entering the first visit commits too; kinds that wait in between are armed then.
     after = {"later": "webhook", "gated": "approval"}.get(kind, "")
     run_id, verdicts = crash(stack, (kind, "hop", "pure"), f"CP7:kill:{1 if after else 2}", after=after)
     assert verdicts == []
@@ -192,7 +192,7 @@ PAIRS = [
     ("later", "CP4@later", "CP8"),
     ("gated", "CP8", "CP4@gated"),
     ("unsafe", "CP1@unsafe", "CP6@unsafe"),
-    ("unsafe", "CP2@unsafe", "CP8"),  # the outcome is on record as unknown, and the person not yet asked
+    ("unsafe", "CP2@unsafe", "CP8"),  # the unknown outcome is recorded, and the person not yet asked
     ("unsafe", "CP4@unsafe", "CP0"),
     ("unsafe_hooked", "CP3@unsafe_hooked", "CP0"),
 ]

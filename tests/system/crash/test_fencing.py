@@ -75,7 +75,7 @@ class Zombie:
 @pytest.fixture
 def undead(stack: Stack) -> Iterator[list[int]]:
     """Stop the supervisor for a test; the pids added are killed before it continues."""
-    # Stopped for long by the test before, it may just be putting itself on the list again.
+    # After a long stop in the last test it may be registering again.
     [supervisor] = eventually(lambda: stack.pids("supervisor"), "the supervisor")
     os.kill(supervisor, signal.SIGSTOP)
     pids: list[int] = []
@@ -86,7 +86,7 @@ def undead(stack: Stack) -> Iterator[list[int]]:
     os.kill(supervisor, signal.SIGCONT)
 
 
-# Not CP0: a worker that comes back there has nothing to write yet, so there is no refusal to wait for.
+# Without CP0: a worker that returns there has nothing to write, so there is no refusal to wait for.
 LATE = ("ToolReconciled", "ToolAnsweredLate")
 POINTS = ["CP1@{}", "CP2@{}", "CP3@{}", "CP4@{}", "CP6@{}", "CP7", "CP8"]
 
@@ -103,7 +103,7 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing(
     zombie = Zombie(stack, run_id)
     undead.append(zombie.pid)
 
-    # Not always by this call: another watchdog may find it on record as ended and be the first to free its run.
+    # Not always by this call: another watchdog may find its recorded end and be the first to free its run.
     morgue.declare(zombie.incarnation)
     is_in_doubt = kind == "unsafe" and point[:3] in ("CP2", "CP3", "CP4")
     stack.waits(run_id, "reconcile" if is_in_doubt else "approval")
@@ -112,14 +112,14 @@ def test_a_worker_that_comes_back_after_its_run_was_taken_over_writes_nothing(
     sent = len(stack.api.effects(run_id))
     zombie.comes_back()
 
-    # At its write, or, where its connection was cut and it asked for its run again, there.
+    # At its write or, where its connection was cut, when it claimed its run again.
     said = stack.logged("postgres")
     assert (
         f"run {run_id} is at epoch" in said
         or f"run {run_id} is no longer driven by worker {zombie.incarnation}" in said
     )
-    # It may not write, but it may tell: an answer that it holds settles what a person was asked, or is recorded without
-    # effect. It holds none if it was about to send, and saw in time that it has no place among the workers any more.
+    # It may not write, but it may report: its answer settles what a person was asked, or is recorded without effect. It
+    # has none if it saw before sending that it is no longer a worker.
     has_sent = point[:3] in ("CP3", "CP4") or (point[:3] == "CP2" and len(stack.api.effects(run_id)) > sent)
     expected = ["ToolReconciled" if is_in_doubt else "ToolAnsweredLate"] if has_sent else []
     news = eventually(

@@ -23,7 +23,7 @@ ONBOARDED = Expected(
     },
     gates=1,
 )
-# Kind in the fleet, a word of the process's title, and at which event of a run it is struck.
+# Kind in the fleet, a word of the process's title, and the event of a run at which it is struck.
 VICTIMS = [
     ("worker", "", 4),
     ("worker", "", 9),
@@ -51,7 +51,7 @@ def people(stack: Stack) -> Iterator[People]:
 def test_each_vendor_is_onboarded_once_whatever_is_killed(stack: Stack, people: People) -> None:
     started: list[str] = []
     for kind, title, event in VICTIMS:
-        # what the kill before has cost is made good, so that this one strikes something that was to live
+        # recover from the last kill, so that this one strikes something that would have lived
         stack.all_workers()
         for _ in range(RUNS_PER_VICTIM):
             started.append(stack.api.start("vendor-onboard@1.0.0", onboarding.samples[0].input))

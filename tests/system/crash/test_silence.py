@@ -32,7 +32,7 @@ def impatient(tmp_path: Path) -> Iterator[Stack]:
 def test_a_stopped_worker_is_taken_over_after_the_ttl_and_is_heard_when_it_comes_back(impatient: Stack) -> None:
     stack = impatient
     [supervisor] = stack.pids("supervisor")
-    os.kill(supervisor, signal.SIGSTOP)  # it would end a worker that gives no sign of life
+    os.kill(supervisor, signal.SIGSTOP)  # it would end a worker without signs of life
     stack.arm("CP4@unsafe:stop:1")
     run_id = stack.run("unsafe", "keyed")
     eventually(lambda: stack.acted(), "the crash point")

@@ -41,8 +41,8 @@ def _expected_of(facts: Facts, theirs: Expected) -> Expected:
     if _agent(facts) == REGRETTER:
         return Expected({"erp.create_vendor": 2}, state="failed", may_be_cancelled=True, may_send_late=late, children=1)
     if _agent(facts) == GIVER:
-        # Whoever started it fails for sure, or was cancelled: what it did can't stand. Ended by a wish before it had
-        # done all, it undid less.
+        # Its starter surely fails or was cancelled, so its effects can't stand. If a cancel ended it earlier, it undid
+        # less.
         return Expected(
             {"erp.create_vendor": 4},
             gates=1,
@@ -103,7 +103,7 @@ def _done(facts: Facts) -> set[tuple[str, str]]:
         (event["slot"], "result")
         for event in facts.events
         if (event["kind"] == "ToolReconciled" and event["data"]["verdict"] == "happened")
-        or (event["kind"] == "ChildEnded" and event["data"]["state"] != "completed")  # it undid what it did itself
+        or (event["kind"] == "ChildEnded" and event["data"]["state"] != "completed")  # it undid its own effects
     }
 
 

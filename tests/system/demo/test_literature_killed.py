@@ -21,7 +21,7 @@ from tests.waiting import eventually
 DOCUMENTS, AT_ONCE, PACE_SECONDS, REQUEST_SECONDS = 60, 4, 1.0, 0.4
 LONG_REQUEST_SECONDS = 4.0
 QUESTION = "How do transactions and locks behave when a database connection is lost?"
-JUST = 5.0  # seconds in which an answer that has left may not be on record yet, on a busy machine
+JUST = 5.0  # seconds in which a sent answer may not be recorded yet, on a busy machine
 
 
 class Review(Installation):
@@ -77,7 +77,7 @@ def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twic
     site.api("operator", f"/runs/{review}/answers/{wait['id']}", agreed)
 
     eventually(lambda: len(site.provider.asked) > 2 * AT_ONCE, "some of it read")
-    site.provider.seconds = LONG_REQUEST_SECONDS  # however long the deploy takes, much is left to read
+    site.provider.seconds = LONG_REQUEST_SECONDS  # so that much is left to read however long the deploy takes
     deploy(site)
     site.provider.seconds = REQUEST_SECONDS
     assert len(site.provider.asked) < DOCUMENTS, "the deploy was to be in its middle"
@@ -99,7 +99,7 @@ def test_a_deploy_and_a_kill_in_its_middle_lose_nothing_and_pay_for_nothing_twic
     repeated = paid_again(site.provider.asked)
     assert all(began <= after and before <= until for began, until in repeated), (before, after, repeated)
     assert len(repeated) <= AT_ONCE and len(site.provider.asked) == DOCUMENTS + 2 + len(repeated)
-    # One that was lost with its worker stands on the account, also where it never reached the provider.
+    # A request lost with its worker counts, also where it never reached the provider.
     lost = run["usage"]["model_calls"] - (DOCUMENTS + 2)
     assert len(repeated) <= lost <= AT_ONCE
 

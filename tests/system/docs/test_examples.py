@@ -23,7 +23,7 @@ PASTED = {
     ROOT / "docs" / "releases.md": 3,
     ROOT / "docs" / "screening.md": 1,
     ROOT / "docs" / "undo.md": 2,
-}  # at least so many blocks
+}  # the minimum number of blocks
 ANSWERS = ("json", "text")
 _END = "\x1e"
 # A busy machine takes a minute to start an installation; a quiet one needs half of that for everything here.

@@ -73,6 +73,6 @@ async def count(state: Count, ctx: Context) -> End | str:
     return End(state) if state.done == state.steps else "count"
 
 
-# New code that doesn't load: what a restart must survive.
+# New code that doesn't load, which a restart must survive.
 if "COUNTER_FILE" in os.environ and Path(os.environ["COUNTER_FILE"]).with_name("refuse").exists():
     raise RuntimeError("this version doesn't start")

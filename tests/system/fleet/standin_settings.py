@@ -10,6 +10,6 @@ from tests.system.fleet import standin
 sys.modules["runs.workers.run_loop"] = standin  # type: ignore[assignment]
 sys.modules["runs.workers.failover"] = standin  # type: ignore[assignment]
 
-# Code that doesn't load: a process that is started while this file is there ends at once.
+# Code that doesn't load: a process started while this file exists ends at once.
 if Path(os.environ.get("STANDIN_REFUSE") or "/nonexistent").exists():
     raise SystemExit("this version doesn't start")

@@ -13,16 +13,15 @@ from runs.models import Sweep
 from tests.system.fleet.conftest import Crew
 from tests.waiting import eventually
 
-# Long, for it waits most of a minute for counts to come in.
+# Long, because it waits most of a minute for counts.
 pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
-# Transactions of a supervisor and two workers, web and sandbox not counted. The server's log shows 690 a minute; its
+# Transactions of a supervisor and two workers, without web and sandbox. The server's log shows 690 a minute; its
 # counts, which include its own and come in lumps, 780 to 850.
 MOST_A_MINUTE = 900
-# Of the same, when each cluster had loaded all by itself: 430.
+# When each cluster loaded everything by itself, it was 430.
 MOST_MEGABYTES = 340
 WINDOW_SECONDS = 40.0
-# A connection that fell idle tells its count after ten seconds: what was done to start would be counted as what is done
-# since.
+# An idle connection reports its counts after ten seconds: otherwise start-up work would be counted.
 SETTLED_SECONDS = 12.0
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
 

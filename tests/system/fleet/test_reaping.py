@@ -125,8 +125,8 @@ def test_only_orphans_are_reaped_and_nobody_is_waited_for(tmp_path: Path) -> Non
     assert (done.stdout.split(), done.stderr) == (["3", "5", "7", "stopped", "reaped"], "")
 
 
-# It starts one for `multiprocessing`, one that it says it knows and one for `subprocess`; two are left to it by a
-# process that ended, of which one is stopped and one has ended.
+# It starts one for `multiprocessing`, one that it declares and one for `subprocess`; two are orphans of a process that
+# ended, of which one is stopped and one has ended.
 _REAPER = """
 import atexit, multiprocessing, os, signal, subprocess, sys, time
 from runs.fleet import procfs

@@ -24,7 +24,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.django_db(transaction=True)
 
 ROLES = ["worker", "sentinel", "main", "pusher", "monitor"]
-# About a second is the promise; a loaded two-core machine that runs other tests too gets some more.
+# The promise is about a second; a loaded two-core machine gets more time.
 PROMPTLY = 30.0
 
 

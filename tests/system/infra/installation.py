@@ -182,7 +182,7 @@ def _is_alive(process: psutil.Process) -> bool:
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
-        return False  # it ended between the two questions
+        return False  # it ended between the two calls
 
 
 def get(port: int, path: str) -> int | None:

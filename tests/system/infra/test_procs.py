@@ -106,7 +106,7 @@ def test_an_end_is_told_once_and_in_words(tmp_path: Path) -> None:
 
 
 def test_strays_are_found_by_mark_and_by_memory_and_ended(tmp_path: Path) -> None:
-    # Their parent ended in good order, so no parent-death signal reached them.
+    # Their parent ended normally, so no parent-death signal reached them.
     script = (
         "import subprocess, sys\n"
         f"for env in ({{'{child_processes.MARKER}': 'test-mark'}}, {{}}):\n"

@@ -98,7 +98,7 @@ def test_what_is_wrong_with_an_agents_module_is_one_line(
     source, told = WRONG[wrong]
     (tmp_path / "agents_under_test.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "agents_under_test", None)  # gone again afterwards
+    monkeypatch.setitem(sys.modules, "agents_under_test", None)  # removed again afterwards
     del sys.modules["agents_under_test"]
     settings.DURABLEAGENTS_AGENTS = ["agents_under_test"]
     with only_for_now(), pytest.raises(ImproperlyConfigured) as refused:
@@ -181,7 +181,7 @@ def test_budgets_are_raised_at_a_queue_that_there_is(manage: Manage) -> None:
     assert manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "cfo"}).returncode == 0
     wrong = manage("check", env=queues | {"DURABLEAGENTS_BUDGET_QUEUE": "nope"})
     assert (
-        wrong.returncode == 0  # the database, which is away, may know it
+        wrong.returncode == 0  # the unreachable database may know it
         and "DURABLEAGENTS_BUDGET_QUEUE='nope': no such queue exists in the settings" in wrong.stderr
     )
 

@@ -100,7 +100,7 @@ def test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys(running: Ins
 def test_second_ctrl_c_stops_at_once(running: Installation) -> None:
     supervisor = running.part("supervisor")
     assert supervisor is not None
-    # A part that can't end would otherwise be waited for.
+    # A part that can't end would be waited for.
     supervisor.send_signal(signal.SIGSTOP)
     running.remember()
     assert running.process is not None
@@ -122,7 +122,7 @@ def test_killed_up_takes_its_children_along_and_starts_again(running: Installati
     keys = running.demo()
     code, _ = running.stop(signal.SIGKILL)
     assert code == -signal.SIGKILL
-    # At once, while the dead one's children may still be ending: that is what a person would do.
+    # At once, as a person would, while the dead one's children may still be ending.
     running.up_and_ready()
     assert running.demo() == keys
 
@@ -164,7 +164,7 @@ def test_an_external_database_is_used_under_two_roles(own: Installation, postgre
             with psycopg.connect(at["runtime"]) as runtime:
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     runtime.execute("delete from ledger_event")
-            # Under nohup a hang-up is to be ignored, by us as well.
+            # Under nohup our processes must ignore a hang-up too.
             is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
             code, _ = own.stop(signal.SIGTERM if is_ignored else signal.SIGHUP)
             assert code == 0 and "DATABASE_OWNER_URL" not in own.output() and own.left() == []

@@ -39,7 +39,7 @@ def test_a_slow_statement_is_answered_as_unavailable(
     (session,) = (morsel.value for morsel in browser.cookies.values())
     cookies = {"Cookie": f"durableagents_session_{process_env['PORT']}={session}"}
     assert web.client.get("/runs", headers=cookies).status_code == 200
-    # Whoever waits for a lock is a slow statement; the limit on locks is longer than the one on statements here.
+    # Waiting for a lock is a slow statement; the limit on locks is longer than the one on statements here.
     with psycopg.connect(database_urls(postgres)["admin"]) as admin:
         admin.execute("LOCK TABLE runs_run IN ACCESS EXCLUSIVE MODE")
         refused: Any = web.client.get("/api/v1/runs", headers=headers)

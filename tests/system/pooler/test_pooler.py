@@ -28,7 +28,7 @@ from tests.system.pooler.conftest import LIMITS, Pooler, limit
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.django_db
-# Whoever serves a database needs the key that it was used with: here the tests' own.
+# A process needs the key that its database was used with: the tests' own.
 ONE_KEY = Path(os.environ["DURABLEAGENTS_TEST_DATA"])
 Manage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -77,7 +77,7 @@ class Story:
     def logs(self) -> str:
         return "".join((self.folder / f"{name}.log").read_text() for name in self.processes)
 
-    # --- its people ---
+    # --- people ---
 
     def get(self, path: str) -> Any:
         answer = self.client.get(path, headers=self.of("starter") if path.startswith("/api") else {})
@@ -113,7 +113,7 @@ class Story:
 def story(behind: dict[str, str], tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Iterator[Story]:
     keys = {}
     with django_db_blocker.unblock(), django_on(behind["runtime"]):
-        for name in ("starter", "decider"):  # nobody decides what they asked for themselves
+        for name in ("starter", "decider"):  # nobody decides their own requests
             user = User.objects.create(username=name)
             user.groups.set(Group.objects.filter(name__in=ROLES))
             keys[name] = issue_key(user, name)
@@ -197,7 +197,7 @@ def test_the_run_s_page_and_its_verification_are_shown(story: Story) -> None:
         assert run in story.get(path) or not path.startswith(f"/runs/{run}")
 
 
-# --- what leads nowhere -------------------------------------------------------------------------
+# --- wrong configurations -----------------------------------------------------------------------
 
 
 def environment(database_url: str, **more: str) -> dict[str, str]:

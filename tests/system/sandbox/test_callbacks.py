@@ -46,7 +46,7 @@ def test_the_form_is_posted_after_the_delay(sandbox: Sandbox, receiver: Make) ->
         "document_sha256",
     }
     assert notice["form"]["legal_name"] == "Baltic Cold Chain OÜ"
-    # The request is the only row: callbacks are the portal's own doing.
+    # The request is the only row: callbacks are the portal's own work.
     assert [row["operation"] for row in sandbox.effects()] == ["request_w9"]
     eventually(lambda: is_sent(sandbox), "the portal to note the delivery")
 

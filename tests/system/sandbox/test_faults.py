@@ -31,7 +31,7 @@ def test_an_entry_is_replaced_whole_and_listed(sandbox: Sandbox) -> None:
     }
     assert (answer.status_code, answer.json()) == (200, entry)
     assert sandbox.client.get("/faults").json() == [entry]
-    assert sandbox.client.post("/faults", json=entry).json() == entry  # what is listed can be posted
+    assert sandbox.client.post("/faults", json=entry).json() == entry  # listed entries can be posted
 
 
 @pytest.mark.parametrize(

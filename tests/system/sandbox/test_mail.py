@@ -74,7 +74,7 @@ def test_hostile_mail_is_taken_and_shown_inert(sandbox: Sandbox) -> None:
     with smtplib.SMTP("127.0.0.1", sandbox.smtp_port, timeout=PATIENCE_SECONDS) as smtp:
         smtp.ehlo()
         smtp.mail("a@b.example")
-        # Said by hand: Python's releases differ in how they would quote such an address.
+        # By hand: Python's releases quote such an address differently.
         assert smtp.docmd("RCPT", "TO:<script>")[0] == 250
         assert smtp.data(raw)[0] == 250
 

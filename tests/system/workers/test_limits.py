@@ -41,7 +41,7 @@ def test_two_processes_a_day_apart_share_what_a_tool_says_of_itself(
     path = tmp_path / "told"
     said("tool:file_it", per_minute=1200, burst=4, at_once=3)
     pids = {worker(86_400).pid, worker(-86_400).pid}
-    # Else the first one has done it all before the other has come.
+    # Otherwise the first one has done everything before the other starts.
     eventually(lambda: Process.objects.filter(pid__in=pids).count() == 2, seconds=60)
     runs = [lifecycle.start(limited.agent.graph_id, {"path": str(path)}, by=SHOP) for _ in range(60)]
     eventually(is_over(*runs), seconds=60)

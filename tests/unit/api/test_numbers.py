@@ -26,12 +26,12 @@ def is_number(schema: Any) -> bool:
     return bool(NUMBERS & {kind.get("type") for kind in kinds}) and not {"boolean"} & {k.get("type") for k in kinds}
 
 
-ROUTES = get_resolver().url_patterns  # every room with a face is read in
+ROUTES = get_resolver().url_patterns  # loads every app with views
 FIELDS = sorted(
     {
         (body, name)
         for body in bodies()
-        if not body.__name__.endswith("Form")  # texts alone
+        if not body.__name__.endswith("Form")  # text only
         for name, schema in body.model_json_schema().get("properties", {}).items()
         if is_number(schema)
     },

@@ -14,7 +14,7 @@ from tests.conftest import free_ports
 
 STALL_SECONDS = 0.6
 PIECE = bytes(100_000)
-PIECES = 250  # more than the kernel keeps for a client
+PIECES = 250  # more than the kernel buffers for a client
 TAKEN = b"\xfftaken\xff"  # comes last
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -88,7 +88,7 @@ def test_depth_within_the_limit_is_read() -> None:
 )
 def test_a_full_size_body_costs_no_more_than_a_moment(raw: bytes) -> None:
     began = time.process_time()
-    with suppress(strict_json.MalformedJSON):  # refused is as good as read, if it is quick
+    with suppress(strict_json.MalformedJSON):  # a quick refusal is as good as an answer
         strict_json.loads(raw)
-    # A string of this size takes a hundredth of a second. The bound is for a machine that does ten things at once.
+    # A string of this size takes a hundredth of a second; the bound allows for a busy machine.
     assert time.process_time() - began < 1

@@ -70,7 +70,7 @@ def says(condition: str, arguments: Any = None, **more: Any) -> bool | None:
         ("tags has vip and requester = key:shop and source = model", {}, True),
         ("risk >= medium and risk < high", {}, True),
         ("class = pure and version = 1.0.0", {}, True),
-        # What can't be told of the call.
+        # Values that the call doesn't give.
         ("args.amount > 10", {}, None),
         ("args.amount > 10", {"amount": None}, None),
         ("args.amount > 10", {"amount": "many"}, None),

@@ -50,7 +50,7 @@ def test_functions_have_at_most_sixty_lines() -> None:
 
 
 def test_every_module_of_the_product_has_a_docstring() -> None:
-    needless = ("apps.py", "urls.py", "urls_api.py")  # their place says it, and a command's `help` does
+    needless = ("apps.py", "urls.py", "urls_api.py")  # their place or a command's `help` says it
     bare = [
         path
         for path in sources()

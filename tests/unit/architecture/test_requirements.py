@@ -112,8 +112,8 @@ def lacking(name: str, names: Container[str]) -> list[str]:
 
 
 def test_the_lock_leaves_a_resolver_nothing_to_choose() -> None:
-    # With a resolver, a release that came out this morning stopped every new installation: `coverage[toml]` of the
-    # lock's pytest-cov was looked for among all releases, and the newest one has no hash in the lock.
+    # With a resolver, a release of the same morning stopped every new installation: `coverage[toml]` of the lock's
+    # pytest-cov was resolved among all releases, and the newest one has no hash in the lock.
     recipe = next(line for line in (CHECKOUT / "Makefile").read_text().splitlines() if "pip install" in line)
     assert "--no-deps" in recipe
     assert "--require-hashes" in recipe

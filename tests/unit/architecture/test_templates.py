@@ -10,7 +10,7 @@ from tests.conftest import CHECKOUT
 ROOT = CHECKOUT / "templates"
 SANDBOX = CHECKOUT / "durableagents/demo/sandbox/web/templates"
 MOST_FILES, LONGEST_LINE = 160, 160
-# What Django itself brings, and what the common ground has.
+# Django's own, and those of `ledger`.
 LOW_LIBRARIES = {"static", "console"}
 _NAMED = re.compile(r"[\"']([\w/]+\.html)[\"']")
 _BLOCKS = re.compile(r"\{%\s*(?:load|extends)[^%]*%\}|\{#.*?#\}|\{%\s*(?:end)?block\b[^%]*%\}")
@@ -61,7 +61,7 @@ def test_what_the_common_ground_renders_loads_nothing_of_the_apps_above_it() -> 
     assert {name: extra for name in named if (extra := needs(name, set()) - LOW_LIBRARIES)} == {}
 
 
-# What every page has, whatever apps there are: the menu behind one's name.
+# On every page, whatever apps exist: the account menu.
 MENU = {"overview", "account", "people", "setup", "notifications", "logout", "demo_login"}
 
 

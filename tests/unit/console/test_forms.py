@@ -118,7 +118,7 @@ def test_what_is_typed_is_what_the_model_takes() -> None:
     )
     assert found.inner == Inner(note="two\nlines", amount=84000)
     assert found.maybe is None and found.tags == ["x"]
-    assert found.rebate == Decimal("12345678901234567.89")  # no float in between
+    assert found.rebate == Decimal("12345678901234567.89")  # without a float in between
 
 
 def test_a_sample_survives_the_form() -> None:

@@ -101,7 +101,7 @@ def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
                 words = whole(
                     pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools)
                 )
-                assert "<img src=x" in words  # as words
+                assert "<img src=x" in words  # as text
 
 
 @each_case("status", pieces.STANDINGS)

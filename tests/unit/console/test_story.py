@@ -119,7 +119,9 @@ def test_a_call_that_provably_did_not_leave_says_so() -> None:
 
 def test_a_crash_is_a_seam_with_what_was_in_flight() -> None:
     tape = begun().invoked().lost().claimed("recovered", pid=8, after=0.5)
-    assert tape.story().crashes[0].took is None and rows(tape.story(), "crash")[0].is_open  # a claim alone is no step
+    assert (
+        tape.story().crashes[0].took is None and rows(tape.story(), "crash")[0].is_open
+    )  # a claim alone is not a step
     tape.add(e.PauseRequested(by="user:olga"), 0.25).add(e.ToolRedispatched(slot="0.1/1", tool="order", n=1), 0.25)
     (crash,) = tape.story().crashes
     assert (crash.pid, crash.in_flight, crash.took) == (7, 1, 1.0)

@@ -181,7 +181,7 @@ CAME, HANDLED = "MessageReceived", "MessageHandled"
         ([(CAME, 1), (CAME, 2), (HANDLED, 2)], False),
         ([(CAME, 1), (HANDLED, 1), (HANDLED, 1)], False),
         ([(HANDLED, 1), (CAME, 1)], False),
-        # What a run hadn't come to when it failed was told so: a retry goes on with what comes then.
+        # A message that the failed run hadn't handled was answered then: a retry continues with later ones.
         ([(CAME, 1), ("RunFailed", 0), (CAME, 2), (HANDLED, 2)], True),
         ([(CAME, 1), ("RunFailed", 0), (HANDLED, 1)], False),
     ],

@@ -238,7 +238,7 @@ def test_a_run_that_is_retried_has_not_ended_before_its_fork_is_made() -> None:
     retried = [("RunFailed", None, {}), ("RunRetried", None, {}), ("RunClaimed", None, {}), invoked("0.2/4", "keyed")]
     of.events[-2:] = [*facts_of("origin", retried).events, end, fork_made]
     assert list(judge_origin(of)) == []
-    of.events[-2:] = [fork_made, end]  # made while it worked: whatever it does then is its own business
+    of.events[-2:] = [fork_made, end]  # made during its work: its later events are its own business
     assert list(judge_origin(of)) == []
 
 

@@ -52,12 +52,12 @@ ANSWERED, BACK, BY_THEM = inquiry(0, "InquiryEnded"), handed(0, "DelegationEnded
         ([asked(0), decided(0), sent()], True),
         ([*CHANGED, decided(1), sent("x")], True),
         ([*CHANGED, changed(1), asked(2), decided(2), sent("y")], True),
-        ([*CHANGED, decided(1), asked(2, "legal"), decided(2), sent("x")], True),  # by a rule
+        ([*CHANGED, decided(1), asked(2, "legal"), decided(2), sent("x")], True),  # by a policy
         ([*CHANGED, decided(1), asked(2), decided(2), sent()], True),  # asked again without the change
         ([*CHANGED, decided(1, "rejected")], True),
         ([asked(0)], True),
         (CHANGED, True),
-        ([*CHANGED, decided(1), sent()], False),  # what the node asked for
+        ([*CHANGED, decided(1), sent()], False),  # the node's own arguments
         ([asked(0), decided(0), sent("x")], False),
         ([*CHANGED, decided(0), decided(1), sent("x")], False),  # decided, and changed
         ([*CHANGED, changed(0, 2), asked(2), decided(2), sent("x")], False),
@@ -68,7 +68,7 @@ ANSWERED, BACK, BY_THEM = inquiry(0, "InquiryEnded"), handed(0, "DelegationEnded
         ([*CHANGED, decided(1), sent("x", "q")], False),
         ([sent()], False),
         ([asked(0), sent()], False),
-        # What people talk about.
+        # Inquiries and delegations.
         ([asked(0), inquiry(0), ANSWERED, inquiry(1), decided(0), sent()], True),
         ([asked(0), handed(0), BY_THEM, sent()], True),
         ([asked(0), handed(0), BACK, handed(1), BY_THEM, sent()], True),
@@ -85,7 +85,7 @@ def test_a_changed_call_that_may_not_be_is_found(events: list[Event], is_sound: 
     assert (list(judge_call(numbered(events))) == []) is is_sound
 
 
-# --- calls that are the same as one that was allowed again ---
+# --- calls under a standing approval ---
 
 
 def again(slot: str, n: int = 0) -> Event:
@@ -112,11 +112,11 @@ TAKEN_BACK = [again("c"), yes("c", grant=7, use=2), again("c", 1), yes("c", 1), 
     [
         ([*GIVEN, *USED, again("c"), yes("c", grant=7, use=2), went_out("c")], True),
         ([*GIVEN, *USED, *TAKEN_BACK], True),
-        ([*USED], False),  # nobody allowed it
+        ([*USED], False),  # nobody gave it
         ([*GIVEN, *USED, again("c"), yes("c", grant=7, use=1), went_out("c")], False),  # the same use twice
-        ([*GIVEN, *USED, again("c"), yes("c", grant=7, use=3)], False),  # beyond what it says
-        ([*GIVEN, again("b"), went_out("b")], False),  # sent without a yes
-        ([*GIVEN, again("b"), yes("b", grant=7, use=1), again("b", 1), went_out("b")], False),  # by one that lapsed
+        ([*GIVEN, *USED, again("c"), yes("c", grant=7, use=3)], False),  # beyond its terms
+        ([*GIVEN, again("b"), went_out("b")], False),  # sent without an approval
+        ([*GIVEN, again("b"), yes("b", grant=7, use=1), again("b", 1), went_out("b")], False),  # by a lapsed one
     ],
 )
 def test_a_use_of_a_standing_approval_that_may_not_be_is_found(events: list[Event], is_sound: bool) -> None:
@@ -128,7 +128,7 @@ def test_an_approval_lapses_only_where_a_grant_gave_it() -> None:
     assert lapsed(numbered([again("a"), yes("a"), again("a", 1)])) == {}
 
 
-# --- questions that nobody answered in time ---
+# --- questions without an answer in time ---
 
 
 def put(tool: str = "further", word: str | None = "escalate") -> list[Event]:
@@ -275,7 +275,7 @@ def policed(events: list[Event], turns: list[Turn], manner: str = "whole") -> bo
         (story()[:3], False),
         (story()[2:], False),
         ([*story(), told("ToolRedispatched", 6, tool="keyed") | {"seq": 9}], False),
-        # What left before, while it was being changed, or is about another tool, needed none.
+        # Calls sent before or during the change, or of another tool, needed none.
         (story(left=-1)[2:3], True),
         (story(left=0.5)[2:3], True),
         (story(tool="pure")[2:3], True),
@@ -342,10 +342,10 @@ ASKED, TOLD = upstream(0), upstream(0, "happened")
         ([ASKED, TOLD, upstream(1), upstream(1, "happened")], True),
         ([says(), ASKED, upstream(0, "nothing"), settles()], True),
         ([ASKED, settles(n=None)], True),
-        ([settles()], False),  # nobody had said it
+        ([settles()], False),  # nobody had proposed it
         ([says(), settles(by="a")], False),  # one person
         ([says(), settles(verdict="did_not")], False),  # another verdict
-        ([says(), settles(n=1)], False),  # another word
+        ([says(), settles(n=1)], False),  # another proposal
         ([says(question=1), settles()], False),  # another question
         ([says(), WITHDRAWN, settles()], False),
         ([says(), NEWS, settles()], False),
@@ -353,7 +353,7 @@ ASKED, TOLD = upstream(0), upstream(0, "happened")
         ([TOLD], False),  # nobody had asked
         ([ASKED, upstream(1, "happened")], False),  # another's answer
         ([ASKED], False),  # never answered
-        ([says(), ASKED, TOLD, settles()], False),  # it told something in between
+        ([says(), ASKED, TOLD, settles()], False),  # news in between
     ],
 )
 def test_a_settlement_that_may_not_be_is_found(events: list[Event], is_sound: bool) -> None:

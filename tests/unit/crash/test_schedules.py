@@ -38,7 +38,7 @@ TAG, TOOL, PROVIDER = halted("tag"), halted("tool", key="keyed"), halted("provid
         (told("ToolInvoked", 10, tool="keyed"), TOOL, True),
         (told("ModelRouted", 11, model="scripted:thinker"), PROVIDER, True),
         (told("RunClaimed", 12), TAG, True),
-        # What is not under it, or was on its way.
+        # Not under the halt, or under way before.
         (told("ToolInvoked", 9.99, tool="keyed"), TAG, False),
         (told("ToolInvoked", 20, tool="keyed"), TAG, False),
         (told("ToolReturned", 15, tool="keyed"), TAG, False),
@@ -60,7 +60,7 @@ def test_what_begins_under_a_halt_is_found(event: Event, stretch: Stretch, is_fo
         (timer(22, 31.9), [TAG], True),  # ten seconds later it is due
         (timer(22, 32), [TAG], False),
         (timer(22, 22), [halted("tool")], False),  # a tool's halt stops no clock
-        (timer(22, 37), [TAG, halted("version", 15, 25)], False),  # what overlaps counts once
+        (timer(22, 37), [TAG, halted("version", 15, 25)], False),  # overlaps count once
         (timer(22, 36.9), [TAG, halted("version", 15, 25)], True),
         (timer(12, 15, by="user:olga"), [TAG], False),
         (timer(12, 15, wait="pool"), [TAG], False),  # the calendar ends it
@@ -70,7 +70,7 @@ def test_timeout_under_a_halt_is_found(events: list[Event], stretches: list[Stre
     assert len(list(judge_halted(events, stretches))) == is_found
 
 
-# --- budgets that runs share ---
+# --- shared budgets ---
 
 ROUTED = told("ModelRouted", n=0, tokens_in=10, tokens_out=100, usd_micro=7)
 DEBITED = told("BudgetDebited", n=0, tokens_in=9, tokens_out=20, usd_micro=3, model_calls=1)
@@ -100,7 +100,7 @@ WELL = Shared([{"id": 1, "resource": "tokens_out"}, {"id": 2, "resource": "tool_
         ({"periods": [MAY | {"used": 0}, CALLS]}, JOURNAL, ["lost"]),
         ({"periods": [CALLS]}, JOURNAL, ["broken"]),
         ({"periods": [MAY | {"most": 19}, CALLS]}, JOURNAL, ["duplicate"]),
-        # What a run that has ended left set aside.
+        # Reservations left by an ended run.
         (
             {"charges": [CHARGE | {"used": None}, CALL], "periods": [MAY | {"used": 0, "reserved": 100}, CALLS]},
             [ROUTED, INVOKED],
@@ -156,7 +156,7 @@ def test_wrong_schedule_count_is_found(last: list[Any], runs: list[dict[str, Any
     assert [found.kind for found in judge_schedule({"id": "s", "last": last}, runs)] == kinds
 
 
-# --- runs that were moved to another version ---
+# --- migrated runs ---
 
 
 def moved(of: int, to: int, generation: int, how: str) -> Event:

@@ -11,7 +11,7 @@ from tests.integration.api.test_roles import MATRIX, UNLISTED, api_routes
 from tests.unit.docs.pages import PAGES, ROOT, anchors, blocks, links, rows
 
 API = ROOT / "docs" / "api.md"
-# Whose cells name queues.
+# Their cells name queues.
 OF_A_QUEUE = {"api-approval-decision", "api-approval-claim", "api-approval-release"}
 README = ROOT / "README.md"
 PUBLIC_PAGES = ("/healthz", "/readyz")
@@ -116,7 +116,7 @@ def test_every_route_has_its_heading_and_its_row_of_roles() -> None:
         endpoint = f"{method} {by_name[name]}"
         assert re.search(rf"^#+ .*`{re.escape(endpoint)}`", page, re.MULTILINE), f"no heading names {endpoint}"
         if None not in allowed and name not in OF_A_QUEUE:
-            # Where the run decides as well, a cell says which runs.
+            # Where the run decides as well, a cell says for which runs.
             shown = ["yes" if cell and name in DEPENDS else cell for cell in table[endpoint]]
             assert shown == ["yes" if role in allowed else "" for role in ROLES], f"roles of {endpoint}"
     assert all(f"`GET {path}`" in page for path in PUBLIC_PAGES)
@@ -132,7 +132,7 @@ def test_every_problem_code_is_in_the_api_page() -> None:
     codes |= set(re.findall(r'document\(\s*[45]\d\d,\s*"([a-z-]+)"', sources)) | set(
         re.findall(r': "([a-z-]+)",\n', _framework_codes())
     )
-    # A worker's, a page's, and those of the pages of accounts: never an answer of the API.
+    # A worker's, a page's, and those of account pages: never an answer of the API.
     codes -= {"stale-lease", "form-used", "form-in-use", "unknown-link", "ended-link", "name-taken", "account-closed"}
     codes -= {"already-set-up", "already-invited", "invitation-ended", "tag-already-own", "tag-not-own"}
     codes -= {"account-changed-meanwhile", "session-ended"}

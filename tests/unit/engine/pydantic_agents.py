@@ -37,7 +37,7 @@ from tests.world import IN_PLACE, Notes, agent_of
 class World:
     done: Counter[str] = field(default_factory=Counter)
     keys: list[Any] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)  # one line for each request that a model answered
+    asked: list[str] = field(default_factory=list)  # one line per request that a model answered
 
 
 WORLD = World()
@@ -128,7 +128,7 @@ async def note(text: str) -> None:
     WORLD.done[f"note {text}"] += 1
 
 
-# --- SQL: a union of outputs, a validator that sends back, a tool that does too ---------------------------------------
+# --- SQL: a union of outputs, a validator that retries, a tool that does too ------------------------------------------
 
 
 class Query(BaseModel):
@@ -179,7 +179,7 @@ async def must_read(ctx: RunContext[None], output: Query | Impossible) -> Query 
     return output
 
 
-# --- files: one that must be approved, one carried out elsewhere, one that answers later, at once ---------------------
+# --- files: one approved, one executed elsewhere, one answered later, at once -----------------------------------------
 
 
 def _files(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

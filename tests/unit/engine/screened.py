@@ -13,7 +13,7 @@ from tests.world import Done, Item, Outside, Toolbox
 
 ScreenedOp = Literal["kept", "cleaned", "cached", "doubtful", "stale"]
 SCREENED: tuple[ScreenedOp, ...] = ("kept", "cleaned", "cached", "doubtful", "stale")
-# Between two drives the clock goes on by more than a read may be old.
+# Between two drives the clock advances by more than a read's maximum age.
 MEANWHILE, MAX_AGE = timedelta(minutes=2), timedelta(minutes=1)
 
 

@@ -68,8 +68,8 @@ class Story:
     limits: Limits = field(default_factory=Limits)
     policies: Policies = field(default_factory=NoPolicies)
     queues: Collection[str] | None = None
-    generation: int = 0  # how often it was moved to another version
-    heard: list[str] | None = None  # takes what models say, as if somebody watched the run
+    generation: int = 0  # number of migrations
+    heard: list[str] | None = None  # collects live model output, as if somebody watched the run
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)

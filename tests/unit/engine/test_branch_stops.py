@@ -145,7 +145,7 @@ async def test_a_lost_lease_ends_every_branch_and_nobody_writes_any_more(tools: 
     with pytest.raises(StaleLease):
         await zombie
     assert story.run.events == before and outside.seen("look") == []
-    assert await story.drive() == "parked" and story.waiting("reconcile")  # the unsafe one is a person's to settle
+    assert await story.drive() == "parked" and story.waiting("reconcile")  # a person settles the unsafe one
     story.reconcile("happened", receipt={"ref": "mail:1"})
     assert await story.drive() == "completed"
     assert len(outside.executed("mail")) == 1 and len(outside.executed()) == 3
@@ -216,7 +216,7 @@ async def test_a_cancel_settles_every_call_in_doubt(tools: Toolbox, outside: Out
     assert story.run.open_waits() == []
 
 
-# --- trying a failed run again ---
+# --- retrying a failed run ---
 
 
 async def test_retry_reopens_the_last_failure_of_each_branch(tools: Toolbox, outside: Outside) -> None:

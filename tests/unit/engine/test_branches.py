@@ -28,7 +28,7 @@ def thinker(tools: Toolbox) -> Assistant:
     return Assistant(name="thinker", instructions="Think.", output=Done, tools=[tools.look], offline=_think)
 
 
-# --- at once, and in places of their own ---
+# --- at once, with separate slots ---
 
 
 async def test_branches_run_at_once(tools: Toolbox, outside: Outside) -> None:

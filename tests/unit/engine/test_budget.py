@@ -127,7 +127,7 @@ async def test_a_cancel_ends_a_run_that_waits_for_its_budget(tools: Toolbox) -> 
 
 
 async def test_who_dies_between_the_question_and_letting_go_asks_once(tools: Toolbox) -> None:
-    # the visit's entry, the question; then it would let go
+    # the visit's entry and the question are written; then it would park
     story = Story(calling(tools, "order"), caps=Caps(tool_calls=0), journal=mortal([Death(2, "after")]))
     assert await story.drive() == "killed" and len(story.waiting("budget")) == 1
     assert await story.drive() == "paused"
@@ -193,7 +193,7 @@ async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, 
     assert how == "completed" or story.run.state == "completed"
     assert story.run.used == sum_of_debits(story)
     debits = story.events(e.BudgetDebited)
-    # One that was on record and never left counts as well: nobody knows that it didn't.
+    # A recorded request that was never sent counts as well: nobody knows that it wasn't.
     assert len(debits) == len(story.events(e.ModelRouted)) == 3 + sum(d.is_estimate for d in debits)
     assert len(requests) in (3, len(debits)) and len(outside.executed("order")) == 3
 

@@ -64,7 +64,7 @@ def test_shifts_lunch_and_weekends(asked: tuple[int, ...], hours: int, due: tupl
 
 def test_the_night_in_which_the_clocks_go_forward_is_an_hour_short_and_the_other_an_hour_long() -> None:
     nights = Calendar("nights", 1, "Europe/Berlin", NIGHTS)
-    # 29 March 2026: from 2 to 3 o'clock there is no hour. 25 October 2026: there are two.
+    # 29 March 2026: the hour from 2 to 3 is missing. 25 October 2026: it comes twice.
     for day, worked in ((date(2026, 3, 29), 5), (date(2026, 10, 25), 7), (date(2026, 6, 1), 6)):
         begins = datetime(day.year, day.month, day.day, tzinfo=BERLIN)
         assert nights.between(begins, begins.astimezone(UTC) + timedelta(hours=12)) == timedelta(hours=worked)
@@ -82,7 +82,7 @@ def test_a_shift_that_begins_or_ends_in_the_hour_that_there_is_not() -> None:
         assert calendar.after(before, ends - begins) == ends
         assert not calendar.is_open(begins - timedelta(seconds=1)) and calendar.is_open(begins)
         assert calendar.is_open(ends - timedelta(seconds=1)) and not calendar.is_open(ends)
-    inside = Calendar("none", 1, "Europe/Berlin", ((),) * 6 + (((130, 170),),))  # wholly in the hour that there is not
+    inside = Calendar("none", 1, "Europe/Berlin", ((),) * 6 + (((130, 170),),))  # entirely in the missing hour
     assert inside.after(datetime(2026, 3, 28, 12, tzinfo=UTC), timedelta(minutes=1)) > datetime(2026, 4, 5, tzinfo=UTC)
 
 
@@ -185,7 +185,7 @@ def test_around_the_clock_working_time_is_time(zone: str, start: datetime, span:
 
 # --- no moment counts twice -------------------------------------------------------------------------------------------
 
-# Clocks that are put back by an hour, half an hour or two, by day or by night, from midnight or over it.
+# Clocks put back by an hour, half an hour or two, by day or by night, from midnight or across it.
 ODD = [
     "Europe/Berlin",
     "Africa/Casablanca",

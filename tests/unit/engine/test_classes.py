@@ -41,7 +41,7 @@ def die_at(story: Story, outside: Outside, tool: str, point: str) -> None:
         story.kill_at = [(point, tool)]
 
 
-# class, point → how it goes on, requests seen
+# class, point → how it continues, requests seen
 TABLE = [
     ("look", "CP2", "completed", 1),
     ("look", "CP3", "completed", 2),

@@ -58,7 +58,7 @@ Op = Literal[
 ]
 OPS: tuple[Op, ...] = get_args(Op)
 UNSAFE = ("mail", "wire")
-# A thousandth of a cent a token in, a hundredth out.
+# A thousandth of a cent per input token, a hundredth per output token.
 PRICE = Price(7, "mind", 10_000_000, 100_000_000)
 
 
@@ -94,7 +94,7 @@ def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
             raise Refused("no")
         return Done(ref=request.name)
 
-    agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the story
+    agent._fingerprint = "made up"  # the real one, of a dozen schemas, costs more than the test
     return agent
 
 
@@ -320,7 +320,7 @@ def check_what_was_spent(story: Story) -> None:
     for (
         name,
         most,
-    ) in story.run.caps.stated().items():  # raised by as much as was wanted, so it is enough for all that was done
+    ) in story.run.caps.stated().items():  # raised by as much as was wanted, so it covers everything
         used_ = getattr(story.run.used, name)
         assert used_ <= most or name in ("tokens_out", "usd_micro"), (name, used_, most)
 

@@ -196,7 +196,7 @@ def test_a_first_state_comes_from_the_input_itself_where_nothing_else_is_said() 
     assert agent.begin(Asked(text="hello")) == Same(text="hello")
 
 
-# --- what is found before a run can meet it ---
+# --- faults found before a run can meet them ---
 
 
 def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> None:

@@ -96,7 +96,7 @@ def steps(tools: Toolbox) -> dict[str, Step]:
 
 
 KINDS = list(steps(Toolbox(Outside())))
-# Of each kind its neighbours above, where the same call with other arguments stands beside it.
+# Of each kind its neighbours above, which include the same call with other arguments.
 BESIDE = [pair for pair in itertools.permutations(KINDS, 2) if abs(KINDS.index(pair[0]) - KINDS.index(pair[1])) == 1]
 
 

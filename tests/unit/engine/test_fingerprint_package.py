@@ -103,7 +103,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
     forget()
 
 
-# What is changed where, and how that is told.
+# The change, and its description.
 CHANGES = {
     "the limit of a gate, a constant elsewhere": ("limits", '"10000"', '"20000"', "refund: gate limit 10000 → 20000"),
     "the limit that a gate's rule was made with": ("tools", "above(50)", "above(60)", "look: gate limit 50 → 60"),

@@ -146,7 +146,7 @@ async def test_record_does_not_stand_for_another_amount(done: Story, outside: Ou
     await fork.drive()
     detail = fork.one_waiting("input")[1].spec.detail
     assert detail["schema"]["properties"]["decision"]["enum"] == ["do_it_again", "no"]
-    fork.run.answer(TAKE)  # the service refuses it; were it let through, nothing would be taken
+    fork.run.answer(TAKE)  # the service refuses it; if it didn't, nothing would be taken over
     assert await fork.drive() == "operator" and fork.found.reason == "bad_consent"
     assert sent(outside) == ["a", "b"]
 

@@ -197,7 +197,7 @@ async def _used_twice(tools: Toolbox, ctx: Context, grant: Grant) -> None:
         await ctx.call(tools.pay, Item(name="po", amount=DEAR), grant=grant)
 
 
-# What a node does with its grant, the queue that gave it, why the run stops, and what was executed by then.
+# What a node does with its grant, the queue that gave it, why the run stops, and the executions until then.
 MISUSES: dict[str, tuple[Any, str, str, int]] = {
     "a second use": (_used_twice, "finance_po", "approval_missing", 1),
     "other arguments": (
@@ -245,7 +245,7 @@ async def test_a_yes_without_a_tool_is_information_only(tools: Toolbox, outside:
     assert outside.requests == []
 
 
-# --- what the plan binds ---
+# --- the plan's content ---
 
 
 async def test_evidence_and_words_of_others_are_frozen_into_the_plan(tools: Toolbox) -> None:

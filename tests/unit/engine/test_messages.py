@@ -373,7 +373,7 @@ async def told(deaths: list[Death]) -> Story:
     return story
 
 
-# --- declaring ---
+# --- declarations ---
 
 
 def test_what_is_declared_wrongly_is_refused_by_name() -> None:

@@ -139,7 +139,7 @@ async def _with_lost_checkpoints(how: str, nth: int, lost: int) -> tuple[Story, 
     while (how_it_went := await story.drive()) != "killed" and how_it_went != "completed":
         assert how_it_went == "parked"
     gone = story.run.snapshots[len(kept) :]
-    if not Tape(story.run.events).in_doubt():  # else an operator is asked about that call, moved or not
+    if not Tape(story.run.events).in_doubt():  # otherwise an operator is asked about that call, migrated or not
         story.run.snapshots = story.run.snapshots[: max(1, len(story.run.snapshots) - lost)]
     if story.run.state != "completed":
         assert await story.settle() == "completed"

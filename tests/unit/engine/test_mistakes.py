@@ -89,7 +89,7 @@ async def test_a_thousand_calls_that_are_awaited_leave_nothing_behind(tools: Too
     assert await Story(agent_of(node, tools=tools.all())).drive() == "completed" and kept == [0]
 
 
-# --- people who don't exist ---
+# --- unknown people ---
 
 
 @pytest.mark.parametrize("asks", ["a gate", "approve", "ask"])
@@ -115,7 +115,7 @@ async def test_whom_nobody_answers_for_is_not_waited_for(tools: Toolbox, outside
     assert await story.drive() == "operator" and story.found.reason == "unknown_queue"
     assert story.found.payload["known"] == ["legal"] and "'finance_po'" in story.found.payload["problem"]
     assert not story.events(e.ApprovalRequested) and outside.requests == []
-    story.known = frozenset({"finance_po"})  # a policy that has it
+    story.known = frozenset({"finance_po"})  # of a policy that has it
     (operator,) = story.waiting("operator")
     story.run.resolve(operator[0], "retried")
     assert await story.drive() == "parked" and story.run.state == "waiting_human"
@@ -154,7 +154,7 @@ async def test_a_headline_that_fails_stops_nobody_from_deciding(tools: Toolbox) 
     assert story.events(e.ApprovalRequested)[0].payload["headline"] == ""
 
 
-# --- a model that neither answers nor hangs up ---
+# --- a model that neither answers nor disconnects ---
 
 
 async def test_a_model_that_never_answers_is_an_outage_and_fails_no_run() -> None:

@@ -116,7 +116,7 @@ def end_of(story: Story) -> Any:
     return last.payload if last.KIND == "RunCompleted" else (last.KIND, last.payload)
 
 
-# --- answers that are none --------------------------------------------------------------------------------------------
+# --- no answers -------------------------------------------------------------------------------------------------------
 
 BUSY = {"code": 429, "message": "slow down", "type": "rate_limit_error"}
 BARE = {"id": "x", "object": "chat.completion", "created": 1, "model": "m"}
@@ -219,7 +219,7 @@ def test_every_client_library_s_word_for_a_connection_that_was_never_opened_is_k
     )
 
 
-# --- answers of no use ------------------------------------------------------------------------------------------------
+# --- useless answers --------------------------------------------------------------------------------------------------
 
 NAMED = '{"name": "a"}'
 
@@ -228,8 +228,8 @@ def called(*calls: tuple[Any, Any, Any]) -> Say:
     return Say(calls=tuple(Call(name, arguments, id_) for name, arguments, id_ in calls))
 
 
-# What the model answers first; what an assistant and an agent with a typed output tell it of that (nothing: the calls
-# are made); how many calls are made.
+# The model's first answer; what an assistant and an agent with a typed output tell it (empty: the calls are made); the
+# number of calls made.
 USELESS: list[tuple[str, list[Say], str, int]] = [
     ("half a pair in arguments", [called(("look", '{"name": "a\\ud83d"}', "c"))], "escape|Invalid JSON", 0),
     ("half a pair in a result", [called(("final_result", '{"ref": "a\\ud83d"}', "c"))], "escape|Invalid JSON", 0),

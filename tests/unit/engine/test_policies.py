@@ -197,7 +197,7 @@ async def test_who_rejects_ends_it_though_others_said_yes(tools: Toolbox, outsid
     story.decide()
     await story.settle()
     story.decide("rejected")
-    known.put(rule("deny"))  # a stricter one by now doesn't make another no of it
+    known.put(rule("deny"))  # a stricter policy now doesn't turn it into another refusal
     assert await story.settle() == "completed" and story.output == "legal" and outside.requests == []
 
 

@@ -171,7 +171,7 @@ async def test_a_death_asks_nobody_again(tools: Toolbox, outside: Outside, point
     story = Story(paying(tools), queues=queues(finance_po=STRICT))
     await story.drive()
     yes(story, FRESH | TYPED)
-    story.queues = queues()  # the queue asks it no more, and the record stays what it was
+    story.queues = queues()  # the queue no longer requires it, and the record stays
     story.kill_at = [(point, "pay"), (point, "")]
     assert await story.settle() == "completed" and len(outside.executed()) == 1
     assert len(story.kill_at) == 1, "it did die there"
@@ -194,7 +194,7 @@ async def test_from_a_risk_on(tools: Toolbox, risk: str, is_asked: bool) -> None
     assert ("proof" in question(story).payload) is is_asked
 
 
-# --- what a policy wants besides ---
+# --- additional requirements of a policy ---
 
 
 def wants(**more: Any) -> Any:
@@ -289,7 +289,7 @@ async def test_repeat_needs_an_approval_by_the_present_proof(tools: Toolbox, out
     assert "wants the yes of finance_po first" in str(unknown.payload)
 
 
-# --- from where on ---
+# --- from when on ---
 
 
 @each_case(
@@ -361,7 +361,7 @@ def test_the_stricter_of_two_is_the_shorter_time_and_all_else() -> None:
     assert one.joined(Wanted()) == Wanted().joined(one) == one
 
 
-# --- what is typed ---
+# --- typed words ---
 
 
 @each_case(

@@ -24,7 +24,7 @@ from tests.world import Done, Notes, agent_of
 PURE, KEYED, UNSAFE = ReplayClass.PURE, ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY
 
 
-# --- what is refused by name ------------------------------------------------------------------------------------------
+# --- refused by name --------------------------------------------------------------------------------------------------
 
 
 def one_tool(**more: Any) -> Agent[None, str]:

@@ -126,7 +126,7 @@ async def test_an_output_validator_that_changes_its_mind_is_found() -> None:
     assert "An output validator" in story.found.payload["problem"]
 
 
-# --- what a tool may come to ------------------------------------------------------------------------------------------
+# --- results of a tool ------------------------------------------------------------------------------------------------
 
 
 async def test_a_time_limit_of_an_unsafe_tool_is_an_unknown_outcome_and_no_refusal() -> None:
@@ -150,7 +150,7 @@ async def test_a_time_limit_of_an_unsafe_tool_is_an_unknown_outcome_and_no_refus
 
 @each_case(
     ("receipt", "told"),
-    # of nothing at all a model would make the call again
+    # given nothing, a model would repeat the call
     [(None, "This call happened"), ({}, "Don't make it again"), ("paid", "paid"), ({"id": 7}, '{"id":7}')],
 )
 async def test_what_a_person_knows_of_a_call_that_happened_is_its_answer(receipt: Any, told: str) -> None:

@@ -137,7 +137,7 @@ async def test_a_hit_is_replayed_from_the_record_when_the_cache_has_forgotten_it
     assert await story.settle() == "completed" and story.output == "look:a" and len(outside.requests) == 1
 
 
-# --- what has become too old ------------------------------------------------------------------------------------------
+# --- old reads --------------------------------------------------------------------------------------------------------
 
 
 class Moody(Outside):

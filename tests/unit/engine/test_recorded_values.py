@@ -102,7 +102,7 @@ def test_values_that_come_back_are_recorded_as_before() -> None:
     assert plain(Order(lines=[Renamed(amount=3)])) == {"lines": [{"amount": 3}], "anything": None}
 
 
-# What a node may pass that can't come back, and how the refusal names it.
+# Values that a node may pass but that can't be restored, and the refusal's name for them.
 LOST: dict[str, tuple[Callable[[], Any], str]] = {
     "a subclass": (lambda: Order(lines=[Line(), Discount()]), "Order.lines[1] is a Discount .* Line, without percent"),
     "a decimal": (lambda: Order(anything=Decimal("1.1")), "Order.anything is a Decimal .* a str"),

@@ -17,7 +17,7 @@ from tests.tiers import many
 from tests.unit.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
-HOURS = many(300, 40)  # rounds of at most five minutes each: all of them are more than a day
+HOURS = many(300, 40)  # rounds of at most five minutes each: together more than a day
 
 
 def one_call(tools: Toolbox, name: str) -> Any:

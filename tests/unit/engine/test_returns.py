@@ -97,7 +97,7 @@ async def test_state_that_does_not_round_trip_fails_the_run(left: dict[str, Any]
 
     story = Story(agent_of(first, second, state=Strict, initial=lambda asked: Strict()))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pydantic says it in its own way too
+        warnings.simplefilter("ignore")  # Pydantic warns in its own way too
         assert await story.drive() == "failed"
     assert story.failure.code == "bad_state" and "'first'" in story.failure.payload["message"]
 

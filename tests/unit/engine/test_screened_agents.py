@@ -123,7 +123,7 @@ async def test_a_read_that_waits_after_an_outage_is_not_answered_behind_its_time
     outside.troubles["look"].clear()
     other = Story(agent, reads=reads)
     other.run.signal("go")
-    assert await other.settle() == "completed"  # by now the cache has it
+    assert await other.settle() == "completed"  # the cache now has it
     story.run.signal("go")
     assert await story.drive() == "parked" and story.waiting("timer") and not story.events(e.CachedReadTaken)
     assert await story.settle() == "completed" and story.run.open_waits() == []

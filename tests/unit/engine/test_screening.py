@@ -315,7 +315,7 @@ async def test_a_hook_that_raises_hangs_or_babbles_counts_as_no_and_says_so(tool
     def quote(piece: Piece) -> None:
         raise ValueError(str(piece.content))
 
-    # Only those that hang have little time: a busy machine takes it from the others too.
+    # Only hanging hooks have little time: a busy machine would take it from the others too.
     cases: list[tuple[Any, str]] = [
         (hang, "more than 0.05 s"),
         (hang_async, "more than 0.05 s"),

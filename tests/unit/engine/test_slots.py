@@ -116,7 +116,7 @@ async def test_the_key_is_a_function_of_the_slot_and_nothing_else(tools: Toolbox
 
     agent = agent_of(node, tools=tools.all())
     one, two = Story(agent, {"text": "one"}), Story(agent, {"text": "two"})
-    two.run.id = one.run.id  # as if the same run had come to the same place with other words
+    two.run.id = one.run.id  # as if the same run had reached the same slot with other arguments
     for story in (one, two):
         await story.drive()
     assert outside.requests[0].key == outside.requests[1].key

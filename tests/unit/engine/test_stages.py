@@ -131,7 +131,7 @@ async def test_deaths_ask_each_stage_and_make_the_call_once(tools: Toolbox, outs
     assert len(story.events(e.ApprovalRequested)) == 2 and len(outside.executed()) == 1
 
 
-# --- a grant that was asked for before ---
+# --- a grant requested before ---
 
 
 def granted(tools: Toolbox, **how: Any) -> Agent:
@@ -161,7 +161,7 @@ async def test_grant_of_too_few_people_is_refused(tools: Toolbox, outside: Outsi
     assert stopped.reason == "grant_mismatch" and outside.requests == []
 
 
-# --- votes that nobody gave ---
+# --- forged votes ---
 
 Forge = Callable[[Story], None]
 
@@ -276,7 +276,7 @@ async def test_a_stage_that_was_left_out_lets_nothing_through(tools: Toolbox, ou
     assert await story.settle() == "operator" and outside.requests == []
 
 
-# --- what a gate declares ---
+# --- a gate's declaration ---
 
 
 @each_case(
@@ -313,7 +313,7 @@ def test_a_version_says_in_words_who_is_asked(tools: Toolbox) -> None:
     assert any("gate stages legal → legal, then 2 of finance_po" in str(each) for each in words), words
 
 
-# --- beside policies --------------------------------------------------------------------------------------------------
+# --- with policies ----------------------------------------------------------------------------------------------------
 
 
 def in_order(story: Story) -> list[str]:

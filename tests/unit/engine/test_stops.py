@@ -31,7 +31,7 @@ def three_calls(tools: Toolbox) -> Agent:
     return agent_of(first, second, tools=tools.all())
 
 
-# Every point that a worker passes on its way through the three calls.
+# Every point that a worker passes in the three calls.
 POINTS = [
     ("CP7", "", 1),
     ("CP2", "look", 1),
@@ -47,7 +47,7 @@ POINTS = [
     ("CP4", "hooked_mail", 1),
     ("CP6", "hooked_mail", 1),
 ]
-# A wish can come to the worker with the journal's next answer, or from its shell.
+# A request can reach the worker with the journal's next answer, or from its shell.
 WAYS = ["journal", "shell"]
 
 
@@ -75,11 +75,11 @@ async def test_pause_and_resume_repeat_nothing(tools: Toolbox, outside: Outside,
     at(story, where, ask)
     how = await story.drive()
     sent_at_pause = len(outside.requests)
-    if how == "completed":  # asked after the last step's last look
+    if how == "completed":  # requested after the last step's check
         assert where[1:] == ("hooked_mail", 1) and where[0] == "CP6" and way == "journal"
         return
     assert how == "paused" and story.run.state == "paused" and not story.run.is_pause_requested
-    # What had its intent on record when the wish came was finished; nothing else began.
+    # What had a recorded intent at the request was finished; nothing else began.
     before = {"look": 1, "order": 2, "hooked_mail": 3}.get(where[1], 2 * (where[2] - 1))
     unseen = where == ("CP7", "", 1) and way == "journal"
     assert sent_at_pause == before - (where[0] == "CP1") + unseen
@@ -102,7 +102,7 @@ async def test_a_cancelled_run_dispatches_nothing_more(tools: Toolbox, outside: 
 
     at(story, where, ask)
     assert await story.drive() == "cancelled" and story.run.state == "cancelled"
-    # A read has no intent that could be refused: one may still go out on a wish that only the head knows of.
+    # A read has no intent to refuse: one may still be sent on a request known only to the head.
     unseen = where == ("CP7", "", 1) and way == "journal"
     assert len(outside.requests) == sent[0] + unseen, "only the call that was on its way arrived"
     assert story.facts().count("pending") == story.facts().count("committed")
@@ -159,7 +159,7 @@ async def test_cancel_is_stronger_than_pause() -> None:
     assert control.stop == "cancel"
 
 
-# --- a cancel with a call in doubt ---
+# --- a cancel with an unknown call ---
 
 
 async def in_doubt(tools: Toolbox, outside: Outside, name: str) -> Story:

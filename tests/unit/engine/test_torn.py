@@ -65,7 +65,7 @@ async def test_what_was_read_before_a_call_that_the_node_cuts_short_is_written_o
     story = Story(agent_of(node, tools=tools.all(), assistants=[helper]), journal=journal)
     assert await story.drive() == "failed"
     assert story.failure.code == "cut_call", story.failure.payload
-    # Before a thought's first intent the choice of its models is written, and with it what was read.
+    # Before a thought's first intent the choice of its models is written, together with earlier reads.
     is_written = journal is Unanswered or what == "think"
     assert outside.requests == [] and len(story.events(e.ValueRead)) == is_written
 

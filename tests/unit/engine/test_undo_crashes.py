@@ -107,7 +107,7 @@ async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[St
     run.snapshots = [(seq, snapshot) for seq, snapshot in whole.run.snapshots if seq <= upto]
     run.state = run.at_work
     for event in run.events:
-        if isinstance(event, e.ToolInvoked):  # what was announced was sent
+        if isinstance(event, e.ToolInvoked):  # announced means sent
             outside.urls[event.slot or ""] = "known"
             sent = [r for r in whole_requests(whole) if (r.slot, r.attempt) == (event.slot, event.attempt)]
             outside.requests += sent[:1]

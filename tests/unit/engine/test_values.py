@@ -144,7 +144,7 @@ async def test_the_trace_and_the_run_are_known_to_node_and_tool(tools: Toolbox, 
     assert calls[0].slot == "0.1/1" and calls[0].attempt == 0 and calls[0].timeout == 5
 
 
-# --- what is left of the budget ---------------------------------------------------------------------------------------
+# --- the remaining budget ---------------------------------------------------------------------------------------------
 
 
 async def test_what_is_left_is_what_the_run_may_still_use(tools: Toolbox) -> None:

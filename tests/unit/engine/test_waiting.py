@@ -210,7 +210,7 @@ async def test_a_gate_that_nobody_decides_is_told_from_one_that_somebody_denied(
         assert await story.drive() == "completed" and story.output == [expected, verdict]
 
 
-# --- trying a failed run again ---
+# --- retrying a failed run ---
 
 
 async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> None:
@@ -227,7 +227,7 @@ async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> No
     )
 
 
-# --- a retry asks anew ---
+# --- a retry asks again ---
 
 
 @pytest.mark.parametrize("kind", ["signal", "input"])

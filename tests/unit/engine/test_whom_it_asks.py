@@ -156,7 +156,7 @@ def test_what_is_no_setting_is_refused_by_name(more: dict[str, Any]) -> None:
         Assistant(name="mind", instructions="", output=Done, **more)
 
 
-# --- answers of no use ------------------------------------------------------------------------------------------------
+# --- useless answers --------------------------------------------------------------------------------------------------
 
 
 def wrong(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -193,9 +193,9 @@ def test_nothing_else_reads_the_environment() -> None:
         for line in path.read_text().splitlines()
         if any(reader in line for reader in readers)
     }
-    # Who types a command is no setting.
+    # The person who types a command is not a setting.
     sudo = 'runs/management/commands/declare_dead.py: through = os.environ.get("SUDO_USER", "") if uid == 0 else ""'
-    # Nor is what a test of an agent reads: it has no settings.
+    # Nor is what an agent's test reads: it has no settings.
     outside = {
         "durableagents/testing/plugin.py: for module in "
         '(os.environ.get("DURABLEAGENTS_AGENTS", "") if named is None else named).split(","):',

@@ -105,7 +105,7 @@ def stopped_child(folder: Path) -> tuple[int, int]:
             driving.start()
             driving.join()
         finally:
-            os._exit(0)  # whatever happens, this is no second test run
+            os._exit(0)  # whatever happens, this must not become a second test run
     os.close(writing)
     os.waitpid(pid, os.WUNTRACED)
     (folder / "CP4_stop_1").unlink()

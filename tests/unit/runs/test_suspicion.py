@@ -120,7 +120,7 @@ def test_a_process_seen_running_on_this_host_is_not_seized_on_suspicion(
 def test_a_server_that_has_nobodys_locks_seizes_nothing(world: World, what: str) -> None:
     if what == "the server has just started":
         world.server_age = 0.0
-    else:  # as after a failover, where the new server is old and the watcher's connection new
+    else:  # as after a failover: the new server is old and the watcher's connection new
         world.watcher = Watcher(TTL, lambda member: False)
     workers = [world.hire() for _ in range(3)]
     for worker in workers:

@@ -12,7 +12,7 @@ from tests.cases import each_case
 
 HOSTILE = "\"'><script>alert(1)</script>\u202egnp.exe\u200b" + "\u0301" * 50
 TEXTS = {path.name: path.read_text() for path in sorted(TEMPLATES.iterdir())}
-# What joins finished HTML with text, or switches the escaping: the text would not pass `show`.
+# Joins of finished HTML with text, or switches of the escaping: that text would bypass `show`.
 JOINS = (nodes.Add, nodes.Concat, nodes.Mod)
 SWITCHES = (nodes.EvalContextModifier, nodes.MarkSafe, nodes.MarkSafeIfAutoescape)
 

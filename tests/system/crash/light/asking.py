@@ -6,7 +6,7 @@ import random
 
 AT_A_TOOL = ("CP1", "CP2", "CP3", "CP4", "CP6")
 Jobs = tuple[tuple[str, ...], ...]
-Drawn = tuple[Jobs, tuple[str, ...], tuple[str, ...]]  # jobs, points, what people say
+Drawn = tuple[Jobs, tuple[str, ...], tuple[str, ...]]  # jobs, points, manners
 
 
 def staged(seed: str, jobs: Jobs) -> tuple[Jobs, tuple[str, ...], Jobs]:

@@ -41,7 +41,7 @@ from tests.system.crash.light.plan import Loss, Schedule
 RING, DRAIN = b"r", b"d"
 DRAIN_SECONDS = 5.0
 SLOTS = 8
-# Timers instead of waiting in place, and soon.
+# Timers instead of waits in place, and short ones.
 IMPATIENT = RetryPolicy(first=0.02, longest=0.05, in_place=0.0, timer_first=0.05, timer_longest=0.2)
 PATIENT = RetryPolicy(first=0.02, longest=0.2, timer_first=0.2, timer_longest=0.5)
 
@@ -54,7 +54,7 @@ class Ends:
     says: int
 
     def say(self, *words: object) -> None:
-        # Short lines of one write each: they can't be torn, and a kill leaves whole lines behind.
+        # One write per short line: it can't be torn, and a kill leaves whole lines.
         with suppress(BrokenPipeError):
             os.write(self.says, (" ".join(map(str, words)) + "\n").encode())
 
@@ -69,7 +69,7 @@ def live(schedule: Schedule, ends: Ends, incarnation: UUID, parent: int) -> NoRe
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         procfs.tie_to_parent(parent)
         sign_connections(incarnation)
-        # The lane tries runs that it moves, and so its hooks; no thread outlives a fork.
+        # The lane previews migrations, and so runs hooks; no thread survives a fork.
         screening._threads = ThreadPoolExecutor(8)
         if schedule.skew_days:
             skew(timedelta(days=schedule.skew_days))
@@ -204,7 +204,7 @@ def _report_refusals(ends: Ends) -> None:
     logging.getLogger("runs.workers.run_loop").addHandler(_Refusals(ends))
 
 
-# --- the wire -------------------------------------------------------------------------------------
+# --- connections ----------------------------------------------------------------------------------
 
 
 class LossyConnection(psycopg.AsyncConnection[Any]):
@@ -235,7 +235,7 @@ class LossyConnection(psycopg.AsyncConnection[Any]):
         raise psycopg.OperationalError(f"the wire was cut around round trip {self.trips[0]}: its {what} is lost")
 
 
-# --- the clock ------------------------------------------------------------------------------------
+# --- clocks ---------------------------------------------------------------------------------------
 
 
 def skew(by: timedelta) -> None:

@@ -31,7 +31,7 @@ class Member:
         try:
             os.write(self.hears, what)
         except BrokenPipeError:
-            pass  # it died meanwhile, which its pid will show
+            pass  # it died meanwhile, as its pid will show
 
     def words(self) -> list[list[str]]:
         try:
@@ -68,7 +68,7 @@ class Crew:
         if pid == 0:
             for end in (ours_heard, ours_said, go):
                 os.close(end)
-            os.read(told, 1)  # until it is on record
+            os.read(told, 1)  # until it is registered
             identity = members.identify(os.getpid())
             assert identity is not None
             live(self._schedule, Ends(hears, says), members.incarnation_id(identity), parent)
@@ -78,7 +78,7 @@ class Crew:
         identity = members.identify(pid)
         assert identity is not None
         while not members.beat_all([members.Sign("worker", identity)]):
-            pass  # the database is just restarting
+            pass  # the database is restarting
         os.close(go)
         member = Member(pid, members.incarnation_id(identity), ours_said, ours_heard)
         self.members.append(member)

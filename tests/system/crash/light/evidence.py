@@ -26,7 +26,7 @@ _LEDGER = (
     "SELECT slot, attempt, fact, tool, replay_class, key, at, digest FROM "
     "ledger_ledgerentry WHERE run_id = %s ORDER BY id"
 )
-# Of what people are asked and say, the words too.
+# For questions and answers of people, the payloads too.
 _READ_WHOLE = ("WaitOpened", "InputAnswered", "ApprovalDecided", "ToolReconciled")
 _APPROVALS = "SELECT id::text, state FROM approvals_approval WHERE run_id = %s"
 

@@ -76,7 +76,7 @@ class Forks:
                 if run.state == "completed":
                     self.odd.append((origin, f"it could not be begun again: {no}"))
             return
-        # A run at work may have come to further visits since it was asked for.
+        # A running one may have reached further visits since the request.
         self.made[n] = str(found.pk), origin, Asked(what.how, self._visits[n])
         del self._due[n]
 

@@ -25,7 +25,7 @@ FINANCE = "approver_finance"
 def put_bounds() -> None:
     """Let the queue give standing approvals, once for all lanes."""
     queue = Queue.objects.get(name=QUEUE)
-    queue.again = Bounds(MOST_TIMES, 30).as_json()  # of all that are the same, in all runs of a lane
+    queue.again = Bounds(MOST_TIMES, 30).as_json()  # for all equal calls, over all runs of a lane
     queue.seal()
     queue.save(update_fields=["again", "code"])
 

@@ -61,8 +61,7 @@ class Ground:
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
         """Perform all schedules on this many lanes at once, and keep the database up."""
         left: Iterator[str] = iter(seeds)
-        # What is loaded by now is shared with every lane and every worker; the collector must not touch (and so copy)
-        # it.
+        # Loaded objects are shared with every lane and worker; the collector must not touch (and so copy) them.
         gc.collect()
         gc.freeze()
         running = [self._open_lane(n) for n in range(min(lanes, len(seeds)))]
@@ -122,7 +121,7 @@ def _put_price() -> None:
 
     for model in MODELS:
         prices.put(model, usd_micro_in=PRICE[0], usd_micro_out=PRICE[1], by="user:schedule")
-    connection.close()  # no lane may share it
+    connection.close()  # lanes can't share it
 
 
 def _lane(
@@ -133,7 +132,7 @@ def _lane(
     from tests.system.crash.light.letterbox import Letterbox
     from tests.system.crash.light.outside import Outside
 
-    # Whoever runs the lanes ends them; a handler inherited from it could raise where nobody hears it.
+    # The parent ends the lanes; an inherited handler could raise unnoticed.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     tie_to_parent(parent)
@@ -151,7 +150,7 @@ def _lane(
             tally = _perform(lane, seed)
             if tally.failed_seeds:
                 failures += 1
-                _take_graph(lane, number, failures)  # what is left of it must not be found by the next
+                _take_graph(lane, number, failures)  # the next schedule must not find its leftovers
             link.send((seed, tally))
     finally:
         outside.close()
@@ -209,7 +208,7 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
     os.environ.update(environment, DURABLEAGENTS_FAILPOINT_DIR=str(folder / "points"))
     settings.DURABLEAGENTS = env.load()
     failpoints._armoury.cache_clear()
-    committer.SHARES = 1  # a lane has two or three runs at most: else they would hardly ever share a batch
+    committer.SHARES = 1  # a lane has at most two or three runs, which would otherwise hardly ever share a batch
     connections.close_all()
     log = os.open(folder / "lane.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, sys.stderr.fileno())

@@ -19,7 +19,7 @@ from tests.system.crash.light.plan import Halting, Schedule
 from tests.world import OLGA
 
 WHY = "The schedule says so"
-# So long the workers' word is waited for, at most: one that is stopped says nothing.
+# The longest wait for workers to confirm: a suspended one is silent.
 CONFIRM_SECONDS = 3.0
 
 

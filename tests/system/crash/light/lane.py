@@ -57,10 +57,10 @@ from tests.system.crash.undone import undoes
 from tests.world import SHOP
 
 T = TypeVar("T")
-# For a database that is being restarted.
+# For a restarting database.
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.25
-# A stopped worker comes back this long after its run was taken over, if nothing needs it earlier.
+# A stopped worker resumes this long after its run was taken over, if nothing needs it earlier.
 ZOMBIE_SECONDS = 0.3
 
 
@@ -158,10 +158,10 @@ class Performance:
             self._ids = [patiently(lambda n=n: self._start(n)) for n in range(len(schedule.jobs))]  # type: ignore[misc]
             self._points = [point.format(*self._ids) for point in schedule.points]
             lane.arm(self._points)
-            # They may be as far as a rule of the installation when another lane's schedule ends the database.
+            # Retried, because another lane's schedule may stop the database during the set-up of rules.
             self._people = patiently(lambda: People(lane.outside, schedule, self._ids, self._sharing))
             if schedule.ramp:
-                patiently(self._ramps.put_away)  # of a schedule that came to grief
+                patiently(self._ramps.put_away)  # of a failed schedule
             if schedule.tells_early:
                 patiently(self._people.tell_early)
             for _ in range(schedule.workers):
@@ -221,7 +221,7 @@ class Performance:
             (found or lifecycle.start(self._lane.graph_id, given, by=SHOP, tags=[tag, self._tag], budget=budget)).id
         )
 
-    # --- the time between start and quiet ---
+    # --- from start to quiet ---
 
     def _live(self) -> bool:
         """Wait until every run has ended. Return False when out of patience: then some run is stuck."""
@@ -306,7 +306,7 @@ class Performance:
             member.close()
         for member in self.crew.members:
             if member.is_stopped and not member.is_declared_dead:
-                # The one lie: it is not dead, and will come back.
+                # The one lie: it is alive and will return.
                 member.is_declared_dead = True
                 patiently(lambda m=member: failover.worker_died(m.id, "the schedule says so"))  # type: ignore[misc]
                 self._woken_at[member.pid] = time.monotonic() + ZOMBIE_SECONDS
@@ -336,7 +336,7 @@ class Performance:
         workers = self.crew.at_work()
         match act.what:
             case "pause" | "cancel" | "requeue":
-                with suppress(DurableAgentsError):  # too late, which it is told
+                with suppress(DurableAgentsError):  # too late, and refused
                     patiently(lambda: self._people.steer(run_id, act.what))
             case "postgres":
                 self._lane.outside.restart_database()
@@ -356,7 +356,7 @@ class Performance:
                 for member in workers[:1]:
                     member.signal(signal.SIGKILL if act.what == "kill" else signal.SIGSTOP)
 
-    # --- the verdict ---
+    # --- judging ---
 
     def _judge(self) -> list[Finding]:
         found: list[Finding] = []
@@ -410,7 +410,7 @@ class Performance:
     def _verified(self, run_id: str) -> list[Finding]:
         """Return the app's own verification problems; faults alone must cause none."""
         said = patiently(lambda: verify(UUID(run_id))).problems
-        if self._schedule.sharing == "refill":  # which ends months when it likes, and the calendar knows nothing of it
+        if self._schedule.sharing == "refill":  # it ends months at will, which the calendar doesn't know
             said = [problem for problem in said if "in a period that it was not begun in" not in problem]
         return [Finding("broken", run_id, f"verification: {problem}") for problem in said]
 
@@ -441,7 +441,7 @@ class Performance:
         return replace(
             expected_of(steps),
             may_be_cancelled=facts.run_id in self._people.cancelled,
-            # Where another run does the same, nobody may try it again.
+            # Where another run does the same work, nobody may retry it.
             may_be_left=facts.run_id in self._forks.origins or facts.run_id in self._people.left,
             may_send_late=self._schedule.has_zombies,
         )

@@ -13,7 +13,7 @@ from tests.system.crash.light.plan import Act, Schedule
 from tests.world import OLGA
 
 WHY = "The schedule says so."
-# Later it may go; or it has gone its way, and never will.
+# It may go later; or it took another way, and never will.
 _LATER = ("driven", "moving", "in_doubt", "stopped", "message_lost", "budget")
 _NEVER = ("ended", "cancelled", "undoing")
 

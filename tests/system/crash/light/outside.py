@@ -63,7 +63,7 @@ class Outside:
         try:
             os.kill(int(self._postmaster.read_text().split()[0]), signal.SIGQUIT)
         except (FileNotFoundError, ProcessLookupError, IndexError):
-            return  # another lane did it a moment ago
+            return  # another lane did it just now
 
     def effects(self, run_id: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask(lambda: self._client.get("/effects", params={"run_id": run_id})).json()

@@ -44,7 +44,7 @@ from tests.system.crash.truth import has_happened
 from tests.world import FIONA, FRANK, LENA, LEO, OLGA, SHOP
 
 ENDED = ("completed", "cancelled", "failed")
-# By then a mail that was on its way when its sender died has arrived, or never will.
+# By then a mail under way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
 SELECT r.id::text, r.state, r.parent IS NOT NULL, r.is_told, r.owner IS NULL, r.fork_how, w.id, w.kind, w.slot,
@@ -71,8 +71,8 @@ class People:
         self.verdicts: list[str] = []
         self.cancelled: set[str] = set()
         self.is_waiting_for_zombies = False
-        # Those that have ended for good; of which another was made; that failed, and may not be tried again beside
-        # another; and what is said to what forks ask, by fork.
+        # Runs that ended for good; that were forked; that failed and can't be retried because of a competing run; and
+        # the answers to forks' questions, by fork.
         self.ended: set[str] = set()
         self.begun_again: set[str] = set()
         self.left: set[str] = set()
@@ -112,7 +112,7 @@ class People:
             elif kind == "pool" and state != "paused":
                 acted |= self._sharing.give(wait_id)
                 seconds = min(seconds, 0.05)
-            elif state == "paused" and is_child:  # it goes on with its parent
+            elif state == "paused" and is_child:  # it continues with its parent
                 acted |= kind is None and self._is_beside(run_id) and self._end(run_id)
             elif state == "paused":
                 acted |= self._resume(run_id)
@@ -194,7 +194,7 @@ class People:
     def steer(self, run_id: str, what: str) -> None:
         """Pause, cancel, or give back. Raises IllegalTransition where it is too late."""
         if what == "cancel":
-            self.cancelled.add(run_id)  # said before, for its answer may get lost
+            self.cancelled.add(run_id)  # noted before, because the answer may get lost
             lifecycle.cancel(UUID(run_id), by=OLGA, justification=WHY, effects="undo")
         elif what == "requeue":
             give_back(run_id)
@@ -244,13 +244,13 @@ class People:
                 return partial(self.steer, run_id, "cancel")
             case "expire":
                 left = (approval.deadline - approval.opened_at).total_seconds()
-                if left < 1:  # a gate that closes soon: decide at the very moment that it does
+                if left < 1:  # a gate that expires soon: decide just as it does
                     time.sleep(max(0.0, approval.deadline.timestamp() - time.time() - 0.002))
                 return timers.sweep
             case _:
                 return self._verdict(approval, what, n)
 
-    # --- what a run waits to be told ---
+    # --- signals, answers and messages ---
 
     def tell_early(self) -> None:
         """Send signals before anybody waits for them, which must be kept."""
@@ -270,7 +270,7 @@ class People:
             said = {"decision": "leave", "justification": WHY}
             at_once([partial(questions.answer, UUID(run_id), wait_id, said, by=OLGA)] * 3)
         elif name is None:
-            by = (OLGA, LEO, OLGA)  # not Lena: who answered a question of a run may not decide what it asks for
+            by = (OLGA, LEO, OLGA)  # not Lena: who answered a run's question may not decide its gates
             at_once([partial(questions.answer, UUID(run_id), wait_id, {"id": f"told {n}"}, by=by[n]) for n in range(3)])
         else:
             at_once([partial(signals.signal, UUID(run_id), name, "told", by=SHOP, sender_id=name)] * 3)
@@ -320,8 +320,7 @@ class People:
         try:
             is_settled = self._settling.say(run_id, wait_id, verdict, receipt)
         except IllegalTransition as refused:
-            # Its worker is just parking it; or lives and could still be sending: then it has to be ended first, as one
-            # is told.
+            # Its worker is parking it; or lives and may still send: then it must be ended first, as the error says.
             for member in crew.members:
                 if f"pid {member.pid} " in str(refused):
                     member.signal(signal.SIGKILL)

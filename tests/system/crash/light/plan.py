@@ -34,7 +34,7 @@ CALLS = (
 )
 FREE = ("hop", "values", "sleep")
 
-# What may be done at an event of a run, and how likely.
+# The acts at an event of a run, with their weights.
 ACTS = {"kill": 8, "freeze": 4, "cut": 5, "drain": 3, "pause": 4, "cancel": 3, "sandbox": 1, "postgres": 1}
 RACES = (
     ("approve", "approve"),
@@ -163,8 +163,7 @@ def draw(seed: str) -> Schedule:
     points, acts = _points(dice, jobs), _acts(dice, jobs)
     acts = (*acts, *(Act("requeue", n, at) for n, at in requeued(seed, [len(job) for job in jobs])))
     if _stops_somebody(points, acts):
-        # A worker that is believed dead and isn't may still send: no hook can see that. Where a person is asked, they
-        # wait for it.
+        # A wrongly suspected worker may still send, which no hook can see. Where a person is asked, they wait for it.
         instead = {"unsafe_hooked": "unsafe", "quartet": "trio"}
         jobs = tuple(tuple(instead.get(step, step) for step in job) for job in jobs)
     jobs, points = _undone(seed, jobs, points, has_zombies=_stops_somebody(points, acts))
@@ -198,7 +197,9 @@ def draw(seed: str) -> Schedule:
         ramp=ramp,
         moves=(*moves, *moved),
         forks=forks,
-        **_policies(seed, jobs, is_plain=not (forks or moves or moved)),  # a yes by a rule is none to the other version
+        **_policies(
+            seed, jobs, is_plain=not (forks or moves or moved)
+        ),  # an approval by a policy doesn't count for the other version
         words=words,
         answers=answers,
         changes=changes,
@@ -207,7 +208,7 @@ def draw(seed: str) -> Schedule:
     )
 
 
-# Where a call is made that nobody may say no to: its node, or whoever thinks there, knows no way on.
+# Steps whose calls nobody may deny: their node or model could not continue.
 _MUST_BE = {"ponder", "aide", *FAMILIES, *UNDONE}
 _BY_THEMSELVES = {"aide", "clerk"}
 
@@ -400,7 +401,7 @@ def _acts(dice: random.Random, jobs: Jobs) -> tuple[Act, ...]:
     for _ in range(dice.choice((0, 0, 1, 1, 2))):
         [what] = dice.choices(list(ACTS), weights=list(ACTS.values()))
         if what in ("sandbox", "postgres") and dice.random() < 0.9:
-            what = "cut"  # a restart costs seconds, and strikes every lane
+            what = "cut"  # a restart costs seconds, and hits every lane
         n = dice.randrange(len(jobs))
         drawn.append(Act(what, n, dice.randint(1, 4 + 3 * len(jobs[n]))))
     return tuple(drawn)

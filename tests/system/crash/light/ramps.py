@@ -22,7 +22,7 @@ from tests.system.crash.released import Released
 from tests.world import OLGA, SHOP
 
 WHY = "The schedule says so."
-# Between two bursts: long enough for a worker to be in the middle of what the one before started.
+# Between two bursts: long enough for a worker to be at work on the last one's starts.
 PAUSE_SECONDS = 0.06
 NO_BOUNDS = {"failed": None, "rejected": None, "stopped": None}
 _RAMPS = """

@@ -28,7 +28,7 @@ class Settling:
     def __init__(self, seed: str) -> None:
         self._dice = random.Random(f"light settling {seed}")
         self._ways: dict[UUID, str] = {}
-        # All lanes share the database: what counts may change in the middle of other schedules.
+        # All lanes share the database: rules may change during other schedules.
         with suppress(DurableAgentsError):
             families = self._dice.choice(([], ["outcomes", "roles"], ["outcomes", "roles"]))
             guards.require(GuardsBody(families=families, justification=WHY), by=SHELL)
@@ -42,7 +42,7 @@ class Settling:
             return False
         try:
             senders.ask(UUID(run_id), wait_id, justification=WHY, by=account(OPERATORS[0], "operator"))
-        except IllegalTransition:  # its worker is just parking it, or its tool has no hook
+        except IllegalTransition:  # its worker is parking it, or its tool has no hook
             return False
         return True
 

@@ -19,7 +19,7 @@ from tests.system.crash.shared import Shared
 from tests.world import OLGA
 
 WHY = "The schedule says so."
-# What comes back by itself lets in who waits; for so long nobody does anything about it.
+# Budgets that return by themselves admit waiting runs; for this long nobody helps.
 PATIENCE_SECONDS = 0.05
 _POOLS = "SELECT id, resource FROM runs_pool WHERE name LIKE %s"
 _PERIODS = """

@@ -12,9 +12,9 @@ from ledger.actors import Actor
 from tests.system.crash.light.shown import Shown
 from tests.system.crash.light.together import at_once
 
-OPERATORS = ("settling-0", "settling-1")  # who say what became of calls
-HANDED = "handed-0"  # an operator, who decides what is handed to them
-PEOPLE = 6  # of each queue: four have words of their own, the others say yes
+OPERATORS = ("settling-0", "settling-1")  # who settle unknown outcomes
+HANDED = "handed-0"  # an operator, who decides what is delegated to them
+PEOPLE = 6  # of each queue: four have manners of their own, the others approve
 ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
 
 
