@@ -329,7 +329,6 @@ def manage(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def plain_env(data: Path) -> dict[str, str]:
-    """Return a plain shell's environment for `manage.py`, with `data` as the data folder."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     return {**kept, "DURABLEAGENTS_DATA": str(data), "PYTHONUNBUFFERED": "1"}
 

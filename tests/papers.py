@@ -50,7 +50,6 @@ def jpeg(name: str = "photo.jpg", size: tuple[int, int] = (400, 300), **more: An
 
 
 def broken_pdf(name: str = "invoice.pdf") -> Document:
-    """Return a document that only begins like a PDF."""
     return Document(name, PDF, b"%PDF-1.7\nnothing of the kind")
 
 

@@ -13,7 +13,6 @@ LONG = "DURABLEAGENTS_TEST_LONG"
 
 
 def many(in_all: int, usually: int) -> int:
-    """Return the first number under `pytest --long`, else the second."""
     return in_all if LONG in os.environ else usually
 
 

@@ -62,7 +62,6 @@ def intruder(by: str = "user:admin") -> Iterator[Any]:
 
 
 def named() -> str:
-    """Return every problem verification finds outside of runs."""
     return "\n".join(problem for listed in verify_registers() for problem in listed.problems)
 
 

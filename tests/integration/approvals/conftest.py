@@ -1,5 +1,3 @@
-"""Gates on the real database, with the stage of tests/integration/runs."""
-
 import pytest
 
 from ledger.actors import Actor

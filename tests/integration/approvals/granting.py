@@ -33,7 +33,6 @@ from tests.world import Item, Notes, Toolbox, agent_of
 
 
 def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None, queue: str = "finance_po") -> None:
-    """Let its queue give standing approvals."""
     most = None if sum is None else Decimal(sum)
     acts.allow(queue, BoundsBody(times=times, days=days, sum=most, justification=WHY), by=admin)
 
@@ -72,7 +71,6 @@ def body(times: int = 2, sum: str | None = "20000", days: float = 3, **more: Any
 
 
 def given(approval: Approval, by: Actor, **more: Any) -> StandingGrant:
-    """Approve it with a standing approval."""
     approve_again(
         approval.id, plan_hash=approval.plan_hash, justification="the same every month", by=by, again=body(**more)
     )

@@ -35,8 +35,6 @@ def unb64(text: str) -> bytes:
 
 @dataclass
 class Browser:
-    """One subscription, as the device holds it."""
-
     endpoint: str
     key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
     auth: bytes = field(default_factory=lambda: secrets.token_bytes(16))

@@ -32,7 +32,6 @@ def leaves(by: Actor, deputy: str = "", person: str = "", days: float = 2, **mor
 
 
 def stand() -> set[int]:
-    """Return the deputies in force now or later."""
     return set(Deputy.objects.filter(revoked_at__isnull=True).values_list("pk", flat=True))
 
 

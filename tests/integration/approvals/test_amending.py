@@ -464,7 +464,6 @@ def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, out
 
 @pytest.fixture
 def order(stage: Stage, tools: Toolbox) -> Approval:
-    """A question where everything but the total may be changed."""
     return asked(stage, ordering(tools, "ratio", "qty", "ship", "stops"))
 
 

@@ -51,7 +51,6 @@ def known_as_open() -> None:
 
 
 def must_have_asked_nobody(run: Run) -> None:
-    """Assert that an operator is told why and no approval waits."""
     (wait,) = Wait.objects.filter(run=run)
     assert wait.kind == "operator" and wait.detail["reason"] == "unknown_queue"
     assert not Approval.objects.exists() and verify(run.pk).problems == []

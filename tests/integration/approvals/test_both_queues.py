@@ -64,7 +64,6 @@ def as_decider(approval: Approval, by: Actor) -> Actor:
 
 
 def said(verdict: str, role: str, queue: str | None) -> None:
-    """Assert that the one decision and its event name the role and queue it was made under."""
     decision = Decision.objects.get()
     assert (decision.verdict, decision.role, (decision.standing or {}).get("queue")) == (verdict, role, queue)
     (event,) = events(decision.approval.run, e.ApprovalDecided)

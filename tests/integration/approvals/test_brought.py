@@ -67,7 +67,6 @@ def go(run: Run) -> None:
 
 
 def given(stage: Stage, agent: Agent) -> Run:
-    """Return a run that has its grant and waits in the next node."""
     run = stage.start(agent)
     assert stage.drive() == "parked"
     stage.decide(run)

@@ -56,7 +56,6 @@ TO_LOOK_AT = due._TO_LOOK_AT
 
 
 def problems(run: Run) -> list[str]:
-    """Return verification's problems of the whole record, including deadlines."""
     return verify(run.id).problems
 
 
@@ -152,7 +151,6 @@ def test_whoever_is_asked_next_has_at_least_a_minute_and_so_have_reminders() -> 
 
 @pytest.fixture
 def escalated(stage: Stage, tools: Toolbox) -> Approval:
-    """A question to finance that nobody answered, now also open at legal."""
     timing(boss(), on_timeout="escalate", steps=[{"to": "legal", "hours": 4}], remind=[50])
     put(stage, tools, within=SOON)
     sweep()

@@ -47,7 +47,6 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def _nothing_drawn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Forget rendered pages, and allow enough time on a busy machine."""
     drawn.kept.forget()
     monkeypatch.setattr(drawn, "PAGE_SECONDS", 30.0)
     yield
@@ -110,7 +109,6 @@ def past_the_triggers(statement: str, *values: Any) -> None:
 
 
 def damage(digest: str, content: bytes | None) -> None:
-    """Put other bytes under a digest, or delete it."""
     if content is None:
         past_the_triggers("DELETE FROM approvals_document WHERE digest = %s", digest)
     else:

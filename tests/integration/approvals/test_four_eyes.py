@@ -265,8 +265,6 @@ def buyer(tools: Toolbox, name: str = "helper") -> Agent:
 
 
 def asker(name: str = "asker") -> Agent:
-    """Return an agent that returns a person's answer."""
-
     async def ask(state: Notes, ctx: Context) -> End:
         return End(Done(ref=(await ctx.ask("finance_po", title="What?", schema=Item)).name))
 
@@ -280,7 +278,6 @@ def say(user: User, thing: str = "gold") -> Run:
 
 
 def approved_by_another(stage: Stage) -> None:
-    """Let somebody who took no part approve, and finish the runs."""
     asked = Approval.objects.get(state="open")
     other = as_(User.objects.create_user("other"), FINANCE)
     decide(asked.id, verdict="approve", plan_hash=asked.plan_hash, justification="as quoted", by=other)

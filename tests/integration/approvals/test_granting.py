@@ -49,7 +49,6 @@ ROLE = "approver_finance"
 
 @pytest.fixture
 def agent(stage: Stage, tools: Toolbox) -> Agent:
-    """An agent that pays what finance approves, in a queue with standing approvals."""
     allowed(boss())
     return paying(tools)
 
@@ -243,7 +242,6 @@ def test_it_reaches_no_further_than_its_giver_does_now(stage: Stage, tools: Tool
 
 @pytest.fixture
 def bounded(stage: Stage, tools: Toolbox) -> Approval:
-    """A question in a queue that allows standing approvals up to a sum."""
     allowed(boss(), sum="30000")
     return asks(stage, paying(tools))
 
@@ -393,7 +391,6 @@ def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fio
 
 
 def demanded(admin: Actor, queue: str, name: str = "law") -> None:
-    """Add a policy that also asks this queue about every payment."""
     said = {"name": name, "tool": "pay", "effect": "require", "queue": queue, "rule": f"{queue} looks at it"}
     policies.create(NewPolicyBody.model_validate(said | {"justification": WHY}), by=admin)
 
@@ -414,7 +411,6 @@ def yes(approval: Approval, by: Actor) -> None:
 
 @pytest.fixture(autouse=True)
 def _exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let verification check without its time tolerance."""
     monkeypatch.setattr(verification, "SLACK", timedelta(0))
 
 

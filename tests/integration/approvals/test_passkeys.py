@@ -46,7 +46,6 @@ def device() -> Device:
 
 @pytest.fixture
 def fay(fiona: Someone, device: Device) -> Someone:
-    """A finance approver, signed in, with a passkey and an old session."""
     fiona.sign_in()
     set_up(fiona, device)
     grow_old(fiona.client)
@@ -82,7 +81,6 @@ def decided(question: Approval, by: Actor, signed: Signed | None = None) -> Appr
 
 
 def signed_for(who: Someone, device: Device, what: dict[str, Any]) -> Signed:
-    """Return the passkey's signature for these terms as this installation reads it."""
     challenge, options = passkeys.to_use(what, who.user)
     return passkeys.check(who.user, challenge.token, device.sign(options), what)
 

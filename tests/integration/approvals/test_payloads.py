@@ -101,7 +101,6 @@ def teller(tools: Toolbox) -> Agent:
 
 @pytest.fixture
 def told(stage: Stage, tools: Toolbox, outside: Outside) -> list[Run]:
-    """Runs of another owner: waiting, failed, with unknown outcomes and ended."""
     return _runs(stage, tools, outside, SHOP)
 
 

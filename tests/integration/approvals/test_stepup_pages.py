@@ -40,7 +40,6 @@ def rule(**said: Any) -> None:
 
 @pytest.fixture
 def question(stage: Stage, tools: Toolbox) -> Approval:
-    """An open question whose approval needs fresh authentication."""
     rule(minutes=5)
     return asked(stage, tools)
 

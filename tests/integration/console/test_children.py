@@ -36,7 +36,6 @@ def grown() -> Iterator[Callable[..., Run]]:
 
 
 def ready(run: Run, **wanted: int) -> None:
-    """Wait until this many children are in each state and the run knows of those that ended."""
     until(lambda: all(len(children(run, state)) == n for state, n in wanted.items()), f"children {wanted}")
     until(lambda: not Run.objects.filter(parent=run.pk, ended_at__isnull=False, is_told=False).exists(), "told")
     settled(run, "waiting_event", "completed")

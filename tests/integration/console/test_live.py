@@ -75,7 +75,6 @@ class Link:
         await self._app.send_input({"type": "websocket.receive", **frame})
 
     async def hear(self) -> dict[str, Any]:
-        """Return the next message; fail if the socket closes instead."""
         message = await self.hear_any()
         assert set(message) == {"run", "seq"}
         return message

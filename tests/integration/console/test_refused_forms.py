@@ -252,7 +252,6 @@ def text_in(words: str) -> str:
 
 
 def alert(answer: Any) -> str:
-    """Return the focused alert, which screen readers announce."""
     found = re.search(r"<(div|p)[^>]*data-alert>(.*?)</\1>", answer.content.decode(), re.S)
     assert found is not None
     return found[2]

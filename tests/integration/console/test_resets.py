@@ -43,7 +43,6 @@ def ask(who: str, address: str = "192.0.2.5") -> Any:
 
 
 def all_sent() -> list[Any]:
-    """Return the sent mails once all pending ones are done."""
     mail.later(lambda: None).result(timeout=10)
     return list(sent.outbox)
 

@@ -84,7 +84,6 @@ def dossier(look_of: tuple[Run, Head, list[Wait]], tape: Tape) -> Dossier:
 
 
 def hostile_tape() -> Tape:
-    """Return a timeline in which all text is hostile, with a call under way."""
     tape = Tape().created().claimed().visit(HOSTILE)
     tape.add(e.RunClaimed(epoch=2, worker=HOSTILE, host=HOSTILE, pid=3, cause="start"))
     tape.add(e.PauseRequested(by=HOSTILE))

@@ -53,7 +53,6 @@ def held() -> set[UUID]:
 
 
 def everybody_goes_on() -> int:
-    """Let housekeeping continue halted runs until none is left."""
     total = 0
     while done := let_go():
         total += done

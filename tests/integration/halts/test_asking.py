@@ -44,7 +44,6 @@ def in_doubt(stage: Stage, tools: Toolbox, name: str) -> Run:
 
 
 def cut_off(stage: Stage, outside: Outside, name: str, how: BaseException) -> None:
-    """Halt the tool when its call is done, and lose the answer."""
     stage.halts = Asking(stage)
 
     def after(call: ToolCall) -> None:

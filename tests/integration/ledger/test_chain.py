@@ -41,7 +41,6 @@ def links(run_id: UUID) -> list[chain.Link]:
 
 
 def problems(run_id: UUID) -> list[str]:
-    """Return verification's problems of the journal alone: chain, columns and codes, against the head."""
     return list(verify(run_id, using=()).problems)
 
 

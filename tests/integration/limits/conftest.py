@@ -1,5 +1,3 @@
-"""What workers share, on the real database: the stage of tests/integration/runs."""
-
 from tests.integration.runs.conftest import _agents_of_this_test, _django_db_marker, outside, stage, tools
 
 __all__ = ["_agents_of_this_test", "_django_db_marker", "outside", "stage", "tools"]

@@ -74,7 +74,6 @@ def granted(answer: Permit | Refused) -> Permit:
 
 
 def die(worker: UUID) -> None:
-    """Record its end, on this thread's connection."""
     Process.objects.filter(pk=worker).update(ended_at=now())
     connection.close()
 

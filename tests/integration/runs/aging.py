@@ -46,7 +46,6 @@ def earlier(run_id: UUID, by: timedelta, approval_id: str = "", *, besides: Sequ
 
 
 def runs_out(run_id: UUID, kind: str) -> None:
-    """Let the run's waits of this kind have ended a second ago."""
     for wait in Wait.objects.filter(run_id=run_id, kind=kind, resolved_at=None):
         by = wait.deadline - database_now() + timedelta(seconds=1)
         if kind == "approval":

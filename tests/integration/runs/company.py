@@ -45,8 +45,6 @@ def crew(stage: Stage, count: int) -> tuple[list[Run], list[PgJournal]]:
 
 
 def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
-    """Run the writes in one turn of the loop; return answers or exceptions."""
-
     async def at_once() -> list[Any]:
         return list(await asyncio.gather(*writes, return_exceptions=True))
 
@@ -77,7 +75,6 @@ def carried(*runs: Run) -> list[int]:
 
 @contextmanager
 def holding(query: str, *values: Any) -> Iterator[psycopg.Connection[Any]]:
-    """Hold rows locked in another transaction."""
     with psycopg.connect(dsn()) as other:
         other.execute(query, values)
         yield other

@@ -127,7 +127,6 @@ CHANGES: dict[str, tuple[str, list[tuple[str, str]]]] = {
 
 
 def forget() -> None:
-    """Unregister and unload the agent; objects already loaded keep working."""
     for agent in registry.agents():
         if agent.name == "desk":
             registry.remove(agent.graph_id)

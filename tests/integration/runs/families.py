@@ -9,7 +9,6 @@ from tests.integration.runs.test_children import children, parent_of
 
 
 def with_child(stage: Stage, helper: Agent, text: str = "a") -> tuple[Run, Run]:
-    """Return a waiting parent and its one undriven child."""
     run = stage.start(parent_of(helper, text))
     assert stage.drive() == "parked"
     (child,) = children(run)

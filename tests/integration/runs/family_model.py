@@ -67,7 +67,6 @@ def kin(tools: Reversible, version: str) -> Agent:
 
 
 def acted(run: Run, since: datetime | None = None) -> bool:
-    """Return whether the run sent something or started a child, ever or since a moment."""
     facts, children = LedgerEntry.objects.filter(run_id=run.pk), Run.objects.filter(parent=run.pk)
     if since is not None:
         facts, children = facts.filter(at__gte=since), children.filter(created_at__gte=since)

@@ -122,7 +122,6 @@ class Told:
                     self._close(slot, attempt)
 
     def _close(self, slot: str, attempt: int, kind: str = "") -> None:
-        """Drop the open waits of a call, or those of one kind."""
         for name in [n for n in self.open if n[:2] == (slot, attempt) and kind in ("", n[2])]:
             del self.open[name]
 

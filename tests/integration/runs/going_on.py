@@ -38,8 +38,6 @@ def _may_go_on(machine: Spender) -> bool:
 
 
 class Going(Spender):
-    """A run and its model, and what both do on a continuation."""
-
     @property
     def agent(self) -> Agent:
         raise NotImplementedError

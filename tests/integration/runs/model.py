@@ -64,7 +64,6 @@ class Model:
 
     @property
     def at_work(self) -> str:
-        """Return the state in which it works after a wake-up or resume."""
         return "compensating" if self.is_undoing else "running"
 
     @property
@@ -249,7 +248,6 @@ class Model:
 
     @property
     def here(self) -> list[str]:
-        """Return the events since it entered its node."""
         return self.kinds[len(self.kinds) - self.kinds[::-1].index("VisitEntered") :] if self.visit else []
 
     @property

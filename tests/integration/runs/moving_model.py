@@ -27,7 +27,6 @@ NODE = "finish"
 
 
 def beside(tools: Toolbox) -> dict[str, Agent]:
-    """Return two versions of an agent whose one node ends at once."""
     first = takes_messages(agent_of(ends_with(1), tools=tools.all()))
     second = takes_messages(agent_of(ends_with(2), tools=tools.all(), name=first.name, version="2.0.0"))
     return {agent.version: agent for agent in (first, second)}
@@ -49,7 +48,6 @@ class Mover(Spender):
     # --- its worker
 
     def begin(self) -> None:
-        """Enter the next node if a claimed run is in none."""
         if not self.model.visit or self.model.is_between:
             self.enter()
 

@@ -44,7 +44,6 @@ def ramp(share: Any = 50, **more: Any) -> Ramp:
 
 
 def seen(of: Ramp, **more: Any) -> RampActBody:
-    """Return an action on the ramp at the revision seen."""
     return RampActBody(revision=of.revision, justification=WHY, **more)
 
 

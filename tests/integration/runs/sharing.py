@@ -47,7 +47,6 @@ def begun_anew(shared: Pool) -> None:
 
 
 def forgotten(shared: Pool) -> None:
-    """Forget promises for runs admitted a moment ago."""
     PoolMeter.objects.filter(pool=shared).update(promised=0, promised_at=None)
 
 

@@ -142,7 +142,6 @@ class Stage:
         return self.wait(take())
 
     def take(self, run: Run, worker: Worker | None = None) -> PgJournal:
-        """Claim this run, the only ready one, and return its journal."""
         (claimed,) = self.claim(worker)
         assert claimed.run_id == run.id
         return self.journal(claimed, worker)

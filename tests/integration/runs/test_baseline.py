@@ -20,7 +20,6 @@ from tests.world import Outside, Toolbox, agent_of, ends_with
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the registry hold only the test's agents."""
     monkeypatch.setattr(registry, "_agents", {})
     monkeypatch.setattr(registry, "_quarantined", set())
 

@@ -121,7 +121,6 @@ def test_a_zombies_branches_write_nothing(stage: Stage, tools: Toolbox, outside:
 
 
 def stolen(run: Run) -> None:
-    """Let another worker take the run, as after a wrong suspicion."""
     from django.db import connection
 
     with connection.cursor() as cursor:

@@ -70,7 +70,6 @@ def called_for(run: Run) -> str:
 
 @contextmanager
 def crew(stage: Stage, count: int, claims: Counter[UUID], **more: Any) -> Iterator[list[Host]]:
-    """Run this many listening hosts, past their first claims."""
     with ExitStack() as stack:
         made = [stack.enter_context(working(stage, stage.hire(), **more)) for _ in range(count)]
         eventually(lambda: _listening() == count, what="their ears", seconds=60)

@@ -46,8 +46,6 @@ def found(tool: Tool, verdict: str, agent: str, *, days: float = 90, at: Any = N
 
 
 class Knowing:
-    """A stage whose worker knows probe results, under a policy."""
-
     def __init__(self, stage: Stage, policy: str) -> None:
         self.stage = stage
         known = KnownProbes(stage.wait(stage.connected()))

@@ -61,7 +61,6 @@ def children(run: Run) -> list[Run]:
 
 
 def everything(stage: Stage, most: int = 60) -> None:
-    """Drive ready runs and notify parents until nothing changes."""
     for _ in range(most):
         if stage.drive() == "idle" and not timers.tell_parents():
             return

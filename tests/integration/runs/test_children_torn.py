@@ -117,8 +117,6 @@ def test_a_parent_cancelled_by_its_worker_takes_its_children_along(stage: Stage,
 
 
 def fails_beside(helper: Agent, tools: Toolbox) -> Agent:
-    """Return an agent whose child continues while an unknown call is settled as failed."""
-
     async def node(state: Notes, ctx: Context) -> End:
         found = await ctx.gather(ctx.child(helper, Asked(text="wait")), ctx.call(tools.mail, Item(name="letter")))
         return End([x.ref for x in found])

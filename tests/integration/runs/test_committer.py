@@ -217,7 +217,6 @@ def test_a_batch_is_one_round_trip(stage: Stage, wire: LossyWire) -> None:
 
 
 def snapped(journal: PgJournal) -> Coroutine[Any, Any, Reply]:
-    """Write a step that also changes the run's row."""
     return record(journal, [value()], snapshot=Snapshot("one", 1, 0, "print", {}))
 
 

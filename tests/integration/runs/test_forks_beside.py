@@ -17,7 +17,6 @@ WHY = "because it must be"
 
 @pytest.fixture
 def run(stage: Stage, tools: Toolbox) -> Run:
-    """A run paused before any effect."""
     run = stage.start(mailer(tools, "paused-origin"))
     stage.settle(run)
     lifecycle.pause(run.pk, by=OLGA, justification=WHY)

@@ -51,7 +51,6 @@ def parent(tools: Reversible) -> Any:
 
 @pytest.fixture
 def run(stage: Stage, tools: Reversible) -> Run:
-    """A parent that waits; its child has completed."""
     run = stage.start(parent(tools))
     everything(stage)
     assert str(child_of(run).state) == "completed"

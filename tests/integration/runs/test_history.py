@@ -137,8 +137,6 @@ def test_an_operator_can_look_and_let_a_repaired_journal_go_on(stage: Stage, asl
 
 @pytest.fixture
 def newer(asleep: Run) -> type[e.Event]:
-    """Append an event of a kind that only a newer version knows."""
-
     class CallInspected(e.Event):
         by: str
 

@@ -60,7 +60,6 @@ def state(run: Run) -> str:
 
 
 def drive(stage: Stage) -> str:
-    """Drive once, and then pass the key's turn on, as a worker does."""
     how = stage.drive()
     turns.pass_on_from(Run.objects.filter(ended_at__isnull=False).values_list("id", flat=True))
     return how

@@ -208,7 +208,6 @@ def unknown_of(stage: Stage, tools: Toolbox, *, host: str, cause: str) -> Run:
 
 
 def long_ago(run: Run) -> Any:
-    """Return a time after the call's limit."""
     return now() + timedelta(hours=1)
 
 

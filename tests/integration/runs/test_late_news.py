@@ -186,7 +186,6 @@ def asking(tools: Toolbox) -> Any:
 
 
 def failed_unknown(stage: Stage, tools: Toolbox) -> tuple[Run, Any]:
-    """Return a run that a person failed after an unsafe call, and its worker, wrongly taken for dead."""
     run = stage.start(calling(tools, "mail"))
     worker = comes_back(stage, run, "mail")
     assert stage.drive() == "parked"

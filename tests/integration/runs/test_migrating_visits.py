@@ -82,7 +82,6 @@ def test_an_open_question_and_gate_are_withdrawn_with_the_visit(stage: Stage, to
 
 
 def gated(tools: Toolbox, version: str, **gate: Any) -> Agent:
-    """Return an agent that pays by a tool with this gate."""
     pay = tools._plain("pay", tools.pay.replay_class, external_id="ref", gate=Gate(**gate) if gate else None)
 
     async def hold(state: Notes, ctx: Context) -> End:

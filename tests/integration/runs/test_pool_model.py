@@ -60,7 +60,6 @@ class Share:
         return wanted > 0 and (is_behind or self.used + self.reserved + wanted > self.most)
 
     def moves(self, turn: int, reserved: int, used: int) -> None:
-        """Add amounts to the period of a turn."""
         if turn < self.turns:
             self.past[turn][0] += used
             self.past[turn][1] += reserved

@@ -20,7 +20,6 @@ from tests.world import OLGA, Outside, Toolbox
 
 
 def still_asks(run: Run, stage: Stage) -> dict[str, Any]:
-    """Return the request after an insufficient raise; assert that it is the same and nothing changed."""
     assert stage.drive() == "idle" and str(fresh(run).state) == "paused" and "RunResumed" not in kinds(run)
     is_sound(run)
     (wait,) = asked(run)

@@ -150,7 +150,6 @@ async def waits(state: Notes, ctx: Context) -> End:
 
 
 def off(*runs: Run, of: str = "2.0.0", to: str = "1.0.0", retry: bool = False) -> None:
-    """Migrate runs to the other version by hand."""
     ids = [run.pk for run in runs]
     body = {"from_version": of, "to_version": to, "nodes": {"waits": "waits"}, "runs": ids, "retry": retry}
     found = migrating.migrate("releasing", MigrateBody.model_validate(body | {"justification": WHY}), by=OLGA)

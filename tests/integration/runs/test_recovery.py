@@ -24,12 +24,10 @@ from tests.writing import record
 
 
 def ready(run: Run) -> None:
-    """End the backoff."""
     Run.objects.filter(pk=run.pk, ready_at__isnull=False).update(ready_at=now())
 
 
 def die_after_claiming(stage: Stage, run: Run, *, writes: bool = False) -> Worker:
-    """Let a worker claim the run, perhaps write something, and die."""
     worker = stage.hire(is_dead=True)
     journal = stage.take(run, worker)
     if writes:

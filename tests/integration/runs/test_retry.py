@@ -38,8 +38,6 @@ def retried(stage: Stage, run: Run) -> str:
 
 
 def after_two_calls(tools: Toolbox, then: Any) -> Agent:
-    """Return an agent that makes an effect and a read, and then does what may fail."""
-
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, Item(name="before"))
         await ctx.call(tools.look, Item(name="before"))
@@ -131,7 +129,6 @@ def paying(tools: Toolbox, mood: Mood, **gate: Any) -> Agent:
 
 
 def breaks(stage: Stage, run: Run, mood: Mood) -> None:
-    """Let the node of a waiting run fail when next driven."""
     act("pause", run)
     Run.objects.filter(pk=run.pk).update(is_woken=True)  # as left by a worker that paused it: to be driven again
     act("resume", run)
@@ -154,7 +151,6 @@ def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, ou
 
 
 def halted(by: timedelta) -> None:
-    """Halt everything for this long, up to now."""
     it = halt("all")
     lift(it)
     as_superuser("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)

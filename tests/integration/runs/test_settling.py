@@ -60,7 +60,6 @@ def ben(stage: Stage) -> Actor:
 
 @pytest.fixture
 def two(ann: Actor, ben: Actor) -> None:
-    """Require two people to settle unknown outcomes."""
     boss()
     somebody("second", is_superuser=True, is_staff=True)
     guarded(*FAMILIES)
@@ -226,7 +225,6 @@ def test_rule_counts_while_it_is_in_force(situations: Situations, stage: Stage, 
 
 
 def told(run: Run) -> tuple[str, str]:
-    """Return why it waits, and whose verdict doesn't count again."""
     found = why(look_at(run.pk), Reader(OLGA, frozenset({"operator"})))
     assert found.cause == "unknown_outcome" and found.who.roles == ("operator",)
     return found.sentence, found.who.but

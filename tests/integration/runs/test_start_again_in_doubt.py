@@ -84,7 +84,6 @@ def lose(stage: Stage, run: Run) -> None:
 
 @pytest.fixture
 def many(settings: Any) -> None:
-    """Let several hosts be at work."""
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(
         update={"database_url": "postgresql://a.server.for.many/"}
     )

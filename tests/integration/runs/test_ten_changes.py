@@ -44,14 +44,12 @@ def stage_is(settings: Any, name: str) -> None:
 
 
 def known(*agents: Agent) -> None:
-    """Let the process have just started with these versions."""
     desk.forget()
     for agent in agents:
         registry.add(agent)
 
 
 def became(run: Run) -> str:
-    """Return what became of a run in the page's words."""
     run = fresh(run)
     if str(run.state) == "completed":
         return f"goes on: {output(run)['ref']}"

@@ -211,7 +211,6 @@ def test_a_step_that_breaks_or_never_ends_changes_nothing(stage: Stage, monkeypa
 
 
 def again(stage: Stage, number: str, **more: Any) -> Agent:
-    """Register the same version with other code, as in development."""
     agent = version(number, **more)
     announce(stage)
     return agent

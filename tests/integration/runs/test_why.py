@@ -39,8 +39,6 @@ STEERED = ["pause", "resume", "cancel", "retry", "reconcile", "budget", "priorit
 
 
 class Lives(Situations):
-    """The situations of every state, and one for each other kind of wait."""
-
     def question(self) -> Run:
         async def node(state: Notes, ctx: Context) -> End:
             return End((await ctx.ask("legal", title="How many?", schema=Item)).name)

@@ -53,7 +53,6 @@ class Someone:
         return bool(self.client.get("/account/password").status_code == 200)
 
     def set_up(self) -> list[str]:
-        """Set up a second factor on the page; return the recovery codes."""
         self.secret = secret_on(self.client.get("/account/second-factor"))
         answer = self.client.post("/account/second-factor", {"code": self.code()})
         assert answer.status_code == 200, answer.content
@@ -102,7 +101,6 @@ def olga(someone: Callable[..., Someone]) -> Someone:
 
 @pytest.fixture
 def with_factor(olga: Someone) -> Someone:
-    """Olga with a second factor, not signed in."""
     olga.secret = "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP"
     with of(olga.user):
         sealed = Adapter().encrypt(olga.secret)
@@ -122,7 +120,6 @@ def required() -> Iterator[Callable[..., None]]:
 
 
 def grow_old(client: Client) -> None:
-    """Make the session's last authentication old."""
     session = client.session
     session[PROVED] = "2026-01-01T00:00:00+00:00"
     session.save()

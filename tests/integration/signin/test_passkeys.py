@@ -30,7 +30,6 @@ pytestmark = pytest.mark.django_db
 
 
 def shown_on(page: Any) -> tuple[str, dict[str, Any]]:
-    """Return the challenge token in a page's button, and its options."""
     text = page.content.decode()
     token, options = (re.findall(rf'data-{name}="(.*?)"', text, re.DOTALL)[0] for name in ("token", "options"))
     return unescape(token), json.loads(unescape(options))
@@ -75,7 +74,6 @@ def device() -> Device:
 
 @pytest.fixture
 def with_passkey(olga: Someone, device: Device) -> Someone:
-    """Olga with a passkey, not signed in."""
     olga.sign_in()
     set_up(olga, device)
     olga.client = Client()

@@ -105,7 +105,6 @@ def test_it_is_found_in_json_within_a_text(code: str, is_ascii: bool, times: int
 
 
 def replaced(given: str) -> str:
-    """Return a model's text after redaction, with `code` and `access` private."""
     redaction = Redaction((), b"salt", Secrets(frozenset({"code", "access"}), frozenset({("pins", 0)})))
     value = {"parts": [{"part_kind": "tool-call", "tool_name": "pay", "args": given}]}
     redaction._collect(value)

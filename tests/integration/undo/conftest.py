@@ -1,5 +1,3 @@
-"""Undo over HTTP and on pages, on the real database: the stage of tests/integration/runs."""
-
 from __future__ import annotations
 
 import pytest

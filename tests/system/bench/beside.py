@@ -73,7 +73,6 @@ def statements(count: int) -> Figure:
 
 
 def at_rest(crew: Crew, seconds: float) -> list[Figure]:
-    """Measure two workers and their supervisor when idle."""
     eventually(lambda: not Run.objects.filter(owner__isnull=False).exists(), "the runs' ends")
     return [
         Figure("transactions a minute at rest", count=round(_a_minute(seconds)), goal="≤ 600"),

@@ -75,7 +75,6 @@ class Crew:
         self.process, self.workers = process, workers
 
     def serving(self) -> list[int]:
-        """Return the workers that have announced themselves and still run."""
         with psycopg.connect(dsn(name="bench"), autocommit=True) as link:
             known = [pid for (pid,) in link.execute(_ALIVE)]
         return [pid for pid in known if (found := procfs.stat(pid)) is not None and not found.is_dead]

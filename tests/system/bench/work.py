@@ -43,8 +43,6 @@ LONG_TALK = "bench-long-talk@1.0.0"
 
 @dataclass(frozen=True)
 class Measured:
-    """One execution of a workload."""
-
     steps: int
     seconds: float
     cpu_seconds: float
@@ -58,7 +56,6 @@ class Measured:
 
 @asynccontextmanager
 async def pool() -> AsyncIterator[Any]:
-    """Open a pool like a worker's, with every connection open."""
     async with AsyncConnectionPool(
         dsn(name="bench"), min_size=POOL_SIZE, max_size=POOL_SIZE, kwargs={"autocommit": True}, check=None
     ) as made:

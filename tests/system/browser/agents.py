@@ -323,7 +323,6 @@ class Handed(BaseModel):
 
 
 def _tell(yard: str, **what: str) -> None:
-    """Report to the yard and wait for its answer."""
     with urlopen(Request(yard, json.dumps(what).encode()), timeout=280) as answer:
         answer.read()
 

@@ -57,7 +57,6 @@ class Complaints(list[str]):
     """The browser's complaints: script errors, refused resources, requests to other hosts."""
 
     def besides(self, *statuses: str) -> list[str]:
-        """Return the complaints without those that contain one of these words."""
         return [each for each in self if not any(status in each for status in statuses)]
 
 
@@ -100,7 +99,6 @@ def person(profiles: Profile, site: Site, complaints: Complaints) -> Person:
 
 @pytest.fixture
 def admin(profiles: Profile, site: Site) -> Page:
-    """Sign in with a password as the demo's administrator."""
     return sign_in_as_admin(profiles(site), site)
 
 

@@ -72,7 +72,6 @@ class Site(Installation):
         self.decide(self.question(run_id), "approve")
 
     def lift_halts(self) -> None:
-        """Lift all halts, for the tests that follow."""
         for halt in self.api("/halts")["results"]:
             if halt["state"] != "lifted":
                 self.api(f"/halts/{halt['id']}/lift", body={"justification": "The story is over."})

@@ -37,7 +37,6 @@ ACME = {
 
 
 def sign_in(page: Page, role: str) -> Page:
-    """Sign in as the demo's person with this role, by one click."""
     page.goto("/login")
     page.locator(".roles button", has_text=NAMES[role]).click()
     page.wait_for_url("**/")
@@ -82,7 +81,6 @@ def read_all(page: Page) -> None:
 
 
 def approve(page: Page, why: str = "Matches the quote.") -> None:
-    """Read the open case to its end and approve it."""
     page.fill("#justification", why)
     read_all(page)
     page.click("[data-verdict=approve]")
@@ -157,7 +155,6 @@ def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = Fal
 
 
 def ask_for_two(page: Page, *families: str) -> None:
-    """Require two people for changes to these families of rules."""
     page.goto("/changes")
     for family in families:
         page.check(f"#g-{family}")

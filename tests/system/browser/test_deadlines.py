@@ -37,7 +37,6 @@ def add_calendar(page: Page) -> None:
 
 
 def goes_away(page: Page, why: str) -> None:
-    """Enter an absence of two days for the person named in the form."""
     page.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
     page.fill("#o-why", why)
     page.click("button:has-text('Note it')")

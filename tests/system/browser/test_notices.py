@@ -43,8 +43,6 @@ def bare(tmp_path_factory: pytest.TempPathFactory, postbox: Postbox) -> Iterator
 
 
 def is_told(page: Page, words: str) -> None:
-    """Reload the log until its newest line says so."""
-
     def says() -> bool:
         page.goto("/notifications/log")
         return page.locator("tr[id^=delivery-]", has_text="fiona").filter(has_text=words).count() == 1

@@ -25,7 +25,6 @@ def site(quiet: Site) -> Site:
 
 
 def asked(site: Site, order: str, usd: str) -> str:
-    """Start a refund of this amount that finance is asked about; return the run's id."""
     return site.waiting("customer-refund", {"order_number": order, "complaint": "It came dented.", "wanted_usd": usd})
 
 

@@ -19,7 +19,6 @@ def has_an_unknown_outcome(page: Page) -> str:
 
 
 def one_is_enough(page: Page) -> None:
-    """Settle as one person, before two are required."""
     has_an_unknown_outcome(page)
     page.fill("#why-reconcile", "It never left.")
     page.locator("[name=verdict][value=fail]").check()

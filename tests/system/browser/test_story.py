@@ -14,7 +14,6 @@ from tests.waiting import eventually
 
 
 def never_reloaded(page: Page) -> None:
-    """Leave a mark in the page that a reload would remove."""
     page.evaluate("window.sameLife = true")
 
 

@@ -20,7 +20,6 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 @pytest.fixture
 def stack(installation: Stack) -> Iterator[Stack]:
-    """The installation with nothing armed, no faults, and two living workers."""
     installation.disarm()
     installation.all_workers(2)
     yield installation

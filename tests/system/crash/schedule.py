@@ -195,7 +195,6 @@ class Performance:
         return f"{self._schedule.seed} {job.key}"[-60:].strip() if job.key else ""
 
     def _begin_again(self) -> None:
-        """Fork and migrate what is due, and look after the forks."""
         for fork in self._again.do_due():
             self._people.look_after(fork)
 
@@ -233,7 +232,6 @@ class Performance:
         return False
 
     def _all_is_told(self, ours: set[str]) -> bool:
-        """Return whether all children of ended runs have ended and their parents know."""
         with self._stack.database() as connection:
             query = "SELECT 1 FROM runs_run WHERE parent = ANY(%s::uuid[]) AND NOT is_told LIMIT 1"
             return connection.execute(query, [list(ours)]).fetchone() is None

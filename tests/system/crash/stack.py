@@ -170,11 +170,9 @@ class Stack(Installation):
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def pids(self, *kinds: str) -> list[int]:
-        """Return the living processes of these kinds, by the fleet's list."""
         return [row["pid"] for row in self.api.fleet() if row["kind"] in kinds]
 
     def all_workers(self, count: int = 0) -> list[int]:
-        """Wait until `count` workers (by default all) serve."""
         wanted = count or self._workers
         return eventually(lambda: len(found := self.pids("worker")) >= wanted and found, f"{wanted} workers serving")
 
@@ -259,8 +257,6 @@ class Stack(Installation):
         return datetime.now(UTC) - moment(since) > timedelta(seconds=self.settling_seconds)
 
     def waits(self, run_id: str, kind: str) -> dict[str, Any]:
-        """Wait until the run is parked on a wait of that kind."""
-
         def parked() -> dict[str, Any] | None:
             run = self.api.run(run_id)
             kinds = {wait["kind"] for wait in run["waiting_for"]}
@@ -287,7 +283,6 @@ class Stack(Installation):
             return row_of(connection, run_id)
 
     def children(self, run_id: str) -> list[Facts]:
-        """Return the facts of all runs that name this one as their parent."""
         with self.database() as connection:
             rows = connection.execute("SELECT id::text FROM runs_run WHERE parent = %s", [run_id]).fetchall()
         return [self.facts(child) for (child,) in rows]

@@ -61,7 +61,6 @@ class Zombie:
         eventually(lambda: (found := stat(self.pid)) and found.state == "T", "the worker being stopped")
 
     def refusals(self) -> list[str]:
-        """Return the database's refusals about this run, from the worker's log."""
         lines = self._stack.logged("supervisor").splitlines()
         return [
             line for line in lines if f" {self.pid} " in line and f"run {self.run_id}: refused: stale lease" in line

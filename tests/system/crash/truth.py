@@ -14,7 +14,6 @@ def denials(events: Iterable[Row]) -> list[Row]:
 
 
 def refuted(events: Iterable[Row]) -> set[tuple[str, int]]:
-    """Return the calls that people said have not happened."""
     return {(e["slot"], e["attempt"]) for e in denials(events)}
 
 

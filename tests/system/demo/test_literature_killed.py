@@ -25,8 +25,6 @@ JUST = 5.0  # seconds in which a sent answer may not be recorded yet, on a busy 
 
 
 class Review(Installation):
-    """An installation with the provider's models and two workers."""
-
     provider: Provider
 
     def environment(self, **extra: str) -> dict[str, str]:

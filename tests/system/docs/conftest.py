@@ -14,8 +14,6 @@ from tests.unit.docs.pages import ROOT, blocks
 
 
 class Documented(Installation):
-    """An installation that loads the README's agent next to the demo's."""
-
     def environment(self, **extra: str) -> dict[str, str]:
         agents = {"PYTHONPATH": str(self.data.parent), "DURABLEAGENTS_AGENTS": "refund_desk"}
         return super().environment(**agents, **extra)

@@ -52,7 +52,6 @@ class Crew:
         return [line[1:] for line in lines if line[0] == first_word]
 
     def serving(self) -> list[int]:
-        """Return the workers that serve and still run, in order of start."""
         pids = [int(pid) for pid, *_ in self.notes("serve")]
         return [pid for pid in pids if (found := procfs.stat(pid)) is not None and not found.is_dead]
 
@@ -60,7 +59,6 @@ class Crew:
         return next(each for number, each, _ in self.notes("serve") if int(number) == pid)
 
     def tree(self, worker: int) -> dict[str, int]:
-        """Wait for a worker's whole cluster; return its pids by role."""
         return eventually(lambda: self._tree(worker), what="a whole cluster")
 
     def _tree(self, worker: int) -> dict[str, int]:
@@ -76,7 +74,6 @@ class Crew:
         return roles if len(roles) == 5 else {}
 
     def descendants(self) -> list[int]:
-        """Return every living process that the supervisor started, at any depth."""
         stats = [found for pid in os.listdir("/proc") if pid.isdigit() and (found := procfs.stat(int(pid)))]
         known = {self.pid}
         while more := {found.pid for found in stats if found.parent in known and not found.is_dead} - known:
@@ -121,7 +118,6 @@ def crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
 
 @pytest.fixture
 def real_crew(process_env: dict[str, str], tmp_path: Path) -> Iterator[Crew]:
-    """A crew with the real hosts and this folder's agents."""
     with hired(
         process_env | {"DURABLEAGENTS_AGENTS": agents.__name__}, tmp_path, settings="durableagents.settings"
     ) as crew:

@@ -48,8 +48,6 @@ def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Customers:
-    """Continuous starts by name, one customer after the other."""
-
     def __init__(self) -> None:
         self.is_over, self.refused = threading.Event(), list[BaseException]()
         self.started: list[tuple[float, str, UUID, str]] = []

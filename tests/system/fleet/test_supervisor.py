@@ -64,7 +64,6 @@ def _other_than(crew: Crew, *known: int, what: str) -> int:
 
 
 def _ended(crew: Crew, worker: int, tree: dict[str, int], what: str) -> None:
-    """Wait until the whole tree has ended and its worker's death is recorded."""
     eventually(lambda: not any(is_alive(pid) for pid in tree.values()), what=f"the old tree's end {what}")
     died = crew.incarnation(worker)
     eventually(lambda: died in {note[0] for note in crew.notes("died")}, seconds=PROMPTLY, what=f"the report {what}")

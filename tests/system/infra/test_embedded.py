@@ -39,14 +39,12 @@ def started(data: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A shared server for tests that only read."""
     with started(tmp_path_factory.mktemp("embedded") / "data") as server:
         yield server
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A server for tests that break it."""
     with started(tmp_path / "data") as server:
         yield server
 

@@ -16,7 +16,6 @@ from tests.conftest import CHECKOUT, database_urls
 
 @pytest.fixture
 def admin(db: None, postgres: Mapping[str, str]) -> Iterator[psycopg.Connection[Any]]:
-    """A superuser's connection that is rolled back."""
     with psycopg.connect(database_urls(postgres)["admin"]) as link:
         yield link
         link.rollback()

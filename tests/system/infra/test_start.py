@@ -108,7 +108,6 @@ def test_what_is_wrong_with_an_agents_module_is_one_line(
 
 
 def load_and_check() -> None:
-    """Load and check agents as every process does first."""
     apps.get_app_config("runs").ready()
     check_definitions()
 

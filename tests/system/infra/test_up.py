@@ -26,7 +26,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
 
 @pytest.fixture
 def running(shared: Installation) -> Installation:
-    """The running installation, restarted if the test before ended it."""
     return shared if shared.is_up() else shared.up_and_ready()
 
 

@@ -36,7 +36,6 @@ def receiver() -> Iterator[Callable[..., Receiver]]:
 def shared(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Sandbox]:
-    """One sandbox for a module's tests that leave nothing behind."""
     own = Sandbox(tmp_path_factory.mktemp("sandbox") / "data", *free_ports(2))
     own.start()
     yield own

@@ -23,7 +23,6 @@ def parameters(function: Any) -> list[str]:
 
 
 def members(kind: type) -> dict[str, Any]:
-    """Return a class's own public methods and properties."""
     own = {name: getattr(value, "fget", value) for name, value in vars(kind).items() if not name.startswith("_")}
     return {name: value for name, value in own.items() if inspect.isfunction(value)}
 

@@ -138,7 +138,6 @@ SCHEMAS = objects(PARTS).map(lambda schema: {**schema, "$defs": DEFINITIONS})
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Draw a schema, and a document that may partly fit it."""
     schema = draw(SCHEMAS)
     return schema, _filled(draw, schema, schema)
 

@@ -56,7 +56,6 @@ def started(document: dict[str, Any], schema: dict[str, Any] = SCHEMA, **typed: 
 
 
 def shown_of(schema: dict[str, Any], *, without: str) -> dict[str, Any]:
-    """Return an untouched form's values without one field."""
     return {key: value for key, value in started({}, schema).items() if key != without}
 
 

@@ -40,7 +40,6 @@ def told(**said: Any) -> Callable[[Facts, list[Facts]], None]:
 
 
 def goes_on(parent: Facts, children: list[Facts]) -> None:
-    """Continue the first child as another run, which completed."""
     first = children[0]
     first.events.append({"kind": "RunRenewed", "data": {"successor": "heir"}})
     come = {"kind": "RunCarriedOn", "data": {"origin": ONE, "first": ONE, "turn": 1}}
@@ -61,7 +60,6 @@ def twice(children: list[Facts]) -> None:
 
 
 def is_undone(parent: Facts, children: list[Facts]) -> None:
-    """Reopen the first child, which uses one more call for its undo."""
     children[0].events.extend(
         [{"kind": "RunCompleted", "data": {}}, {"kind": "UndoAsked", "data": {"by": "run:parent"}}]
     )

@@ -32,7 +32,6 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 def problem_with(path: str, value: Any) -> str:
-    """Return the error for `path`; assert that it is the only one."""
     with pytest.raises(ValidationError) as refused:
         VendorRequest.model_validate(changed(path, value))
     (error,) = refused.value.errors()

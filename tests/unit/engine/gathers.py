@@ -27,7 +27,6 @@ def ring(story: Story) -> None:
 
 
 def slots(story: Story) -> list[tuple[str, str]]:
-    """Return every recorded result: its place in the visit, and its tool or value."""
     found = [x for x in story.run.events if x.slot and x.FACT == "result"]
     return sorted((str(x.slot).partition("/")[2], getattr(x, "tool", getattr(x, "what", ""))) for x in found)
 

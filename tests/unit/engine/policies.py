@@ -28,8 +28,6 @@ def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | N
 
 
 class Known:
-    """The policies in force, the worker's knowledge of them, and how often it asked."""
-
     def __init__(self, story: Story) -> None:
         self.story, self.asked = story, 0
         self.book = self.known = Rulebook(0)

@@ -145,7 +145,6 @@ class Story:
         return [(i, w) for i, w in self.run.waits.items() if w.resolution is None and w.spec.kind == kind]
 
     def one_waiting(self, kind: str, slot: str = "") -> tuple[UUID, MemoryWait]:
-        """Return the one open wait of a kind, or the one at a slot."""
         ((wait_id, wait),) = [(i, w) for i, w in self.waiting(kind) if slot in ("", w.spec.slot)]
         return wait_id, wait
 

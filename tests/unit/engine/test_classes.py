@@ -23,8 +23,6 @@ from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 
 
 def one_call(tools: Toolbox, name: str) -> Agent:
-    """Return an agent that makes one call, and another after it."""
-
     async def node(state: Notes, ctx: Context) -> End:
         done = await ctx.call(getattr(tools, name), Item(name="a"))
         await ctx.call(tools.read_file, Item(name="after"))

@@ -203,7 +203,6 @@ def answer(story: Story, outside: Outside) -> None:
 
 
 def end_child(story: Story, child: str) -> None:
-    """End the child as its input says, recorded once."""
     spec = story.run.children[child]
     is_well = spec.input["text"].startswith("child")
     state, output = ("completed", {"ref": spec.input["text"]}) if is_well else ("failed", None)

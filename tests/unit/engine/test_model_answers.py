@@ -93,7 +93,6 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
 
 
 def well(body: dict[str, Any]) -> Say:
-    """Return the answer that ends a run: *done*."""
     if "final_result" in tools_of(body):
         return Say(calls=(Call("final_result", json.dumps({"ref": "done"}), "call_end"),))
     return Say("done")

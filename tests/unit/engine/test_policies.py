@@ -30,7 +30,6 @@ def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
 
 
 async def said_yes(tools: Toolbox) -> tuple[Story, Known]:
-    """Return an order that finance approved for a policy, and the policies."""
     story = Story(ordering(tools))
     known = with_policies(story, [rule()])
     await story.settle()

@@ -65,8 +65,6 @@ async def test_what_it_wants_a_tool_to_get_is_withheld_and_it_is_told() -> None:
 
 
 class NoPermits(Limits):
-    """Every limit is reached."""
-
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return True
 

@@ -39,7 +39,6 @@ def paying(tools: Toolbox, gate: Gate = TWO_STAGES, tries: int = 1) -> Agent:
 
 
 async def said(story: Story, *words: tuple[str, str]) -> str:
-    """Drive, and again after each vote; return the last outcome."""
     how = await story.drive()
     for by, verdict in words:
         story.run.decide(verdict, by=f"user:{by}")

@@ -50,7 +50,6 @@ class Mind:
         return ModelResponse(parts=self.turns[min(turn, len(self.turns) - 1)])
 
     def answers(self) -> list[Any]:
-        """Return the last request's results of the turn before."""
         last = self.shown[-1][-1]
         assert isinstance(last, ModelRequest)
         return list(last.parts)

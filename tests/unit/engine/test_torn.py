@@ -30,8 +30,6 @@ class Unanswered(MemoryJournal):
 
 
 class Unwritten(MemoryJournal):
-    """Is slow to write an intent."""
-
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
             await asyncio.Event().wait()

@@ -24,8 +24,6 @@ deaths = st.lists(st.builds(Death, st.integers(1, 14), st.sampled_from(["before"
 
 
 class Truthful(Outside):
-    """Answers truthfully what it did."""
-
     def __post_init__(self) -> None:
         self.hook = self._what_became
 

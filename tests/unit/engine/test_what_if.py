@@ -45,7 +45,6 @@ def imagine(
 
 
 def silent(imagined: Story, outside: Outside, before: int) -> None:
-    """Assert that nothing was sent, announced, asked or used."""
     assert len(outside.requests) == before and imagined.run.entries == [] and imagined.run.waits == {}
     assert not {"ToolInvoked", "ModelRequested", "ModelRouted", "ChildStarted", "ApprovalRequested"} & {
         *imagined.kinds()

@@ -56,7 +56,6 @@ def failing(tools: Reversible, program: Sequence[Sequence[str]], **more: Any) ->
 
 
 def names(outside: Outside) -> list[str]:
-    """Return the effects that happened, in order, by tool."""
     return [r.tool for r in outside.requests if r.executed]
 
 

@@ -169,7 +169,6 @@ class Apart(Permits):
 
 
 def own_keys(seed: str, keys: Iterable[str]) -> tuple[str, ...]:
-    """Return the keys for one schedule alone."""
     return tuple(f"{key}@{seed}" for key in keys)
 
 

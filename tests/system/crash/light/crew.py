@@ -57,7 +57,6 @@ class Crew:
         self.members: list[Member] = []
 
     def at_work(self) -> list[Member]:
-        """Return those that may take runs."""
         return [m for m in self.members if not (m.is_stopped or m.is_declared_dead or m.is_leaving)]
 
     def hire(self) -> Member:

@@ -63,7 +63,6 @@ class Halts:
         return is_done
 
     def let_go(self, crew: Crew) -> None:
-        """Continue lifted runs, as a worker's housekeeping does."""
         if let_go():
             crew.ring()
 
@@ -121,13 +120,11 @@ class Halts:
         return True
 
     def _over(self, one: _Open) -> None:
-        """Record its end as a full halt."""
         if one.since is not None and one.until is not None:
             self.stretches.append(Stretch(one.of.scope, one.key, one.since, one.until, one.confirmed_at))
             one.since = None
 
     def _is_confirmed(self, one: _Open, crew: Crew) -> bool:
-        """Return whether each worker that may take runs has confirmed it."""
         ours = {member.id for member in crew.members if not member.is_stopped and not member.is_leaving}
         (holding,) = standing([one.halt])
         said = {hearing.worker for hearing in holding.hearings if hearing.says == "confirmed"}

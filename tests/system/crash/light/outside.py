@@ -30,7 +30,6 @@ class Outside:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the settings of the lane and its workers."""
         return {"SANDBOX_PORT": str(self.port), "SANDBOX_SMTP_PORT": str(self.smtp_port)}
 
     def start(self) -> None:
@@ -87,7 +86,6 @@ class Outside:
         self._ask(lambda: self._client.post("/faults", json=entry))
 
     def no_faults(self) -> None:
-        """Clear all faults, and let forms arrive at once."""
         self._ask(lambda: self._client.delete("/faults"))
         self.faults(w9_delay_seconds=0)
 

@@ -161,7 +161,6 @@ class People:
         return False
 
     def _is_beside(self, run_id: str) -> bool:
-        """Return whether a competing run prevents it from continuing."""
         return bool(self._words) and related_runs.in_the_way(Run.objects.get(pk=run_id)) is not None
 
     def _end(self, run_id: str) -> bool:

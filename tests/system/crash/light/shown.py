@@ -26,7 +26,6 @@ class Shown:
         self.how: dict[str, list[str]] = defaultdict(list)
 
     def yes(self, approval: Approval, by: Actor) -> Callable[[], Any]:
-        """Return the next approval of an open question, in its manner."""
         return self.word(approval, "approve", by, self._left.pop(0) if self._left else "whole")
 
     def word(self, approval: Approval, verdict: str, by: Actor, manner: str) -> Callable[[], Any]:
