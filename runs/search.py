@@ -1,10 +1,6 @@
 """Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
-
-A run's words are indexed once at its start. Each word's index is read newest first, at most `MOST` entries, and the
-rarest word gives the candidates; a read that hit its limit is reported. Restricted viewers and searches of one agent
-scan the word's newest `MOST_OF_OTHERS` entries, and the agent's newest `MOST` runs are checked for the words, so that
-rare words are found completely.
-"""
+Each word's index is read newest first up to a limit, and the rarest word gives the candidates; a read that hit its
+limit is reported. For one agent, its newest `MOST` runs are also checked, so that rare words are found completely."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """SQL conditions that limit a query to the runs a viewer may see.
-A restricted viewer's lists read two indexes, by creator and by tag, so a page costs the same however many others' runs
-exist."""
+A restricted list reads indexes by creator and by tag, so its cost doesn't depend on others' runs."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Sockets that relay sequence numbers; content comes from the pages, which check access.
 
-Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means that notifications may have been missed, so
-reload; for lists it means a change, with `at`, its time by the database's clock in microseconds. Readers of a run's
-payloads also get `{"saying": […]}`, its live model output, which is recorded nowhere. A socket closes with 4401 when
-its session has ended, 4403 when its user has no role, within `watch.CHECK_SECONDS`; and when the access scope changes,
-for the page to reconnect. A run that the viewer may not see closes with 4404.
+Messages are `{"run": id, "seq": n}`; `{"run": null, "seq": 0}` means reload, because notifications may have been
+missed, or for lists a change at `at` (microseconds by the database's clock). Readers of payloads also get `{"saying":
+[…]}`, live model output. Close codes: 4401 session ended, 4403 no role (within `watch.CHECK_SECONDS`), 4404 no such run
+for this viewer; a changed access scope closes too, for the page to reconnect.
 """
 
 from __future__ import annotations

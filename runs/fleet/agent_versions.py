@@ -1,10 +1,6 @@
-"""Agent versions and where they run: a version never changes in place, and a worker drives only versions it has.
-
-The fingerprint is stored at a version's first use. A process with another one quarantines the version in production,
-and warns in development. A fingerprint names its scheme: one by an older scheme is compared by that, and replaced on
-record if the code is the same, so that upgrades quarantine nothing. Each worker's versions are recorded too, to explain
-ready runs that nobody can drive.
-"""
+"""Agent versions: the fingerprint stored at a version's first use, quarantine, and where each version is served.
+A process with other code quarantines the version in production, and warns in development. A fingerprint by an older
+scheme is compared by that scheme and replaced if the code is the same, so that upgrades quarantine nothing."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
-"""Processes that are alive: one row per incarnation, refreshed by the process itself or its supervisor.
-
-Proof of death is local: on the same boot of a host, a pid whose start time differs (or a zombie) never writes again.
-Elsewhere there are only missing heartbeats, judged in `runs/workers/failure_detector.py`. Times are the database's;
-heartbeats have their own connection per thread, and are skipped during an outage with one log line.
-"""
+"""Living processes: one row per incarnation, refreshed over a connection per thread, skipped during an outage.
+Proof of death is local (a changed start time or a zombie); silence is judged by `runs/workers/failure_detector.py`."""
 
 from __future__ import annotations
 

@@ -28,8 +28,9 @@ def chosen(body: BatchBody) -> tuple[list[UUID], dict[str, Any]]:
 
 
 def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
-    """Return all matching runs, newest first. Raises InvalidInput for a filter that is unreadable (it would match all),
-    and for words that may match more runs than a search examines."""
+    """Return all matching runs, newest first.
+    Raises InvalidInput for a filter that is unreadable (it would match all), and for words that may match more runs
+    than a search examines."""
     filters = Filters.of(choice.model_dump())
     misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
     if misread:

@@ -104,8 +104,9 @@ _WORKERS = """
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """A worker's report on a halt. `says`: confirmed; stopping (its runs are reaching their next step);
-    unheard; silent (not confirmed and no heartbeat)."""
+    """A worker's report on a halt.
+    `says`: confirmed; stopping (its runs are reaching their next step); unheard; silent (not confirmed and no
+    heartbeat)."""
 
     worker: UUID
     host: str

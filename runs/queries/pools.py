@@ -50,8 +50,9 @@ _OF_RUN = "SELECT unnest(runs_pools_of(%s, NULL)) UNION SELECT pool_id FROM runs
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A pool in its current period. `waiting` calls are counted to `COUNTED_TO`; `first` come first;
-    `too_large` of these want more than a whole period gives."""
+    """A pool in its current period.
+    `waiting` calls are counted to `COUNTED_TO`; `first` come first; `too_large` of these want more than a whole period
+    gives."""
 
     pool: Pool
     of: str

@@ -49,12 +49,9 @@ MOST_ALIVE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecast of the last active run's end: `earliest` as runs usually take, `latest` as nearly all do, or a reason
-    `why` not.
-
-    `people`: runs that wait for people or are paused, with their last deadline `people_until`; `time_up_at`: the last
-    time limit.
-    """
+    """Forecast of the last active run's end:
+    `earliest` as runs usually take, `latest` as nearly all do, or a reason `why` not. `people`: runs that wait for
+    people or are paused, with their last deadline `people_until`; `time_up_at`: the last time limit."""
 
     earliest: datetime | None = None
     latest: datetime | None = None

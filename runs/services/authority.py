@@ -196,8 +196,8 @@ def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
 
 
 def own_act(run: Run, person: int | None, name: str) -> str | None:
-    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing. Stops,
-    budgets, forks, inquiries and rejections put nothing into a run and don't count. A record without an account
+    """Return what a person did in a run or its related runs that bars them from deciding; None if nothing.
+    Stops, budgets, forks, inquiries and rejections put nothing into a run and don't count. A record without an account
     counts against everybody who has or had its actor's name."""
     if person is not None and run.creator == person:  # `creator` is that of the whole lineage's first run
         return _DID["start"].format(_WHERE[0])

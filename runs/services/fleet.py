@@ -110,8 +110,8 @@ def declare_dead(host: str, *, by: Actor, justification: str) -> int:
 
 @transaction.atomic
 def drain(process_id: UUID, *, by: Actor, justification: str) -> Process:
-    """Ask a worker to stop claiming, release its runs at their next step boundaries, and end; its supervisor replaces
-    it. Begins within about three seconds. Raises Forbidden, NotFound, NotToDrain, JustificationRequired."""
+    """Ask a worker to stop claiming, release its runs at step boundaries, and end; it is replaced then.
+    Begins within about three seconds. Raises Forbidden, NotFound, NotToDrain, JustificationRequired."""
     may_act(by, "drain a worker")
     why = justified("drain", justification)
     process = Process.objects.select_for_update().filter(pk=process_id).first()

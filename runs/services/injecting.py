@@ -200,9 +200,9 @@ class Moved(DurableAgentsError):
 def go_on(
     action: str, run_id: UUID, context: ContextBody, *, by: Actor, justification: str, seen_before: Look | None = None
 ) -> Run:
-    """Resume or retry (`action`) a run as `context` saw it, and inject the context; both happen or neither. Callers in
-    a transaction call the slow `look_first` before it and pass `seen_before`. Raises Moved, and what `look_first`
-    and the action raise."""
+    """Resume or retry (`action`) a run as `context` saw it, and inject the context; both happen or neither.
+    Callers in a transaction call the slow `look_first` before it and pass `seen_before`. Raises Moved, and what
+    `look_first` and the action raise."""
     may_hand(by)
     why = justified(action, justification)
     seen = seen_before or look_first(action, run_id, context, by=by, justification=why)

@@ -1,5 +1,5 @@
-"""Late results: answers of calls from a worker that can't record them itself (it lost the run, or was overtaken). They
-settle an unknown outcome unless the run's worker may repeat the call; else they are recorded beside it."""
+"""Late results: answers of calls from a worker that can't record them itself (it lost the run, or was overtaken).
+They settle an unknown outcome unless the run's worker may repeat the call; else they are recorded beside it."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def _on_record(run: Run, late: LateAnswer) -> list[e.Event]:
 
 
 def _may_settle(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bool:
-    """Return whether the outcome is unknown and the run's worker won't get it by repeating the keyed call. An
-    acceptance is no answer: settling by it could vouch for a sender that may still be sending while the owner asks a
+    """Return whether the outcome is unknown and the run's worker won't get it by repeating the keyed call.
+    An acceptance is no answer: settling by it could vouch for a sender that may still be sending while the owner asks a
     person or sends the call again."""
     if run.state in ENDED or attempt.result is not None or attempt.accepted is not None:
         return False

@@ -145,8 +145,8 @@ def accept(
     request_key: str = "",
     forked: e.RunForked | None = None,
 ) -> Accepted:
-    """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises. `most`
-    is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
+    """Accept a run as `start` does, in the caller's transaction, which must end without the run if this raises.
+    `most` is the largest budget the caller may give; `plan` says when the run may begin, and needs the lock of its key;
     `request_key` is the Idempotency-Key, by which a ramp knows a start without a business key; `forked` is recorded."""
     assert connection.in_atomic_block, "a run and the record of who started it are one transaction's"
     run_id = UUID(str(uuid_utils.uuid7()))

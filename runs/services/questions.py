@@ -96,8 +96,9 @@ def question(run_id: UUID, wait_id: UUID) -> Wait:
 
 @transaction.atomic
 def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification: str = "") -> Run:
-    """Answer a question; the first answer wins. Raises NotFound, Forbidden, QuestionClosed, InvalidInput,
-    RecordDamaged, and IllegalTransition where a fork would repeat what may still be sent."""
+    """Answer a question; the first answer wins.
+    Raises NotFound, Forbidden, QuestionClosed, InvalidInput, RecordDamaged, and IllegalTransition where a fork would
+    repeat what may still be sent."""
     asks = question(run_id, wait_id)
     allowed = roles_for(asks)
     if by.role not in allowed and not authority.is_nobodys(authority.asked_of(asks.detail)):

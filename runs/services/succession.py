@@ -48,8 +48,9 @@ def is_of_chain(run: Run, at: str = "run") -> Q:
 def for_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Call `act` with the newest continuation, again when that raises GoneOn. Raises NotFound, and what it raises. Each
-    try is its own transaction (`within`), so that nobody has two runs locked."""
+    """Call `act` with the newest continuation, again when that raises GoneOn.
+    Raises NotFound, and what it raises. Each try is its own transaction (`within`), so that nobody has two runs locked.
+    """
     for _ in range(LOOKS):
         try:
             with within():
@@ -67,8 +68,8 @@ def look_at_newest(run_id: UUID, look: Callable[[UUID], T]) -> T:
 def to_newest(
     run_id: UUID, act: Callable[[UUID], T], *, within: Callable[[], AbstractContextManager[Any]] = transaction.atomic
 ) -> T:
-    """Do a person's action to the newest continuation, even if it continues just now; `within` a transaction. Raises
-    NotFound, and what the action raises."""
+    """Do a person's action to the newest continuation, even if it continues just now; `within` a transaction.
+    Raises NotFound, and what the action raises."""
 
     def at(newest_id: UUID) -> T:
         try:

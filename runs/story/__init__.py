@@ -1,7 +1,5 @@
-"""A run's story, folded from its journal: everything the run's page shows.
-`Fold` takes events one by one without their payloads or the current time, so it can be kept and continued. `Fold.story`
-copies the requested parts as of a moment, so readers need no lock; `Story.open` then adds what only payloads contain.
-"""
+"""A run's story, folded from its journal event by event without payloads, so that the fold can be kept and continued.
+`Fold.story` copies the requested parts, so readers need no lock; `Story.open` adds what only payloads contain."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Cache of folded stories per process, so that a page costs only the events since the last view.
+"""Cache of folded stories per process, so that a page costs only the events since the last view. Memory is bounded.
 
-The fold is continued with new events, and checked: every view reads the last folded event again and compares its hash,
-transaction and place, and the next one's link; opened pages, and live ones every few seconds, also compare count,
-transactions and places of all folded rows, which any change of a row alters in PostgreSQL. On a difference the run is
-folded again. One thread folds a run at a time, and memory is bounded.
+Every view compares the last folded event and the next one's link; opened pages, and live ones every few seconds, also
+compare count, transactions and places of all folded rows, which any change of a row alters in PostgreSQL. On a
+difference the run is folded again.
 """
 
 from __future__ import annotations

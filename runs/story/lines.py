@@ -64,8 +64,9 @@ class Bare:
 
 @dataclass
 class Line:
-    """One event. `clear` holds its fields, for example `clear["tool"]`; `damage` says why they can't be trusted,
-    `gap` what is missing before it."""
+    """One event.
+    `clear` holds its fields, for example `clear["tool"]`; `damage` says why they can't be trusted, `gap` what is
+    missing before it."""
 
     seq: int
     at: datetime

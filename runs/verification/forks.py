@@ -1,5 +1,4 @@
-"""Verification of forks: both journals and rows agree, fenced calls have a person's word,
-and answers taken over match the origin, once each."""
+"""Verification of forks: agreement of journals and rows, a person's word on fenced calls, and answers taken over."""
 
 from __future__ import annotations
 

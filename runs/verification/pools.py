@@ -139,8 +139,7 @@ def _what(key: Key) -> str:
 
 
 def _periods(pool: Pool, at: datetime) -> set[datetime]:
-    """Return the start of a call's period, or the previous one's, as the meter is read just before the intent is
-    written."""
+    """Return the possible starts of a call's period: the meter is read just before the intent is written."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT starts_at FROM (VALUES (%s::timestamptz), (%s::timestamptz)) v(at), "

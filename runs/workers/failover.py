@@ -1,9 +1,8 @@
 """Failover: runs of a lost worker are freed to be driven again, or stopped for an operator after too many deaths.
 
-Proof of death (the supervisor reaped the process, or its pid and start time are gone on this host) counts at once;
-suspicion takes time (runs/workers/failure_detector.py), and the fence makes it safe to be wrong. A database restart, a
-lost connection or a machine that slept frees nothing. Whoever records a worker's end frees its runs; should that
-process die too, every watchdog finds runs of ended workers. Locked runs are skipped.
+Proof of death counts at once, suspicion takes time (runs/workers/failure_detector.py), and the fence makes it safe to
+be wrong. An outage, or a machine that slept, frees nothing. If whoever recorded an end dies before freeing the runs,
+every watchdog finds them.
 """
 
 from __future__ import annotations

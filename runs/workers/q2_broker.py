@@ -1,9 +1,8 @@
 """django-q2's broker on its own table, with SKIP LOCKED, oldest first, by the database's clock, in batches.
 
-A row holds only an id; the signed pickle is built in memory, so none is ever loaded from the database. A message is
-deleted as it is taken: a lost wake-up costs at most the seconds until every host checks by itself, and none runs twice.
-The notification goes directly to one host (runs/services/wakeups.py), so pushers just collect messages at their own
-pace.
+A row holds only an id, so no pickle is ever loaded from the database. A message is deleted as it is taken: a lost one
+costs at most the seconds until every host checks by itself. Hosts are notified directly (runs/services/wakeups.py);
+pushers collect at their own pace.
 """
 
 from __future__ import annotations

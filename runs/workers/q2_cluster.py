@@ -1,10 +1,8 @@
 """One django-q2 cluster with one worker process: main → sentinel → worker, pusher, monitor.
 
-django-q2 alone survives few deaths: a dead main or sentinel leaves orphans, and a worker killed while idle stops the
-cluster, because it holds the queue's lock. So every process is tied to its parent's death, nothing is reincarnated, and
-the supervisor replaces the whole tree when any process dies. Each process reports `<role> <pid> <start time>
-<incarnation>` through the report pipe, and the worker's event loop its pulse. All but the worker ignore SIGTERM, so
-that a signal to the whole group drains it.
+django-q2 survives few deaths: orphans go on, and a worker killed while idle holds the queue's lock. So every process
+dies with its parent, and the supervisor replaces the whole tree. Each process reports `<role> <pid> <start time>
+<incarnation>` through the report pipe. All but the worker ignore SIGTERM, so that a signal to the group drains.
 """
 
 from __future__ import annotations

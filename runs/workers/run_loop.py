@@ -1,12 +1,11 @@
 """The host: one event loop in a worker process that drives many runs at once, since agents mostly wait.
 
-    ring ─┐                  (for all, or by name: heard on a connection of its own)
+    ring ─┐                  (to all, or to one by name; on a connection of its own)
     tick ─┼─► claim the best ready runs until the slots are full ─► one task per run: load, visit, act (driver.py)
-    slot ─┘        └─ once a second: take back own runs that a lost answer left undriven, look for stop requests
+    slot ─┘        └─ once a second: reclaim own runs that aren't driven, check for stop requests
     housekeeping (a thread of its own): sweep what is due, watch for dead workers
 
-The run table is the queue; a ring only makes the host look sooner. Nothing here decides who may write: the lease in the
-database does.
+The run table is the queue; a ring only makes the host check sooner. The lease in the database decides who may write.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""`manage.py worker`: keeps N clusters running.
+"""`manage.py worker`: keeps N clusters running. Any death in one ends all of it, and a new one replaces it.
 
-Any death in a cluster ends all of it, and a new one, forked by the nursery (runs/workers/forkserver.py), replaces it.
 The worker is reported with proof that it is gone; only then may its runs continue elsewhere. SIGUSR1 renews workers one
-by one with the code on disk: when the new one serves, the old one drains (runs/fleet/members.py); one that doesn't
-serve ends the renewal. Nothing is forked with threads or connections: the first nursery is forked before there are any,
-later ones start by exec, and the database has its own thread.
+by one with the code on disk. Nothing is forked with threads or connections: the first nursery is forked before there
+are any, later ones start by exec, and the database has its own thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A django-q2 worker process with the host that drives runs; messages only wake it. It ends drained after SIGTERM (exit
-0),
-when its host died (70), when it was declared dead (71), or killed; the supervisor replaces it."""
+"""A django-q2 worker process with the host that drives runs; messages only wake it.
+It exits drained after SIGTERM (0), when its host died (70), when declared dead (71), or is killed."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The language in which runs are looked for by their attributes. Pure: text in, a tree out, or where it went wrong.
+"""Parser of the search language for attributes. Pure: returns a tree, or the place of the error.
 
 expression = all { "or" all }            all   = part { "and" part }
 part       = "not" part | "(" expression ")" | look
 look       = name ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) value | name "has" value
            | name "in" "(" value { "," value } ")" | name "is" "set"
-value      = word | "text in quotes", in which \" and \\ stand for themselves
+value      = word | "text in quotes", with the escapes \" and \\
 """
 
 from __future__ import annotations

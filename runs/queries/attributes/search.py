@@ -1,8 +1,8 @@
 """Pages of runs by attributes, using indexes, with a bound on the runs one page examines.
 
-If the rarest required condition matches few runs, all of them are examined. Else the list is walked in its order, and
-after `MOST` runs the page ends, maybe with fewer rows than requested; the next page continues there, so no match is
-missed. Restricted viewers walk only runs they may see, because a page's end is revealed.
+Few candidates of the rarest required condition are all examined. Else the list is walked in its order, and a page ends
+after `MOST` runs, maybe short; the next continues there. Restricted viewers walk only runs they may see, because a
+page's end is revealed.
 """
 
 from __future__ import annotations

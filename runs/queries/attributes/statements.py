@@ -1,5 +1,5 @@
-"""SQL of a search: every value is a parameter. Subqueries on one run's rows have a LIMIT,
-so that the planner can't turn them into a walk over all matching rows."""
+"""SQL of a search: every value is a parameter.
+Subqueries on one run's rows have a LIMIT, so that the planner can't turn them into a walk over all matching rows."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Caps as people see them, and what a run that waits for a budget still lacks, computed exactly as its worker will. The
-wait's row holds the original request; later changes are in a column of their own."""
+"""Caps as people see them, and what a run that waits for a budget still lacks, computed exactly as its worker will.
+The wait's row holds the original request; later changes are in a column of their own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The price table of model tokens. Rows never change; the one that applied to a request is in the journal. Workers
-cache the table, so a new price counts within `FRESH_SECONDS` of its time."""
+"""The price table of model tokens.
+Rows never change; the one that applied to a request is in the journal. Workers cache the table, so a new price counts
+within `FRESH_SECONDS` of its time."""
 
 from __future__ import annotations
 
@@ -83,8 +84,9 @@ table = PriceTable()
 
 
 def models_of(assistant: Assistant) -> list[str]:
-    """Return the models that an assistant's requests go to in a run that begins now, as the journal names them. Its own
-    or the installation's; its own function without either, or as an offline function where none is installed."""
+    """Return the models that an assistant's requests go to in a run that begins now, as the journal names them.
+    Its own or the installation's; its own function without either, or as an offline function where none is installed.
+    """
     installed = settings.DURABLEAGENTS.models
     if not installed and (assistant.offline is not None or not assistant.models):
         return [f"{SCRIPTED}{assistant.name}"]

@@ -1,5 +1,5 @@
-"""Runs at a cap (stopped by their worker) or out of time (stopped here by the sweeper), paused with a budget wait. A
-sufficient raise resumes the run unless it is also held; without one before the deadline it is cancelled."""
+"""Runs at a cap (stopped by their worker) or out of time (stopped here by the sweeper), paused with a budget wait.
+A sufficient raise resumes the run unless it is also held; without one before the deadline it is cancelled."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class Asked:
 def forecast(
     action: str, said: Mapping[str, Any], ids: Sequence[UUID], *, by: Actor, held: frozenset[str]
 ) -> dict[str, Any]:
-    """Return as JSON: runs per state, how many it `may` be done to, refusals by code and text with examples. `undoable`
-    counts runs with effects that a cancel has to decide about."""
+    """Return as JSON: runs per state, how many it `may` be done to, refusals by code and text with examples.
+    `undoable` counts runs with effects that a cancel has to decide about."""
     asked = Asked(action, said, by, held, database_now())
     states: Counter[str] = Counter()
     refused: Counter[tuple[str, str]] = Counter()

@@ -1,5 +1,5 @@
-"""Report a child's proven end to its parent, once, and debit its usage, once that of its own children is known. Locks
-the parent, then the children's rows. The sweeper reports what nobody else did."""
+"""Report a child's proven end to its parent, once, and debit its usage, once that of its own children is known.
+Locks the parent, then the children's rows. The sweeper reports what nobody else did."""
 
 from __future__ import annotations
 

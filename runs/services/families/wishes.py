@@ -1,5 +1,5 @@
-"""Pass a run's pause, resume or cancel on to its children: the first few after the commit, the rest by the sweeper. A
-child that a person paused stays paused; one whose parent waits for a budget continues within its own."""
+"""Pass a run's pause, resume or cancel on to its children: the first few after the commit, the rest by the sweeper.
+A child that a person paused stays paused; one whose parent waits for a budget continues within its own."""
 
 from __future__ import annotations
 

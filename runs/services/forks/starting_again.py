@@ -1,5 +1,5 @@
-"""New run from the input of one that can't continue, after a person decides what each of its effects counts as. A
-damaged record may be incomplete, so each further call with an effect is asked about; mere rows prove nothing."""
+"""New run from the input of one that can't continue, after a person decides what each of its effects counts as.
+A damaged record may be incomplete, so each further call with an effect is asked about; mere rows prove nothing."""
 
 from __future__ import annotations
 

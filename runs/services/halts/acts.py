@@ -1,5 +1,5 @@
-"""Setting and lifting halts, for operators and shell users, under the exclusive halts lock that every intent shares. So
-no intent in its scope begins after a halt's commit (runs/sql/halts.sql). Starts share their agent's release lock."""
+"""Setting and lifting halts, for operators and shell users, under the exclusive halts lock that every intent shares.
+So no intent in its scope begins after a halt's commit (runs/sql/halts.sql). Starts share their agent's release lock."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Migration of runs to another version, each in its own transaction with an event and an override record. The preview
-is made before the lock, and holds only if the journal is unchanged under it."""
+"""Migration of runs to another version, each in its own transaction with an event and an override record.
+The preview is made before the lock, and holds only if the journal is unchanged under it."""
 
 from __future__ import annotations
 
@@ -70,8 +70,9 @@ def migrate_one(
     seen_before: Look | None = None,
     meant: Meant | None = None,
 ) -> Outcome:
-    """Migrate one run if it can continue there, retrying when its journal moves; a refusal changes nothing. Callers in
-    a transaction make the slow look before it (`seen_before`). `meant` keeps the answer during the commit."""
+    """Migrate one run if it can continue there, retrying when its journal moves; a refusal changes nothing.
+    Callers in a transaction make the slow look before it (`seen_before`). `meant` keeps the answer during the commit.
+    """
     for _ in range(LOOKS if seen_before is None else 1):
         seen = seen_before or look(run_id, moving)
         if seen.found.is_refused or seen.run is None:

@@ -93,8 +93,8 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
 @second("limits", needs=OPERATOR)
 @transaction.atomic
 def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
-    """Rename a pool or set its limit, even below its usage; waiting runs are let in as far as there is room. Raises
-    InvalidInput, PoolMoved, PoolIsOff, NotFound, Forbidden, JustificationRequired."""
+    """Rename a pool or set its limit, even below its usage; waiting runs are let in as far as there is room.
+    Raises InvalidInput, PoolMoved, PoolIsOff, NotFound, Forbidden, JustificationRequired."""
     why = _may("pool_change", by, body.justification)
     pool, meter = _locked(pool_id)
     before = snapshot(pool, meter)

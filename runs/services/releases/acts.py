@@ -1,5 +1,5 @@
-"""Closing and opening versions, and ramps between them: for operators, one transaction with an act record each. All
-take the agent's release lock exclusively, which every start shares: no start in progress goes by the old state."""
+"""Closing and opening versions, and ramps between them: for operators, one transaction with an act record each.
+All take the agent's release lock exclusively, which every start shares: no start in progress goes by the old state."""
 
 from __future__ import annotations
 
@@ -192,8 +192,9 @@ def begin(body: RampBody, *, by: Actor) -> Ramp:
 @second("releases", needs=OPERATOR)
 @transaction.atomic
 def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
-    """Raise a ramp's share; no key changes back. Raises InvalidInput for a share that isn't more,
-    RampMoved, NotInThisState, NotFound, Forbidden, JustificationRequired, StartsUnderWay."""
+    """Raise a ramp's share; no key changes back.
+    Raises InvalidInput for a share that isn't more, RampMoved, NotInThisState, NotFound, Forbidden,
+    JustificationRequired, StartsUnderWay."""
     why = _may("ramp_raise", by, body.justification)
     ramp = _locked(ramp_id, body.revision, Ramp.State.ON)
     before, share = shown(ramp), _places(body.share)

@@ -1,5 +1,5 @@
-"""The version that a start gets: the named one; else the newest open one, or by a ramp, stably by the start's key. The
-same key always gets the same side, and raising a share moves keys only to the newer version."""
+"""The version that a start gets: the named one; else the newest open one, or by a ramp, stably by the start's key.
+The same key always gets the same side, and raising a share moves keys only to the newer version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Automatic halt of ramps: when too many runs on the newer version fail, are rejected or stop for an operator. Only the
-most recently begun or ended runs count, so the query stays small."""
+"""Automatic halt of ramps: when too many runs on the newer version fail, are rejected or stop for an operator.
+Only the most recently begun or ended runs count, so the query stays small."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Proposals on unknown outcomes: the first changes nothing, the same by a second person settles the call. "Fail the
-run" and actions from a shell need no second person. Rules as in `runs/services/command.py`."""
+"""Proposals on unknown outcomes: the first changes nothing, the same by a second person settles the call.
+"Fail the run" and actions from a shell need no second person. Rules as in `runs/services/command.py`."""
 
 from __future__ import annotations
 
@@ -196,8 +196,8 @@ def receipt_of(wait: Wait, number: int) -> Any:
 def weighed(
     act: Act, wait: Wait, invoked: e.ToolInvoked, verdict: str, payload: dict[str, Any], *, agrees_with: int | None
 ) -> e.OutcomeProposed | Proposal | None:
-    """Return None if the verdict settles the call alone, the Proposal it confirms, or else the event to record. Needs
-    the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
+    """Return None if the verdict settles the call alone, the Proposal it confirms, or else the event to record.
+    Needs the run's lock. `agrees_with` is the number of the proposal the person read. Raises AlreadySaid, Forbidden,
     SaidOtherwise."""
     said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
     if agrees_with is not None and _standing(before, agrees_with).says != said:

@@ -1,5 +1,5 @@
-"""Queued runs of a business key: let the next one in when a run ends, and cancel those too late to begin. Done after
-the commit of the end, or by the sweeper."""
+"""Queued runs of a business key: let the next one in when a run ends, and cancel those too late to begin.
+Done after the commit of the end, or by the sweeper."""
 
 from __future__ import annotations
 
