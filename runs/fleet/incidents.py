@@ -40,7 +40,7 @@ _ANSWERED = """
     FROM ledger_event
     WHERE run_id = %(run)s AND fact = 'result'
       AND seq > (SELECT coalesce(max(seq), 0) FROM runs_checkpoint WHERE run_id = %(run)s)"""
-# How far a run has come, by the newest of these since its claim; other events don't count.
+# A run's progress is the newest of these since its claim; other events don't count.
 _BY_FACT = {"intent": Reached.INTENT, "result": Reached.RESULT}
 _MARKS: dict[str, Reached] = {
     **{kind: _BY_FACT[what.FACT] for kind, what in e.KINDS.items() if what.FACT in _BY_FACT},

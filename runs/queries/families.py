@@ -19,7 +19,7 @@ from runs.queries.display import URGENCY
 from runs.queries.halts import halted
 from runs.services import related_runs
 
-# What a stopped run needs: the kind of its wait, or this.
+# The need of a stopped run is the kind of its wait, or this.
 RESUME = "resume"
 _STATES = """(
     SELECT jsonb_object_agg(state, n) FROM (

@@ -93,7 +93,7 @@ def _like(key: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 COUNT_TO = 10_000
-# What each living worker has reported of these halts.
+# Reports of each living worker on these halts.
 _WORKERS = """
     SELECT h.id, p.id, p.host, p.pid, p.last_heartbeat_at < clock_timestamp() - make_interval(secs => %s),
            s.seen_at, s.confirmed_at, s.running, s.calls

@@ -21,7 +21,7 @@ SAMPLE = 500  # newest runs per state
 FEWEST = 10  # ended runs needed
 USUALLY, NEARLY_ALL = 0.5, 0.95
 LIVING = [str(state) for state in State if state not in ENDED]
-# How long each of the newest runs took so far; none for one that may not begin yet.
+# Durations of the newest runs so far; none for one that may not begin yet.
 _LASTED = """
     SELECT v.version, f.ended, greatest(extract(epoch FROM f.lasted), 0)
     FROM unnest(%(versions)s::text[]) AS v(version) CROSS JOIN unnest(%(states)s::text[]) AS s(state)

@@ -35,7 +35,7 @@ _ENDINGS = {
 
 
 class QuestionClosed(DurableAgentsError):
-    """The question was answered or withdrawn."""
+    """The question was answered or withdrawn, or its time ran out."""
 
     status, code, title = 409, "question-closed", "No longer asked"
 

@@ -16,7 +16,7 @@ from runs.models import Run
 from runs.services.lifecycle import find
 
 T = TypeVar("T")
-# How often to follow a run that continues at the same moment.
+# Attempts to follow a run that continues at the same moment.
 LOOKS = 20
 
 

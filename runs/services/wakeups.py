@@ -19,7 +19,7 @@ from runs.journal.notify import notify_after_commit
 
 CHANNEL = "durableagents_queue"
 DRIVE = "runs.workers.worker_process.drive"
-# The same for a schedule that may be due.
+# For a schedule that may be due.
 FIRE = "runs.workers.worker_process.fire"
 ALLOWED = frozenset({DRIVE, FIRE})
 # The options a message may have. Hooks and chains name functions too, and `sync` would run it here.

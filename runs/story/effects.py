@@ -275,7 +275,7 @@ def _unknown(effects: Effects, line: Fact) -> None:
         effect.is_sender_done = bool(line.clear.get("is_sender_done"))
 
 
-# What a verdict makes of a call; "fail the run" changes nothing.
+# Effect of a verdict on a call's status; "fail the run" changes nothing.
 _SETTLED = {"happened": "committed", "did_not": "settled_not"}
 
 

@@ -26,7 +26,7 @@ from runs.story.lines import Stored
 
 MOST_BYTES = 64 * 2**20
 MOST_RUNS = 256
-# How long a refreshed page may go without checking all folded rows.
+# A refreshed page may go this long without checking all folded rows.
 UNASKED_SECONDS = 5.0
 AT_ONCE = 5000
 # Memory per event in a fold: rows, bars, segments, references. Measured by tests/integration/scale.

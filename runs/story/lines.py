@@ -159,7 +159,7 @@ class Line:
         return self.payload.get(key, default) if isinstance(self.payload, dict) else default
 
 
-# What a fold may read; never the payload.
+# A fold reads these, never the payload.
 Fact = Bare | Line
 # Events between a claim and its worker's first step.
 _NO_STEP = frozenset({"RunClaimed", "PauseRequested", "CancelRequested", "WorkerLost"})

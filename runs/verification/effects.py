@@ -168,7 +168,7 @@ class Effects:
             case e.CallbackReceived() | e.CallbackArrivedLate():
                 return OUTSIDE.ref
             case e.ToolReconciled(by=by) if by != "hook":
-                # A late result settled by a retry is recorded by whoever retried.
+                # A late result settled by a retry is recorded by the person who retried.
                 return self.retried_by if self.retried_by and by.startswith("worker:") else by
             case _:
                 return self.journal.holder(line)

@@ -88,7 +88,7 @@ class RunFields:
                 # A call in doubt is settled first: the run returns to what it waits for.
                 self.states = {"running", *map(str, WAITING)}
             case _ if isinstance(line.event, _RESOLVE) and not self.states & {"paused", "pending", *ENDED}:
-                # Whether it woke the run depends on its other waits.
+                # The run's other waits decide whether it was woken.
                 self.states = self.states | {"running"}
 
     def _move(self, event: e.RunMigrated) -> None:

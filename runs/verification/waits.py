@@ -244,7 +244,7 @@ class Waits:
             if (row.resolution, row.resolved_by) == (resolution, by) and self.journal.is_about(seq, row.resolved_at):
                 return
         # Waits withdrawn by a run's end, and callbacks nobody awaits any more, have no event. A retry reopens only
-        # those its journal waits for. Whoever did it acted on the run.
+        # those its journal waits for. Its actor acted on the run.
         is_withdrawn = row.resolution == "withdrawn" and known.seq < self.last_end
         is_settled = row.resolution == "settled" and row.kind == "webhook" and (row.slot, row.attempt) in self.settled
         is_told = (is_withdrawn or is_settled) and row.resolved_at is not None and row.resolved_by in self.actors

@@ -1,8 +1,8 @@
 """Failover: runs of a lost worker are freed to be driven again, or stopped for an operator after too many deaths.
 
 Proof of death counts at once, suspicion takes time (runs/workers/failure_detector.py), and the fence makes it safe to
-be wrong. An outage, or a machine that slept, frees nothing. If whoever recorded an end dies before freeing the runs,
-every watchdog finds them.
+be wrong. An outage, or a machine that slept, frees nothing. If the process that recorded an end dies before freeing the
+runs, every watchdog finds them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _watcher() -> Watcher:
     return Watcher(settings.DURABLEAGENTS.host_ttl_seconds, lambda member: is_running(member.pid, member.born_ticks))
 
 
-# Whoever records a worker's end frees its runs; if it died before that, everybody catches up this often.
+# The process that records a worker's end frees its runs; in case it died first, all others check this often.
 ENDED_SECONDS = 6.0  # workers check a little more often, with their other rare checks
 _ended_at = 0.0
 

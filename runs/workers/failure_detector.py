@@ -21,7 +21,7 @@ from uuid import UUID
 from runs.fleet.members import Member
 
 GRACE_SECONDS = 1.0
-# How long this watcher must itself have heard nothing before it believes in the silence.
+# This watcher must itself have heard nothing for so long before it believes in the silence.
 HEARD_NOTHING_SECONDS = 3.0
 # A watcher that didn't look for this long starts over.
 GAP_SECONDS = 2.5

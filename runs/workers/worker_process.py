@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 BEAT_SECONDS = 1.0
 PULSE_SECONDS = 1.0
-# What a host gets beyond its drain deadline to cut what is in flight, before the process exits.
+# Time beyond the drain deadline for the host to cut what is in flight, before the process exits.
 DRAIN_GRACE_SECONDS = 2.0
-# How long a worker that was declared dead may take to find out what became of its runs.
+# Time for a worker that was declared dead to find out what became of its runs.
 BURIED_SECONDS = 10.0
 EXIT_DRAINED, EXIT_HOST_DIED, EXIT_BURIED, EXIT_OVERDUE, EXIT_REFUSED = 0, 70, 71, 75, 78
 

@@ -85,7 +85,7 @@ class Rules:
                 raise StartsStopped(name, halt)
 
     def halted(self, graph_id: str, tags: Iterable[str]) -> Mapping[str, Any] | None:
-        """Return the oldest halt that covers a new run of a version, for whoever starts it."""
+        """Return the oldest halt that covers a new run of a version, as shown to its starter."""
         known = set(tags)
         for halt in self.halts:
             is_under = halt["scope"] in ("all", "agent") or halt["key"] == graph_id

@@ -149,7 +149,7 @@ on_proposed: list[Callable[[Run, Wait, int], None]] = []
 
 
 class AlreadySaid(DurableAgentsError):
-    """The same person said this before: it takes another one."""
+    """The same person has said this before: it takes another person."""
 
     status, code, title = 409, "already-said", "Somebody else has to say it"
 
