@@ -365,7 +365,7 @@ class Registry:
         self._closed, self._kept = frozenset(closed), dict(kept)
 
     def find_for_step(self, reference: str) -> Agent:
-        """Return the agent for a child or handoff: by bare name the newest open version, or the newest of all."""
+        """Return the agent for a child or handoff: by bare name the kept, newest open or newest. Raises as `find`."""
         if "@" in reference or reference not in self._agents:
             return self.find(reference)
         versions = self._newest_first(reference)

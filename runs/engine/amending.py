@@ -51,7 +51,7 @@ def amended_plan(plan: dict[str, Any], arguments: dict[str, Any], tool: Tool | N
 
 
 def _from_the_first_stage(plan: dict[str, Any]) -> dict[str, Any]:
-    """Reset a plan to its first stage. Proof is kept, but the text to type belongs to the old arguments."""
+    """Reset a plan to its first stage. Proof is kept, but for the text to type, which is of the old arguments."""
     kept = {name: value for name, value in plan.items() if name not in ("passed", "proof")}
     shown = plan.get("proof")
     if isinstance(shown, dict) and (shown := {name: value for name, value in shown.items() if name != "typed"}):

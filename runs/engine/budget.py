@@ -84,7 +84,7 @@ UNLIMITED = Caps()
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """The rest of each resource beyond usage and reservations, in the units of Usage. None: no limit."""
+    """The rest of each resource beyond usage and reservations; None: no limit. `usd_micro`: millionths of a dollar."""
 
     steps: int | None = None
     tokens_in: int | None = None

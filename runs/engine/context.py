@@ -442,7 +442,8 @@ class Context:
         log.log(logging.getLevelNamesMapping()[level.upper()], "run %s: %s", self.run_id, on_one_line(said))
 
     def progress(self, done: float, of: float | None = None, note: str = "") -> None:
-        """Report progress: `done` out of `of` (None: unknown), with a `note`. Raises ValueError for invalid numbers."""
+        """Report progress: `done` out of `of` (None: unknown), with a `note`. The run keeps the newest report. Raises
+        ValueError for what is no number, or more than the whole."""
         tell_progress(self._visit, done, of, note)
 
     def _value(self, what: str, read: Any) -> Any:

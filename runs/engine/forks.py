@@ -242,7 +242,6 @@ def _may_have_been(attempt: Attempt) -> bool:
 
 
 def _with_result(found: Evidence, attempt: Attempt, tool: Tool | None) -> Evidence:
-    """Add the result that the node got, if it is on record."""
     outcome, payload = attempt.outcome, payload_of(attempt.outcome)
     if isinstance(outcome, (e.ToolReturned, e.ToolReconciled)) and "result" in payload:
         external_id = outcome.external_id if isinstance(outcome, e.ToolReturned) else None

@@ -155,7 +155,6 @@ def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, in
 
 
 def _open_stops(tail: Sequence[e.Event]) -> dict[tuple[str, int], str]:
-    """Return unanswered operator stops, by slot and number, with their reasons."""
     stops: dict[tuple[str, int], str] = {}
     reason = ""
     for event in tail:

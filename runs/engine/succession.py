@@ -264,7 +264,6 @@ def _models(estate: Estate, by: str) -> Iterator[e.ModelsChosen]:
 
 
 def _kept(estate: Estate) -> list[tuple[int, e.SignalReceived | e.SignalCarried]]:
-    """Return the signals that no call has taken, oldest first."""
     return [(seq, event) for seq, event in estate if isinstance(event, (e.SignalReceived, e.SignalCarried))]
 
 
@@ -285,8 +284,6 @@ _OF_AN_ESTATE = (e.ChildOf, e.StartPlanned, e.RunCarriedOn, e.AttributesSet, e.M
 
 
 class _InMemory(Protocol):
-    """The parts used of the journal that includes this."""
-
     run: Any
 
     def _fence(self) -> None: ...

@@ -88,8 +88,6 @@ def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
 
 
 class _Commits(Protocol):
-    """The parts used of the journal that includes this."""
-
     seq: int
     run_id: str
     lease: Lease

@@ -1,17 +1,5 @@
 """Group commit: steps of different runs, ready in the same turn of the event loop, share a round trip and a commit.
-
-Each keeps its own fence and answer.
-
-    write ─► ready ─(end of this turn, a place free)─┬─ one: a statement in autocommit, on its own connection
-                                                     └─ several: a pipeline up to one Sync ─► answers, each to its run
-
-No write waits for others: with a free place it is sent at the end of the turn, otherwise a batch gathers. A batch takes
-at most its share of all writes: with all runs in one batch, worker and server would work in turns, each idle while the
-other works, and stay so, since runs answered together become ready together. What a batch can't do, the step does
-alone, at once and on the same terms: if its run's head is locked (a batch takes only free heads, so it never waits and
-can't deadlock), if the server refused one of the batch, which undoes all of it, and if it may draw on a pool, whose
-meter is locked after the head. So each step gets its own refusal, and no other.
-"""
+Each keeps its own fence and answer."""
 
 from __future__ import annotations
 
@@ -96,7 +84,15 @@ def committer(pool: Pool) -> Committer:
 
 
 class Committer:
-    """The writes that are ready, and those in flight."""
+    """The writes that are ready, and those in flight.
+
+    A write is sent at the end of the turn if a place is free; otherwise a batch gathers, as a pipeline up to one Sync.
+    A batch takes at most its share of all writes: with all runs in one batch, worker and server would work in turns,
+    and stay so, since runs answered together become ready together. A step goes alone, at once and on the same terms,
+    if its run's head is locked (a batch takes only free heads, so it never waits and can't deadlock), if the server
+    refused one of its batch, which undoes all of it, and if it may draw on a pool, whose meter is locked after the
+    head. So each step gets its own refusal, and no other.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = weakref.ref(pool)  # the pool is the key of this object, and must be collectable

@@ -13,8 +13,6 @@ from runs.journal.lookups import Lookups
 
 
 class _Commits(Protocol):
-    """The parts used of the journal that includes this."""
-
     seq: int
     _id: UUID
     _actor: str

@@ -239,7 +239,7 @@ _KINDS: dict[type[ast.AST], str] = {
 
 
 def home_of(thing: Any) -> str | None:
-    """Return the author's package of a function or class; for agents shipped with the library a subpackage."""
+    """Return the package of a function's or class's author (a subpackage for shipped agents), or None."""
     thing = getattr(thing, "__func__", getattr(thing, "func", thing))
     module = getattr(thing, "__module__", None) or ""
     top, *below = module.split(".")
@@ -293,8 +293,6 @@ class Reach:
 
 
 class _Piece:
-    """One piece of code, and the values that it was made with."""
-
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
         self._texts: list[str] = []

@@ -292,7 +292,6 @@ def _prompts(agent: Any) -> str:
 
 
 def _dynamic(agent: Any) -> list[Any]:
-    """Return the functions that make its dynamic prompts."""
     said = list(getattr(agent, "_system_prompt_functions", ()))
     said += [i.instruction for i in getattr(agent, "_instructions", ()) if not isinstance(i.instruction, str)]
     return said

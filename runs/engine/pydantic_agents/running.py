@@ -322,7 +322,6 @@ class Thinking:
         return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
 
     async def _from_outside(self, slot: str, place: str, name: str, arguments: Any) -> Any:
-        """Return the result of an external tool: a person's answer, or a signal."""
         visit, outside = self._visit, self._assistant.outside[name]
         if outside.schema is not None:
             title = f"{name}: {', '.join(f'{k}={v}' for k, v in arguments.items())}"[:200]

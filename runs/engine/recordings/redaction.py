@@ -31,7 +31,8 @@ _NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mea
 
 
 class Secrets(NamedTuple):
-    """Declared secrets: fields, and `keys` whose mapping keys are secret, with nesting depth. `is_all`: any may be."""
+    """Declared secrets: lower-case fields, and `keys` whose mapping keys are secret, with depth. `is_all`: any may
+    be."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
@@ -101,7 +102,6 @@ class Redaction:
                 self._collect_in(value, path)
 
     def _collect_in(self, text: str, path: tuple[str, ...]) -> None:
-        """Learn private values in a text that is, or should be, JSON."""
         if not _looks_like_json(text):
             return
         try:

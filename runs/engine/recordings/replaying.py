@@ -438,8 +438,6 @@ class _Visit(Visit):
 
 
 class _Journal(MemoryJournal):
-    """The journal of a replay: the file's events only."""
-
     def __init__(self, recording: Recording) -> None:
         run = MemoryRun(recording.run_id, recording.graph_id, depth=recording.depth, epoch=1, lease=UUID(int=1))
         run.events = [recording.created, *recording.before, *recording.events]
@@ -492,7 +490,6 @@ def _is_line(slot: str, later: str) -> bool:
 def _another_end(
     recording: Recording, visit: _Visit, outcome: Outcome | Undone, ending: e.Event | None
 ) -> Difference | None:
-    """Compare the visit's end with the recorded one."""
     said = _outcome_in_words(outcome)
     match ending, outcome:
         case (None, Crashed()) if waits := _waits(visit.tape):  # otherwise its end may just not be recorded yet

@@ -232,7 +232,6 @@ def _fold(known: dict[str, Any], event: e.Event, at: datetime) -> None:
 
 
 def _effects(events: Sequence[e.Event]) -> list[tuple[str, Any]]:
-    """Return the effects, in the order of the intents: what the other side accepted or answered."""
     done = {
         (x.slot, x.attempt)
         for x in events

@@ -155,7 +155,6 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> None:
 
 
 async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
-    """Record the outcome, and return the node's result."""
     if isinstance(outcome, Settled):
         return outcome.output
     if isinstance(outcome, Pending):

@@ -192,7 +192,6 @@ def _least(wanted: int | None, left: int | None) -> int | None:
 
 
 def _expected(caps: Caps) -> Usage:
-    """Return the usage to reserve: all that the child may use."""
     return Usage(**{name: getattr(caps, name) or 0 for name in RESOURCES})
 
 

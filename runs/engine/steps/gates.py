@@ -147,13 +147,12 @@ def _of_grant(grant: Grant) -> Whom:
 
 
 def _asked_of(question: e.ApprovalRequested) -> Whom:
-    """Return who was asked in a question's case, as `_whom` does."""
     required = required_by(question.payload, question.queue)
     return required.stages[0].queue, required.pairs
 
 
 def _not_bound(call: LogicalCall) -> str:
-    """Return why an approval of amended arguments doesn't suffice: people may amend without the agent's code."""
+    """Return why an approval of amended arguments doesn't suffice: people may have lacked the agent's code."""
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
         return ""
@@ -501,7 +500,6 @@ async def decided(
 
 
 def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecided) -> NoReturn:
-    """Raise Rejected or Expired, unless the decision fails the run."""
     reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
     denied = Expired if decision.verdict == "expired" else Rejected
     no = denied(question.queue, reason, decision.by, decision.verdict)

@@ -229,7 +229,6 @@ class Conversation:
         return 2 if self._earlier else 1
 
     def _opening(self) -> list[Any]:
-        """Return the prompt, the earlier conversation, and the summary if there is one."""
         from pydantic_ai.messages import UserPromptPart
 
         if not self._first:

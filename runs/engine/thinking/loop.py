@@ -81,7 +81,6 @@ async def _act(
 
 
 def _final(assistant: Assistant, part: Any) -> BaseModel | None:
-    """Return the loop's result, if this call gives one that fits."""
     given = _read(assistant.output, part) if part.tool_name == FINAL else None
     return given if isinstance(given, BaseModel) else None
 
@@ -102,7 +101,6 @@ async def _make(visit: Visit, path: str, assistant: Assistant, calls: Sequence[A
 
 
 async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tuple[Any, str]:
-    """Make one tool call of a turn; return the reply to the model and its outcome."""
     if part.tool_name == FINAL:
         return _read(assistant.output, part), "retried"  # text: one that fits has ended the loop
     tool = assistant.tool(part.tool_name)

@@ -230,7 +230,6 @@ def _settings(assistant: Assistant) -> dict[str, Any]:
 
 
 def _parameters(assistant: Assistant) -> ModelRequestParameters:
-    """Return the assistant's tools, and its answer's type as the tool that ends the loop."""
     if assistant.request is not None:
         return cast("ModelRequestParameters", assistant.request.parameters)
     from pydantic_ai.models import ModelRequestParameters
