@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not config.option.collectonly and not is_unit:
             _start_server()
     else:
-        gc.disable()  # keep what is collected so far
+        gc.disable()  # until pytest_collection_finish: the collected tests stay in memory anyway
 
 
 @pytest.hookimpl(trylast=True)

@@ -1,4 +1,4 @@
-"""What `make test` leaves out: tests marked `long`, and most repetitions of the others (`pytest --long`)."""
+"""Reduces `make test`: no tests marked `long`, and fewer repetitions of the others (`pytest --long` runs all)."""
 
 from __future__ import annotations
 

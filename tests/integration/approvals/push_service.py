@@ -48,7 +48,7 @@ class Browser:
         return {"endpoint": self.endpoint, "p256dh": b64(self.public), "auth": b64(self.auth)}
 
     def read(self, sealed: bytes) -> bytes:
-        """Decrypt by RFC 8291, § 3.4, and RFC 8188, § 2."""
+        """Decrypt by RFC 8291, § 3.4, and RFC 8188, § 2. Raises on any deviation."""
         salt, size, length = sealed[:16], int.from_bytes(sealed[16:20], "big"), sealed[20]
         theirs, record = sealed[21 : 21 + length], sealed[21 + length :]
         assert len(record) <= size

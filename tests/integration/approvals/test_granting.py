@@ -383,7 +383,7 @@ def test_people_are_told_only_of_what_it_does_not_answer(stage: Stage, fiona: Ac
 
 
 def test_questions_that_were_open_before_it_are_left_to_people(stage: Stage, fiona: Actor, agent: Agent) -> None:
-    """Somebody may be reading them."""
+    """A person may be reading them."""
     before = asks(stage, agent)
     given(asks(stage, agent), fiona)
     swept()

@@ -252,7 +252,7 @@ def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
 
 
 def test_a_role_that_is_taken_one_moment_before_counts(stage: Stage, tools: Toolbox) -> None:
-    """Sixty-four deciders while the role is revoked from all: whoever is recorded had it."""
+    """Sixty-four deciders while the role is revoked from all: the recorded one had it."""
     approval = asked(stage, tools)
     people = [somebody(f"p{n}", "approver_finance") for n in range(64)]
     group = Group.objects.get(name="approver_finance")

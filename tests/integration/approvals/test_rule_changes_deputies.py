@@ -1,4 +1,4 @@
-"""Where two people change queues, nobody names another's deputy alone."""
+"""Nobody names another's deputy alone if two people must change queues."""
 
 from __future__ import annotations
 

@@ -290,7 +290,7 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
 
 
 def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy: Run, api: Callable[..., Any]) -> None:
-    """A page's last row is where the next one starts, whoever wrote it."""
+    """A page's last row is where the next one starts, even if it is forged."""
     genuine = {row["id"] for row in api().json()["results"]}
     forged = as_superuser(
         "INSERT INTO ledger_overriderecord SELECT (jsonb_populate_record(NULL::ledger_overriderecord, to_jsonb(o) ||"

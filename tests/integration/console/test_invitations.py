@@ -272,7 +272,7 @@ def test_an_invited_administrator_sets_up_and_decides_nothing() -> None:
 
 
 def test_an_invited_without_a_role_lands_where_they_may_read() -> None:
-    """Where two people assign roles, an invitation assigns none."""
+    """An invitation assigns no roles if two people must."""
     user = boss_account()
     User.objects.create_superuser("second")
     by = Actor("user", user.username, role="admin", auth="session", person=user.pk)

@@ -1,4 +1,4 @@
-"""What all pages share: titles, quoted text, timestamps as evidence, and no dead ends."""
+"""Features of all pages: titles, quoted text, timestamps as evidence, and no dead ends."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_session_of_somebody_else_is_not_ended_in_anothers_name(ada: Reader) -
 def test_a_session_that_is_ended_while_it_changes_its_password_ends(
     ada: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would live on under a new, unlisted key, and lock out whoever ended it."""
+    """It would live on under a new, unlisted key, and lock out the person who ended it."""
     laptop = signed(ada)
     assert ada.user is not None
     pk = ada.user.pk

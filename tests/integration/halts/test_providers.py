@@ -84,7 +84,7 @@ LIFT = """
 
 @pytest.mark.parametrize("shown", ["nothing", "a guess", "another's"])
 def test_a_forged_lift_lifts_nothing(stage: Stage, shown: str) -> None:
-    """Whatever database right wrote it and whatever secret it shows."""
+    """With any database right and any secret."""
     it = halt("tool", "order")
     opens = {"nothing": None, "a guess": b"guessed", "another's": secret_of(UUID(int=1), 0)}[shown]
     with pytest.raises(DatabaseError, match="the halt holds"), transaction.atomic(), connection.cursor() as cursor:

@@ -114,7 +114,7 @@ def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes(
     ],
 )
 def test_an_account_that_is_not_as_its_records_leave_it_is_named(change: str, told: str) -> None:
-    """Even where a superuser does it with all triggers off."""
+    """Also for a superuser with all triggers off."""
     bob = User.objects.get(username="bob")
     bob.authenticator_set.create(type="totp", data={})  # type: ignore[attr-defined]
     issue_key(bob, "laptop"), issue_key(bob, "old")

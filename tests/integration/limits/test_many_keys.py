@@ -44,7 +44,7 @@ def test_the_longest_pattern_counts_where_the_key_itself_says_nothing() -> None:
 
 
 def test_what_counts_for_five_thousand_keys_is_known_within_a_second() -> None:
-    """A nested search took a second from two thousand keys on. Also with a query plan cached when there were few."""
+    """A nested search kept a processor busy from two thousand keys on. Also with a plan cached for few keys."""
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE runs_limit")
         for _ in range(12):

@@ -126,7 +126,7 @@ class Family(RuleBasedStateMachine):
 
     @rule(end=st.sampled_from(["", "", "", "well", "badly", "badly"]))
     def signal(self, end: str) -> None:
-        """Seldom: what waits for it may be moved, forked and cancelled meanwhile."""
+        """Seldom signal: waiting runs can be moved, forked and cancelled meanwhile."""
         if not end:
             return
         for run in self._at_work():
@@ -141,7 +141,7 @@ class Family(RuleBasedStateMachine):
     @precondition(lambda self: self._has_child_at_work())
     @rule()
     def undo_above_a_child_at_work(self) -> None:
-        """By chance alone few are cancelled just then."""
+        """Cancel at a moment that chance alone seldom hits."""
         self._cancel(fresh(self.run), "undo")
 
     def _has_child_at_work(self) -> bool:
@@ -165,8 +165,10 @@ class Family(RuleBasedStateMachine):
         self._is_done(act, is_free if what == "pause" else may_resume, IllegalTransition)
 
     def _is_beside(self, run: Run) -> bool:
-        """Whether another run that does its work is at work, or did what this one was never told of. All that was begun
-        again here is a fork of the first run; what a child does is its parent's work; what undoes does none."""
+        """Return whether a competing run is active or has effects unknown to this one.
+
+        All forks here are of the first run; a child's work is its parent's; a run that undoes does none.
+        """
         if run.is_undoing and run.state not in ENDED:
             return False
         of = fresh(self.run) if run.parent == self.run.pk else Run.objects.filter(pk=run.parent).first() or run
@@ -180,7 +182,7 @@ class Family(RuleBasedStateMachine):
 
     @rule(data=st.data(), after=st.integers(0, 2))
     def move(self, data: st.DataObject, after: int) -> None:
-        """Its twin makes the same calls: it goes on in its middle, or a name says why not."""
+        """Migrate to the twin version with the same calls: it continues in its middle, or the refusal says why."""
         self.work(after)
         run = self._one_of(data)
         to = VERSIONS[run.version == VERSIONS[0]]
@@ -224,7 +226,7 @@ class Family(RuleBasedStateMachine):
 
     @rule()
     def answer(self) -> None:
-        """A fork may do nothing again; an undo that was refused is made again, but the first one's effect stands."""
+        """Let forks repeat nothing; leave the effect of the first refused undo, and retry later ones."""
         for run in self._at_work():
             for wait in waiting(run):
                 if wait.kind != "input":
@@ -284,7 +286,6 @@ class Family(RuleBasedStateMachine):
             assert own == ["first", "second", "third"] and output(run) == run.version
 
     def done(self) -> list[str]:
-        """The effects that happened, in order, of whatever run."""
         return [f"{r.tool} {json.loads(r.body)['name']}" for r in self.outside.requests if r.executed]
 
     def undone(self) -> list[str]:

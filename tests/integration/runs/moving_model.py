@@ -88,7 +88,7 @@ class Mover(Spender):
     @precondition(lambda self: self.model.is_owned and _is_at_a_cut(self) and now_and_then(self))
     @rule(what=st.sampled_from(["nothing", "reads", "sleeps"]))
     def let_go_and_move(self, what: str) -> None:
-        """By chance alone few runs stand still where they may be moved."""
+        """Release the run first: by chance alone few runs can be moved."""
         if what == "reads":
             self.step()
         if what == "sleeps":

@@ -31,7 +31,7 @@ def require(*families: str) -> None:
 
 
 class Sayer(Spender):
-    """Where two people settle, says something else each time, so that it never agrees with an earlier verdict."""
+    """Proposes a new receipt each time, so that no verdict agrees with an earlier one."""
 
     said = 0
 

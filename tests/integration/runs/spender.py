@@ -37,7 +37,7 @@ def now_and_then(machine: Spender) -> bool:
 
 
 class Spender(RuleBasedStateMachine):
-    """A run, its model, and what both do where money is concerned."""
+    """A run and its model, and the actions on their budget."""
 
     stage: Stage
     run: Run
@@ -58,7 +58,7 @@ class Spender(RuleBasedStateMachine):
         return self.stage.wait(writing)
 
     def is_done(self, act: Any, by_model: bool) -> None:
-        """The model says whether an act is legal; the service has to agree."""
+        """Assert that the service accepts an act exactly if the model does."""
         try:
             act()
         except IllegalTransition:
@@ -110,7 +110,7 @@ class Spender(RuleBasedStateMachine):
     @precondition(now_and_then)
     @rule(most=st.sampled_from([0, 1_000, None]), has_time=st.booleans())
     def set_budget(self, most: int | None, has_time: bool) -> None:
-        """What is too little, or another cap than was asked for, keeps the question open."""
+        """Raise the budget; too little, or another cap than asked for, keeps the question open."""
         budget = Budget(tool_calls=most, **({"wall_seconds": None} if has_time else {}))
         setting = partial(raising.set_budget, self.run.id, budget, by=OLGA, justification=WHY)
         up = Run.objects.get(pk=self.run.pk).time_up_at

@@ -1,4 +1,4 @@
-"""Attributes on the real database: rows and journal agree, whoever sets them, and despite crashes and tampering."""
+"""Attributes on the real database: rows and journal agree for every writer, and despite crashes and tampering."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_what_may_not_be_done_is_named_and_the_rest_is_done(stage: Stage, tools:
     rows = {row.run_id: row for row in batch.items.all()}
     assert [rows[one].outcome for one in (first, third)] == ["done", "done"]
     assert [rows[one].outcome for one in (second, nowhere, paused)] == ["refused", "refused", "refused"]
-    for one in (second, paused):  # the hidden one shows only its state
+    for one in (second, paused):  # refused for their states
         assert rows[one].code == "illegal-state" and told[rows[one].why] == [str(one)], "in the words foretold"
     assert "Somebody has paused it already." in rows[paused].why
     assert rows[nowhere].code == "not-found"

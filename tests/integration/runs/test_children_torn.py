@@ -175,7 +175,7 @@ def test_paused_child_goes_on(stage: Stage, helper: Agent, tools: Toolbox, monke
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     assert str(fresh(child).state) == "paused"
     with monkeypatch.context() as dies:
-        dies.setattr(command, "on_act", [])  # whoever resumes it dies right after the commit
+        dies.setattr(command, "on_act", [])  # the process that resumes it dies right after the commit
         lifecycle.resume(run.pk, by=OLGA, justification="go on")
     stage.reconcile(run, "fail", sender_is_gone=True)
     stage.drive()

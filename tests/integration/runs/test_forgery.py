@@ -38,7 +38,7 @@ def paying(tools: Toolbox) -> Agent:
 
 
 def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
-    """Append by the database's own function, with whatever code the attacker has."""
+    """Append by the database's own function, with any code the attacker has."""
     clear, packed = e.encode_clear(event), pack(event.payload)
     sql.execute(
         "SELECT ledger_append_as(%s, 'user:fiona', ARRAY[ROW(%s, %s, %s, %s, %b, %b, "

@@ -180,7 +180,7 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
     @precondition(lambda self: free(self) and not self.model.waits and not self.model.is_denied)
     @rule(tool=st.sampled_from(["mail", "order"]), is_belied=st.booleans())
     def be_denied(self, tool: str, is_belied: bool) -> None:
-        """By chance alone the steps to a person's *did not*, and to a word against it, seldom come in their order."""
+        """Reach a *did not* and its contradiction, whose steps chance alone seldom takes in order."""
         self.intend(tool, False)
         if self.model.call == "sent":
             self.doubt()

@@ -80,7 +80,7 @@ class Call:
 
 
 class Machine(RuleBasedStateMachine):
-    """Everything goes through the journal and the services that the product uses."""
+    """Acts through the product's journal and services."""
 
     def __init__(self, stage: Stage, tools: Toolbox) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
     # --- what workers do
 
     def _intend(self, call: Call) -> None:
-        """Begin a call, as its worker does; the model says whether it may."""
+        """Begin a call as its worker does, if the model permits it."""
         first = next((share for share in self.shares if share.refuses(call)), None)
         event: e.Event = (
             e.ModelRouted(slot=call.slot, n=0, model="m:x", price=1, tokens_in=1, tokens_out=call.tokens, usd_micro=1)
@@ -179,7 +179,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.alive) > 1)
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
-        """A run ends, and nobody has said what its requests used: they stand as they were estimated."""
+        """End a run whose requests reported no usage: the estimates count."""
         n = data.draw(st.sampled_from(self.alive))
         self.alive.remove(n)
         run = self.runs[n]

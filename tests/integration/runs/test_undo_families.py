@@ -218,7 +218,7 @@ def test_a_child_that_undoes_and_was_held_back_goes_on_when_its_parent_is_cancel
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     assert fresh(child).state == "paused"
     with monkeypatch.context() as dies:
-        dies.setattr(command, "on_act", [])  # whoever cancels it dies right after the commit
+        dies.setattr(command, "on_act", [])  # the process that cancels it dies right after the commit
         lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects=effects)
     stage.drive()
     everything(stage)

@@ -1,4 +1,4 @@
-"""Where the benchmarks run: a migrated embedded PostgreSQL in a temporary folder, used as the runtime role."""
+"""The benchmarks' database: a migrated embedded PostgreSQL in a temporary folder, used as the runtime role."""
 
 from __future__ import annotations
 

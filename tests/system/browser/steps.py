@@ -1,4 +1,4 @@
-"""What people do on the pages, step by step: sign in, read, decide, invite, set up queues."""
+"""Steps of people on the pages: sign in, read, decide, invite, set up queues."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     refused, no = asked(site, "a quote", seconds=600)
     finance.goto(f"/inbox/{no}")
     reject(finance, "They called already.")
-    # whoever has the case open when it expires is told there, and keeps their text
+    # an open case shows that it expired, and keeps the text
     left, case = asked(site, "an invoice", seconds=40)
     finance.goto(f"/inbox/{case}")
     finance.fill("#justification", "Let me see,")

@@ -1,4 +1,4 @@
-"""Whatever is killed in the worker tree, work continues, and a death is proven before it is reported."""
+"""Work continues whichever part of the worker tree is killed, and a death is proven before it is reported."""
 
 from __future__ import annotations
 

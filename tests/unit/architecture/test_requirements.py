@@ -55,7 +55,7 @@ def locked() -> dict[str, set[str]]:
 
 @functools.cache
 def imported() -> dict[str, str]:
-    """Third-party packages that some file imports, by the name of their distribution."""
+    """Return the distributions of all imported third-party packages."""
     whose, found = packages_distributions(), {}
     for path in sources():
         named = {top for line in IMPORTS.findall(path.read_text()) for top in re.findall(r"(?:^|, )(\w+)", line)}

@@ -227,7 +227,7 @@ programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_
 @settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, in_place=st.booleans(), caps=caps)
 def test_deaths_do_not_change_the_end(program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps) -> None:
-    """And whatever it may use, while people raise that as soon as they are asked."""
+    """Also under any caps, which people raise as soon as they are asked."""
     with only_for_now():
         calm, calm_outside = asyncio.run(tell(program, [], in_place=in_place))
         story, outside = asyncio.run(tell(program, deaths, in_place=in_place, caps=caps))
