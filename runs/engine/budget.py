@@ -238,9 +238,7 @@ class Meter:
         self.caps, self.used = caps, used
         self.counts_reads = counts_reads  # a pool counts reads, so each is recorded before it is made
         self._reserved: dict[Call, Usage] = {}
-        self.reserved = (
-            NOTHING_USED  # for all calls without a recorded outcome; cached because a thousand calls read it
-        )
+        self.reserved = NOTHING_USED  # for all calls without a recorded outcome; read a thousand times
 
     def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
         """Return the cap that this would break; the reservation of the call `besides` does not count."""

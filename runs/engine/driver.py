@@ -54,14 +54,10 @@ class Driver:
         self.wish: e.CancelRequested | None = None  # the latest request to cancel the run
         self.entry: tuple[str, Any] | None = None  # node and state to enter first, if not from the input
         self.fork: Fork | None = None
-        self.undo_asked: e.UndoAsked | None = (
-            None  # the run was ended from outside, and its effects are to be undone first
-        )
+        self.undo_asked: e.UndoAsked | None = None  # the run was ended from outside, to undo its effects first
         self.depth = 0
         self._wrote = ""  # the fingerprint of other code that wrote the checkpoint, until an operator has checked
-        self._unread: JournalBroken | None = (
-            None  # why no node can continue from its state; ending the run needs no state
-        )
+        self._unread: JournalBroken | None = None  # why no node can continue from its state; ending needs none
         self._running: Visit | None = None
         self._at_end = Ending(agent, journal, runtime, control, trace_id)
 

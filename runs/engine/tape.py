@@ -99,9 +99,7 @@ class Slot:
     decisions: list[e.ApprovalDecided] = field(default_factory=list)
     asked: dict[str, e.ApprovalRequested] = field(default_factory=dict)  # every question by its id
     votes: list[e.ApprovalVoted] = field(default_factory=list)
-    amended: list[tuple[e.PlanAmended, int]] = field(
-        default_factory=list
-    )  # each with the number of screenings before it
+    amended: list[tuple[e.PlanAmended, int]] = field(default_factory=list)  # with the number of earlier screenings
     # By attempt: the slot and id of the approval it was sent under.
     grants: dict[int, tuple[str, str]] = field(default_factory=dict)
     attempts: dict[int, Attempt] = field(default_factory=dict)

@@ -346,10 +346,7 @@ async def open_gate(
     """Ask the plan's queue and park. Always unwinds. `n` counts earlier questions of the slot; `judged` are policy
     events, `proofs` what they require by queue, `contents` the plan's documents."""
     further = {time.escalate_to} - {""}
-    for queue in [
-        *required_by(plan, plan["queue"]).queues,
-        *further,
-    ]:  # all stages are checked before the first is asked
+    for queue in [*required_by(plan, plan["queue"]).queues, *further]:  # all stages, before the first is asked
         await must_be_known(visit, slot, queue, visit.runtime.queues, "queues")
     plan = {name: value for name, value in plan.items() if name != "proof"} | _proof(visit, plan, proofs)
     terms = _terms(visit, plan["queue"], time)
