@@ -1,5 +1,4 @@
-"""People's changes to the arguments of a call awaiting approval; an approval binds the newest question's bytes only.
-`requested_hash` stays that of the node's request, so that a replay recognizes the call. Pure."""
+"""People's changes to the arguments of a call awaiting approval, which binds the newest question's bytes. Pure."""
 
 from __future__ import annotations
 
@@ -188,9 +187,8 @@ def asked_besides(who: str, queue: str, *, is_more: bool) -> str:
 def with_history(
     plan: dict[str, Any], record: Slot, given: tuple[str, Slot] | None, problem: str = "", unused: Unused = NOT_TOLD
 ) -> dict[str, Any]:
-    """Return a plan whose evidence starts with the earlier answers and attempts, so that the decision binds them.
-    `given` is the slot (with its name) of a grant passed to the call; `problem` and `unused` say why the last
-    approval did not serve."""
+    """Return a plan whose evidence starts with earlier answers and attempts, so that the decision binds them. `given`
+    is the slot (with its name) of a passed grant; `problem` and `unused` say why the last approval did not serve."""
     known = [*(() if given is None else _answers(given[1], record, unused.of(given[0])))]
     known += _answers(record, record, unused.of(str(plan["slot"])))
     history = [*known, *_attempts(record)]

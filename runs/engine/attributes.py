@@ -201,7 +201,6 @@ def _is_small_float(text: str) -> bool:
 
 
 def _exponent(number: Decimal) -> int:
-    """Return the power of ten of the last significant digit."""
     exponent = _plain(number).as_tuple().exponent
     assert isinstance(exponent, int)
     return exponent

@@ -1,5 +1,4 @@
-"""Checks of an agent's declaration; each returns the problem and its fix, or None. What is uncertain without running
-the agent's code is left to the run."""
+"""Checks of an agent's declaration without running its code; each returns the problem and its fix, or None."""
 
 from __future__ import annotations
 
@@ -43,7 +42,6 @@ def parameters_problem(function: Callable[..., Any], state: type[BaseModel]) -> 
 
 
 def _annotated(parameter: inspect.Parameter) -> str:
-    """Return the last name of an annotation, which may be text, or an empty text."""
     given = parameter.annotation
     if given is parameter.empty:
         return ""

@@ -1,5 +1,4 @@
-"""Drives a claimed run until it waits, stops or ends. Each change is one journal call under the claimant's lease;
-StaleLease means that the run is someone else's."""
+"""Drives a claimed run until it waits, stops or ends. Each change is one journal call under the claimant's lease."""
 
 from __future__ import annotations
 
@@ -124,8 +123,8 @@ class Driver:
         return await self._enter(self.agent.start, state)
 
     async def _enter(self, node: str, state: Any, buffered: tuple[e.Event, ...] = ()) -> str | None:
-        """Record a visit's entry and checkpoint in one commit: a consistent cut. A visit in the journal already (its
-        checkpoint was damaged) writes nothing; its recorded calls stay on the tape."""
+        """Record a visit's entry and checkpoint in one commit: a consistent cut. If the journal has the visit (its
+        checkpoint was damaged), write nothing: its recorded calls stay on the tape."""
         visit, over = self.at.visit + 1, f"{self.at.generation}.{self.at.visit}"
         state = between(self.tape, over, state)
         if visit not in self.tape.visits and self.agent.messages:

@@ -99,8 +99,7 @@ class Unfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Position at which a run can be patched: `visit` and `place` as in ContextInjected, the `node` that gets the
-    patch (empty before the first is known), and the `open` calls, whose arguments don't change."""
+    """A position at which a run can be patched, as in ContextInjected; arguments of `open` calls don't change."""
 
     visit: str
     place: int

@@ -35,8 +35,8 @@ How = Literal["park", "settle", "pause", "budget", "release", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The journal's answer to every write. `is_done` False: nothing was written, and the flags say why; without a
-    flag the call was answered or the awaited event has come."""
+    """The journal's answer to a write. Not `is_done`: nothing was written; the flags say why, or an answer came
+    first."""
 
     seq: int
     at: datetime
@@ -306,8 +306,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A claimant's view of a run: newest readable checkpoint, later events, first event, budget, ancestry.
-    `counts_reads`: a pool counts reads too, so they need an intent."""
+    """A claimant's view of a run, from its newest readable checkpoint; `counts_reads`: reads need an intent."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]

@@ -166,8 +166,7 @@ NOTHING = Told()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request for a permit: `lasts` limits the try, `patience` the wait in place (seconds); `earlier` counts
-    refusals."""
+    """A request for a permit. `lasts` limits the try, `patience` the wait (seconds); `earlier` counts refusals."""
 
     run_id: str
     slot: str

@@ -77,8 +77,7 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result for one run: `how` it continues, or `refused` with a `code` and `why`. `answered` are recorded
-    calls, `anew` those made later or again; `closes` are waits that end with it; `number` is the old state's."""
+    """The result for one run: `how` it continues, or `code` and `why` it can't; `closes` are waits that end with it."""
 
     how: str
     code: str = ""

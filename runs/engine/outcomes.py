@@ -13,8 +13,7 @@ StopReason = Literal["pause", "cancel", "hold", "halt", "drain", "overtaken"]
 
 @dataclass(frozen=True, slots=True)
 class LateAnswer:
-    """A result that came after the lease was lost: to be reported, not recorded. `result` is its recorded form,
-    `failure` a refusal, `accepted` the receipt for a later answer."""
+    """A result, `failure` or `accepted` receipt after the lease was lost: may be reported, not recorded."""
 
     run_id: str
     slot: str

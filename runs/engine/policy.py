@@ -53,8 +53,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict of the policies at `revision`: the strictest match and its rule. `problem`: they differ from what
-    this installation recorded, so it is unknown what is in force."""
+    """The strictest match of the policies at `revision`. `problem`: it is unknown what is in force."""
 
     effect: Effect
     revision: int

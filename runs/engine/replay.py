@@ -1,5 +1,4 @@
-"""Runs one visit and returns its outcome. The node function starts from the top each time: recorded calls are
-answered from the journal, the first unrecorded one is made."""
+"""Runs one visit: the node starts from the top each time, and recorded calls are answered from the journal."""
 
 from __future__ import annotations
 

@@ -141,8 +141,7 @@ class Slot:
 
     @property
     def has_timed_out(self) -> bool:
-        """Return whether a wait for an answer, a signal or a message timed out. A gate's deadline is a denial
-        instead."""
+        """Return whether a wait for an answer, a signal or a message timed out; a gate's deadline is a denial."""
         return any(self.now.last_wait(kind)[1] == "timed_out" for kind in ("input", "signal", "message"))
 
     def remember(self, what: str, requested_hash: str) -> None:

@@ -105,8 +105,7 @@ class Committer:
     async def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Reply:
-        """Write a step of a run, batched unless `is_alone`; `after` are statements of the run's id in its
-        transaction. Raises psycopg.Error and OSError like a statement."""
+        """Write a step, batched unless `is_alone`, then statements of the run's id. Raises psycopg.Error, OSError."""
         step = as_sent(statement, values)
         if is_alone:
             return await self.alone(run, step, after)
@@ -174,7 +173,6 @@ class Committer:
         self._send_soon()
 
     def _next(self) -> list[_Write]:
-        """Return the next batch: the oldest writes, up to the limits and their share."""
         writes: list[_Write] = []
         size = 0
         share = -(-(self.carried + len(self._ready)) // SHARES)

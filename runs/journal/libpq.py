@@ -67,8 +67,7 @@ def as_sent(statement: str, values: Sequence[Any]) -> Sent:
 
 
 async def one_row(link: Connection, step: Sent) -> list[bytes | None]:
-    """Run a statement and return its only row in binary format, on an exclusive connection; outside a transaction it
-    is one of its own, regardless of psycopg's `autocommit`. Raises psycopg.Error."""
+    """Run a statement on an exclusive connection; return its only row in binary format. Raises psycopg.Error."""
     statement, sent, formats = step
     names = _names_on(link)
     pgconn, name = link.pgconn, names.get(statement)

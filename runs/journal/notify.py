@@ -40,8 +40,7 @@ Ring = tuple[str, int]
 
 
 def ring(run_id: UUID, seq: int) -> None:
-    """Notify watchers, after this transaction's commit, that the run's journal has reached `seq`. A failure is
-    logged and made good by periodic reading; it never fails the caller, whose transaction has committed."""
+    """Notify watchers, after this transaction's commit, of the journal's new `seq`. Failures are only logged."""
     transaction.on_commit(lambda: notify_after_commit(connection, _NOTIFY, [CHANNEL, f"{run_id}:{seq}"]))
 
 
@@ -62,8 +61,7 @@ def ring_above(parent: UUID | None) -> None:
 
 
 def notify_after_commit(link: BaseDatabaseWrapper, statement: str, parameters: Sequence[str] = ()) -> None:
-    """Send a notification that may be lost, catching errors itself: `on_commit(robust=True)` fails for a partial,
-    and an outage after the commit must not fail a finished operation."""
+    """Send a notification that may be lost. Errors are caught here, as `on_commit(robust=True)` fails for a partial."""
     try:
         with link.cursor() as cursor:
             cursor.execute(statement, list(parameters))

@@ -1,5 +1,4 @@
-"""Storage of waits, and hooks for other apps on opening, deadline and withdrawal. `approvals` registers here; `runs`
-never imports it. Statements run in the wait's transaction."""
+"""Storage of waits, and hooks, run in a wait's transaction, for `approvals`, which `runs` never imports."""
 
 from __future__ import annotations
 

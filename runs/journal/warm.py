@@ -1,5 +1,4 @@
-"""Warms up connections and the web process: a new backend compiles and plans each step function at its first call,
-which takes fifty times as long as later ones."""
+"""Warms up: a new backend's first call of a step function takes fifty times as long, as it compiles and plans."""
 
 from __future__ import annotations
 

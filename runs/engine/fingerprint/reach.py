@@ -137,7 +137,6 @@ class Declarations:
         return bool(self._kind(module, name))
 
     def _kind(self, module: Module, name: str) -> str:
-        """Return the kind of declaration; empty for anything else."""
         key = (module.name, name)
         if key not in self._known:
             self._known[key] = ""  # a definition made from itself has no kind
@@ -219,7 +218,6 @@ def _binds(statement: ast.stmt) -> bool:
 
 
 def _chain(tree: ast.expr) -> Chain:
-    """Return the names in `a.b.c`; empty for anything else."""
     names: list[str] = []
     while isinstance(tree, ast.Attribute):
         names.append(tree.attr)

@@ -269,7 +269,6 @@ _GATE = {"queue", "rule", "within", "when", "headline", "stages", "on_timeout"}
 
 
 def _stages(gate: Parts) -> str:
-    """Return the approval stages in order: `claims, then 2 of board`."""
     stages = gate.get("stages") or [{"queue": gate.get("queue"), "quorum": 1}]
     return ", then ".join(f"{x['quorum']} of {x['queue']}" if x["quorum"] > 1 else str(x["queue"]) for x in stages)
 

@@ -1,5 +1,4 @@
-"""Business calendars: working hours by local wall clock, summed in real time, so that clock changes lengthen or
-shorten shifts. A repeated hour in two adjoining shifts counts once. Pure."""
+"""Business calendars: working hours by the local clock, summed in real time; no moment counts twice. Pure."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Replaces a Pydantic AI agent's model and wraps its tools, so that the node's task records each call. Classes are
-built on first use: importing that library takes a second."""
+"""Wraps a Pydantic AI agent's model and tools for the record; classes are built late, as its import is slow."""
 
 from __future__ import annotations
 

@@ -242,7 +242,6 @@ class Thinking:
     # --- a model request ----------------------------------------------------------------------------------------------
 
     async def _answered(self, messages: list[Any], settings: Any, parameters: Any) -> Any:
-        """Return the model's answer, and assign a place to each call in it."""
         visit, assistant, turn = self._visit, self._assistant, self._turn
         self._turn += 1
         slot, first = visit.places.at(f"{self._path}/{turn}/0"), _first(messages) if turn == 0 else {}

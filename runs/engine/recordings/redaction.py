@@ -31,8 +31,7 @@ _NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mea
 
 
 class Secrets(NamedTuple):
-    """Declared secrets: lower-case fields, and `keys` whose mapping keys are secret, with depth. `is_all`: any may
-    be."""
+    """Declared secrets: lower-case fields, and `keys` (with depth) of secret mappings. `is_all`: any may be one."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()

@@ -1,5 +1,4 @@
-"""Replays a recorded visit with the current code and reports the first difference. Nothing is sent: calls are
-answered from the record, and the replay ends with it. An incomplete record is no difference."""
+"""Replays a recorded visit with the current code, sending nothing, and reports the first difference."""
 
 from __future__ import annotations
 
@@ -157,8 +156,7 @@ _NOT_AWAITED = frozenset({"now", "random", "uuid", "budget"})
 
 @dataclass
 class Replayed:
-    """Result of a replay: calls answered, calls beyond the record, and the difference. `states` are plain states by
-    the number of the node's own call, `last` the final one."""
+    """A replay's answered calls, calls beyond the record, difference, and plain states by number of the node's call."""
 
     answered: list[str] = field(default_factory=list)
     beyond: list[str] = field(default_factory=list)

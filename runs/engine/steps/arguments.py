@@ -43,7 +43,6 @@ async def _check_certificate(call: LogicalCall) -> None:
 
 
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
-    """Screen a call's arguments and continue with the replacement. Raises ContentRefused."""
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
     if screens is ALWAYS and may_pass_to_tool(call.arguments):
@@ -94,7 +93,6 @@ def _fitting(call: LogicalCall, found: Finding) -> Finding:
 
 
 async def _withhold(call: LogicalCall, events: list[e.Event]) -> None:
-    """Record a definite refusal as the outcome: nothing is sent."""
     visit, no = call.visit, refusal(call.past)
     assert no is not None
     visit.check_stop()

@@ -1,5 +1,4 @@
-"""Child runs as steps: started with the intent, awaited without a worker. A child's budget is reserved from this
-run's, and its usage debited with its end (runs/services/families/ends.py)."""
+"""Child runs as steps, awaited without a worker; their budget is reserved here (runs/services/families/ends.py)."""
 
 from __future__ import annotations
 

@@ -208,8 +208,7 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 
 
 async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
-    """Ask upstream about an unsafe call. None: it didn't happen and nothing is in progress, so it may be sent. Parks
-    if only a person can tell."""
+    """Ask upstream about an unsafe call. None: it didn't happen, and nothing is in progress. Parks if unknown."""
     if await _may_not_ask(call):
         await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done and not call.lingers)
     said = await _asked_now(call)
@@ -263,8 +262,7 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
 
 
 async def _ask_again(call: LogicalCall) -> Settled:
-    """Wait for the person's verdict; ask again if a run is retried after *fail*. A call that was accepted and never
-    answered comes here too: its callback is awaited as well."""
+    """Wait for the person's verdict and any late callback; ask again if the run is retried after *fail*."""
     await _wait_on(call)
     if call.past.unknown is None:
         if isinstance(answer := await _ask(call), Happened):

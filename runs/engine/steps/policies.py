@@ -190,7 +190,6 @@ async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
 
 
 async def _deny(call: LogicalCall, judged: Judged) -> NoReturn:
-    """Record a definite refusal as the outcome: nothing is sent."""
     visit, call.judged = call.visit, judged
     visit.check_stop()
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records

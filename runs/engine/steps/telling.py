@@ -1,5 +1,4 @@
-"""Attributes, log lines and progress of a node. Lines and progress are not journaled; they are numbered by place so
-that a replay adds none."""
+"""Attributes of a run, and lines and progress, which aren't journaled but numbered, so that a replay adds none."""
 
 from __future__ import annotations
 

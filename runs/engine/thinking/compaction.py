@@ -94,7 +94,6 @@ class Conversation:
         )
 
     def _hear_people(self, told: Sequence[str]) -> None:
-        """Add operators' notes to the next request, after what the model was last told."""
         last = self._turns[-1] if self._turns else None
         if last is not None and last.kind == "request":
             last.parts = [*last.parts, *as_parts(told)]
@@ -144,7 +143,6 @@ class Conversation:
     # --- one that is made short ---------------------------------------------------------------------------------------
 
     async def _compact(self, count: int, most: int) -> None:
-        """Replace the `count` oldest messages by an answer of at most `most` characters."""
         visit, turn, before = self._visit, self._take(), self._tokens()
         old = self._turns[:count]
         summariser = _summariser(self._assistant)

@@ -1,5 +1,4 @@
-"""The engine's LLM loop: model → tools → model …, every turn and tool call a step. It uses Pydantic AI's message
-types; requests record only what no other event holds."""
+"""The engine's LLM loop on Pydantic AI's messages: model → tools → model …, every turn and tool call a step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Operators' notes to the models of a node: each conversation gets them with its next request, as a separate part. A
-recorded request is sent again unchanged."""
+"""Operators' notes to the models of a node: each conversation gets them with its next unrecorded request."""
 
 from __future__ import annotations
 

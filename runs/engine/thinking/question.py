@@ -140,7 +140,6 @@ class Question:
         raise ModelFailure(code, problem)
 
     async def _withhold(self) -> NoReturn:
-        """Record the refusal of the prompt instead of an answer; nothing is sent."""
         no = self.screening.refusal
         assert no is not None
         await self._fail(CONTENT_REFUSED, str(no))
