@@ -35,7 +35,7 @@ BY_RECEIPT: Final = object()  # validation context of a result from a person's r
 
 
 class ReplayClass(StrEnum):
-    """What may happen when a call's intent is on record and its result isn't."""
+    """The declared effect of a repeat, which decides what happens to a call with a recorded intent and no result."""
 
     PURE = "pure"
     IDEMPOTENT_WITH_KEY = "idempotent_with_key"
