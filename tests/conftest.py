@@ -1,8 +1,4 @@
-"""Fixtures for every test: a real PostgreSQL, free ports, a Chromium.
-
-The embedded server starts in a temporary folder with the first test that needs a database (under xdist: in the
-controller, before its workers). Tests connect as superuser; tests/system/infra tests the application roles' rights.
-"""
+"""Fixtures for every test: free ports, a Chromium, and an embedded PostgreSQL in a temporary folder."""
 
 from __future__ import annotations
 
@@ -153,10 +149,7 @@ def postgres() -> Mapping[str, str]:
 def django_db_modify_db_settings(
     postgres: Mapping[str, str], django_db_modify_db_settings_parallel_suffix: None
 ) -> None:
-    """Point Django at the test server.
-
-    The settings were read before it existed, so the dict they share with the connection is changed in place.
-    """
+    """Point Django at the test server, by changing the dict it shares with the connection, since settings are read."""
     from django.db import connections
 
     found = _settings_for(postgres["admin"], "owner")
@@ -258,10 +251,7 @@ def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def process_env(postgres: Mapping[str, str], tmp_path: Path, transactional_db: None) -> dict[str, str]:
-    """Environment for real processes (web, worker, sandbox) on the test database.
-
-    They connect as the runtime role, as in production, with free ports and a data folder of their own.
-    """
+    """Environment for real processes, which connect as the runtime role with their own ports and data folder."""
     return process_env_in(tmp_path, postgres)
 
 

@@ -1,7 +1,4 @@
-"""Connections and event loops that the tests of a process share, and the reset between tests.
-
-A new connection reads the catalogue and compiles each function, which takes longer than most tests.
-"""
+"""Connections and event loops shared by a process's tests, since new ones are slow, and the reset in between."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The project's settings with separate data, so that `make test` runs next to `make up`.
-
-The developer's environment is put aside first; every process of the test run inherits what is set here.
-"""
+"""The project's settings with separate data: the developer's environment is put aside before any process starts."""
 
 import os
 import tempfile

@@ -1,7 +1,4 @@
-"""The database's structure, which tests must restore.
-
-It names the file that left something behind, instead of failing in a later one.
-"""
+"""Names the test file that left the database's structure changed, instead of failing in a later one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The system tests in `make test`; `make test-system` runs the others.
-
-One kill for each failpoint and kind of commit, and one test for each way into an installation.
-"""
+"""The system tests in `make test`: one kill per failpoint and kind of commit, one test per way into an installation."""
 
 from __future__ import annotations
 

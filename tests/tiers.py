@@ -17,10 +17,7 @@ def many(in_all: int, usually: int) -> int:
 
 
 def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
-    """Return Hypothesis settings for a state machine that writes to the database: this many examples and steps.
-
-    Shrinking takes longer than a test may, so it needs `pytest --long`.
-    """
+    """Return settings for a machine that writes to the database; shrinking is slow and needs `pytest --long`."""
     phases = list(Phase) if LONG in os.environ else [Phase.explicit, Phase.reuse, Phase.generate]
     return settings(
         max_examples=many(in_all, usually),

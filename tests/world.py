@@ -1,9 +1,4 @@
-"""People and systems outside, for tests of runs.
-
-`Outside` is where effects happen: it records every request, executes a key once as Stripe does, and fails as scripted
-before or after the effect. `Toolbox` holds tools of every replay class that act on it. Both work with runs in memory
-(`tests.unit.engine.story`) and in PostgreSQL (`tests.integration.runs.stage`).
-"""
+"""People and systems outside, for tests of runs in memory and in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -89,7 +84,7 @@ Act = Callable[[ToolCall], Any]
 
 @dataclass
 class Outside:
-    """The systems that tools act on. `troubles` are used up one per request, in order."""
+    """The systems that tools act on: each key is executed once. `troubles` are used up one per request, in order."""
 
     requests: list[Request] = field(default_factory=list)
     answers: dict[str, tuple[str, Done]] = field(default_factory=dict)

@@ -103,10 +103,7 @@ async def started(**fit: Any) -> int:
 
 
 async def is_free_of_connections(handler: Handler) -> bool:
-    """Return whether all worker threads have returned their connections.
-
-    As many calls run as there are threads, and each waits for all, so every thread answers once.
-    """
+    """Return whether all threads have returned their connections: one call per thread, each waiting for all."""
     count = len(handler._threads._threads)
     together = threading.Barrier(count)
 

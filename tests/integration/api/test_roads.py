@@ -1,6 +1,4 @@
-"""Attacks by SQL with the application's role but without the master key: approve, administrate, start as another.
-Each is refused, and verification names it.
-"""
+"""Attacks by SQL with the application's role but without the master key: each is refused, and verification names it."""
 
 from __future__ import annotations
 

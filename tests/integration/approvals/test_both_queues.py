@@ -1,6 +1,4 @@
-"""Members of both the first queue and the one a question was escalated to may use the rights of either, and the record
-names the one used. Members of the second alone can't change the call, and are told so.
-"""
+"""Members of both the first and the escalation queue may use the rights of either; others only their own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A grant that one node obtains and the next uses. People may patch the state it lies in, so who approved what is read
-from the journal, and nobody else is asked again.
-"""
+"""A grant used by a later node: its approver is read from the journal, because people may patch the state."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def opened(approval: Approval) -> Brief:
 
 
 def past_the_triggers(statement: str, *values: Any) -> None:
-    """Run SQL past triggers and constraints, which only a superuser can."""
+    """Run SQL past triggers and constraints, as neither the application nor a careless owner could."""
     checks = (
         "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass"
     )

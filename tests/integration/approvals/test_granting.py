@@ -317,9 +317,7 @@ def test_two_sweepers_answer_once_and_never_more_than_allowed(stage: Stage, tool
 
 
 def test_what_was_tried_before_is_a_persons_to_answer(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """The system refused it and an operator retries it after the revocation: a call with a history needs a person,
-    whatever grants there are.
-    """
+    """The system refused it and an operator retries it after the revocation: a call with a history needs a person."""
     allowed(boss())
     agent, olga = paying(tools), somebody("olga", "operator")
     grant = given(asks(stage, agent), fiona)

@@ -1,6 +1,4 @@
-"""An approval signed by a passkey: for one question, revision, plan, verdict and person, used once, kept with the
-decision and verifiable from what is kept.
-"""
+"""Approvals signed by a passkey: bound to question, plan, verdict and person, used once, and verifiable later."""
 
 from __future__ import annotations
 

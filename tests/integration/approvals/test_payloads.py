@@ -1,6 +1,4 @@
-"""Access to payloads: those with the right, owners for their runs, deciders for what they are asked. Others see only
-what a run does. Checked against every page and list.
-"""
+"""Payloads are shown to people with the right, owners and deciders on every page; others see what a run does."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""An agent for worker processes: it orders by a keyed tool and mails by an unrepeatable one. The shop is a file that
-lists effects; its folder's name says how it treats keys.
+"""An agent for worker processes with a keyed and an unrepeatable tool. The shop is a file of effects; its folder's name
+says how it treats keys.
 """
 
 from __future__ import annotations

@@ -55,9 +55,7 @@ def text_of(answer: Any) -> str:
 
 
 class _Fields(HTMLParser):
-    """The values a browser sends of untouched schema fields, by the HTML standard: one-line inputs lose line breaks,
-    areas get CRLF, addresses are trimmed, and a select sends its chosen or else its first option.
-    """
+    """The values a browser sends of untouched schema fields, by the HTML standard."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

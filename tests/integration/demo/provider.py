@@ -1,7 +1,4 @@
-"""A local stand-in for OpenAI's chat completions and Anthropic's messages, streamed or not.
-
-It refuses what the real APIs refuse, records every request, and gives scripted answers, including broken ones.
-"""
+"""A stand-in for OpenAI and Anthropic: refuses what they refuse, records requests, gives scripted answers."""
 
 from __future__ import annotations
 

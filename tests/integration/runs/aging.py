@@ -1,6 +1,4 @@
-"""Moves recorded times into the past, as if they had been written then, journal included. This takes the
-installation's key and the owner's rights in the database.
-"""
+"""Moves recorded times into the past, journal included, with the installation's key and the owner's database rights."""
 
 from __future__ import annotations
 

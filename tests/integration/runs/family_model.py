@@ -1,6 +1,4 @@
-"""A state machine of a family of runs against a small model: workers crash, people move, fork, cancel and undo. The
-model knows which effects were made and which must be gone when all have ended.
-"""
+"""A state machine of a family of runs: workers crash, people move, fork, cancel and undo; a model knows the effects."""
 
 from __future__ import annotations
 

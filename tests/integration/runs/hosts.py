@@ -35,10 +35,7 @@ class TidyHouse(House):
 
 
 class TidyHost(Host):
-    """A host with such housekeeping. `has_looked` is set once it claims nothing more.
-
-    A claim under way at a drain may still get a run, which it hands over.
-    """
+    """A host with such housekeeping. `has_looked` is set after its last claim, which may still get a run."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

@@ -1,6 +1,4 @@
-"""Runs that enter nodes and migrate between two versions, on the real database and the model: a part of test_model.py's
-machine.
-"""
+"""Runs that enter nodes and migrate between two versions: a part of test_model.py's machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`python -m tests.integration.runs.skewed SECONDS`: a worker with a shifted wall clock; it drains on end of input.
-
-The clock is shifted before anything else is imported, in every way Python reads the time of day.
-"""
+"""`python -m tests.integration.runs.skewed SECONDS`: a worker with a shifted wall clock; it drains on end of input."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Runs on the real database, driven in this process: claimed, driven, killed and answered without worker processes.
-
-A `Stage` is the fleet. Each of its workers has a row, alive (this process) or dead (an impossible pid). Everything uses
-product code: `runs.journal.postgres`, `runs.services.lifecycle`, `approvals.services`, the sweeper, the watchdog.
-"""
+"""Runs on the real database, claimed, driven, killed and answered in this process, by product code throughout."""
 
 from __future__ import annotations
 
@@ -327,10 +323,7 @@ def dump() -> dict[str, list[Any]]:
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
-    """Start all acts at the same moment on separate connections; return answers or exceptions.
-
-    A failed check inside an act fails the test.
-    """
+    """Start all acts together on separate connections; return answers or exceptions. Failed checks fail the test."""
     gate = threading.Barrier(len(acts))
     answers: list[Any] = [None] * len(acts)
 

@@ -1,6 +1,4 @@
-"""The cost of a search by attributes on any number of runs: every statement uses an index, and no page reads more than
-its bound. Checks the executed plans; a million runs in `pytest --long`.
-"""
+"""A search by attributes uses an index in every statement and reads no more than its bound, by the executed plans."""
 
 from __future__ import annotations
 

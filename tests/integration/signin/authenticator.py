@@ -1,6 +1,4 @@
-"""A software authenticator in which every part can be made wrong. Written by the standard with `cryptography` alone, to
-be independent of the library under test.
-"""
+"""A software authenticator with faults, written by the standard independently of the library under test."""
 
 from __future__ import annotations
 

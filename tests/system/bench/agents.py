@@ -1,7 +1,4 @@
-"""Agents that do next to nothing, to measure the cost of durability.
-
-Their tools report by datagram with the machine's monotonic clock, independently of the system under test.
-"""
+"""Agents that do next to nothing. Their tools report by datagram, independently of the system under test."""
 
 from __future__ import annotations
 

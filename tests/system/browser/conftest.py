@@ -36,10 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="package")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Another installation, for tests that count waits, halt or change rules.
-
-    test_policies.py must come last: from then on two people change its rules.
-    """
+    """For tests that halt or change rules. test_policies.py must come last: then two people change rules."""
     with running(tmp_path_factory, **AGENTS) as site:
         yield site
 

@@ -1,7 +1,4 @@
-"""A refused form keeps its reason, all input and the reader's place on a live page.
-
-tests/integration/console tests what the server returns; this tests the browser.
-"""
+"""A refused form in a browser keeps its reason, all input and the reader's place on a live page."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The installation as a client sees it: the API with its keys, and the sandbox with its oracle. Imports no app code.
-
-The tests kill web and database, so it retries on no answer or 503. Starts carry an idempotency key.
-"""
+"""The installation as a patient API client and the sandbox's oracle see it. Imports no app code."""
 
 from __future__ import annotations
 

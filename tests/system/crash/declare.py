@@ -1,8 +1,4 @@
-"""Declares living workers dead, as a wrong proof of death would. Run with an installation's environment.
-
-Reads incarnation ids from stdin, one a line, and answers with the number of freed runs. Whatever the reason for the
-mistake, the database must refuse what such a worker writes when it returns.
-"""
+"""Declares living workers dead by ids from stdin, as a wrong proof would; the database must then refuse them."""
 
 from __future__ import annotations
 

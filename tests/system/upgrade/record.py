@@ -1,8 +1,4 @@
-"""Record the dump that upgrades start from, when tests/system/upgrade/make.py asks for it.
-
-It holds one run that completed, one that failed, one at a gate and one with an unknown outcome. A release's dump is
-frozen; a later release adds its own (CONTRIBUTING.md).
-"""
+"""Record the dump that upgrades start from, for make.py. A release's dump is frozen (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 

@@ -45,11 +45,7 @@ def rows(page: Path) -> list[list[str]]:
 
 
 def misfit(shown: Any, real: Any, path: str = "") -> str | None:
-    """Return how a documented answer differs from a real one; None if it doesn't.
-
-    Members may be left out where the page has a member named `…`; a value `…` stands for any. Ids, times and texts
-    differ from run to run, so values are compared by type, and lists by their first rows.
-    """
+    """Return how a documented answer differs from a real one in types and first rows; `…` matches anything."""
     if shown == "…":
         return None
     if isinstance(shown, dict) and isinstance(real, dict):

@@ -1,7 +1,5 @@
-"""One worker incarnation, forked from a warm lane: the real host on the real journal, with its schedule's faults.
-
-It is forked because starting Python takes longer than most schedules. Only its surroundings are fake: the clock, the
-lossy connections, and the wake-up, which goes to the lane instead of the web process.
+"""One worker incarnation, forked from a warm lane because starting Python is slow: the real host on the real journal.
+Only its surroundings are fake: the clock, lossy connections, and the wake-up, which goes to the lane.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""A lane: a warm process that performs light schedules one after the other, each on workers that it forks.
-
-It plays everything around the workers: supervisor, sweeper, people, outside systems and faults. It uses the real
-services on the real database, and is single-threaded while it forks.
+"""A lane: a warm process that performs light schedules on forked workers and plays everything around them.
+It uses the real services on the real database, and is single-threaded while it forks.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Act:
 
 @dataclass(frozen=True)
 class Beginning:
-    """A fork at a visit (or the last), after the run's end or, with `event`, as soon as its journal reaches that.
+    """A fork or restart at a visit (or the last), after the run's end or, with `event`, when its journal reaches that.
 
     `words`: people's answers, in turn. `audit`: their verdicts before a restart. `points`: crash points armed then.
     `is_elsewhere`: under the other version. `cut_seconds`: when the connection is lost after the request; 0: never.
