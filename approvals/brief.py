@@ -70,8 +70,7 @@ class Earlier:
 
 @dataclass(frozen=True)
 class Brief:
-    """One question in full, as of event `seq` of its run. `changes` are the arguments, compared with the previous
-    revision."""
+    """One question in full, as of event `seq` of its run. `changes`: the arguments, compared with the last revision."""
 
     approval: Approval
     plan: dict[str, Any]
@@ -233,8 +232,7 @@ class Brief:
 
     @property
     def is_readable(self) -> bool:
-        """Return whether the plan can be parsed; undisclosed to readers without the right. An unreadable plan can't be
-        decided."""
+        """Return whether the plan can be parsed, else it can't be decided; undisclosed to readers without the right."""
         return bool(self.plan) or not self.is_read
 
     @property
@@ -306,8 +304,7 @@ class Brief:
 
 
 def title_of(approval: Approval, tool: ToolCard | None) -> str:
-    """Return the fixed title: the tool author's, or that the run may continue. Nothing in it was chosen for this one
-    case."""
+    """Return the fixed title: the tool author's, or that the run may continue. It says nothing about this one case."""
     if tool is not None:
         return tool.title
     return "Let the run go on" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
@@ -335,8 +332,7 @@ def _ordered(arguments: Any, tool: ToolCard | None) -> Any:
 
 
 def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_whole: bool = True) -> Brief:
-    """Return one question for a reader with these roles. Raises NotFound. Without `is_shown_whole`, as for an act on
-    it, documents are left out."""
+    """Return one question for a reader with these roles, without documents unless `is_shown_whole`. Raises NotFound."""
     revisions, rows = _revisions(approval_id, reader.person, is_shown_whole)
     if not revisions or not is_shown(revisions[0][0], held):
         raise NotFound("approval", approval_id)

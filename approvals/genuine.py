@@ -1,9 +1,8 @@
-"""Whether shown records are authentic, one HMAC per row.
+"""Check that shown records are authentic, by one HMAC per row: anybody with the application's database rights may add
+rows, and people read the audit before verification runs."""
 
-Anybody with the application's database rights may add rows. Verification finds them later, but people read the audit at
-once. That an authentic row exists only once is up to the database: no code can be written twice
-(ledger/migrations/0001_initial.py), nor can one approval be decided twice.
-"""
+# That an authentic row exists only once is up to the database: no code can be written twice
+# (ledger/migrations/0001_initial.py), nor can one approval be decided twice.
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def _is_genuine(row: Any, marks: _Marks) -> bool | None:
 
 
 class _Marks:
-    """Up to where codes may be missing, in the rows' runs."""
+    """The events up to which codes may be missing, in the rows' runs."""
 
     def __init__(self, rows: list[Any]) -> None:
         runs = set(map(_run_of, rows))

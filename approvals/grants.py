@@ -26,8 +26,7 @@ MOST_TIMES, MOST_DAYS = 1000, 366
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of standing approvals: times, days from giving, and the sum of all; None: what the giver may approve at
-    once."""
+    """Bounds of standing approvals: times, days from giving, sum of all; None: what the giver may approve at once."""
 
     times: int
     days: int
@@ -55,8 +54,7 @@ def bounds_in(told: Any) -> Bounds | None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question for a standing approval: the digest of what must be the same, the fields that must be, and its amount
-    if any."""
+    """A question for a standing approval: the digest and the fields of what must be the same, and any amount."""
 
     same: str
     fields: list[str]

@@ -54,8 +54,7 @@ def is_above(plan: Any, limit: OwnLimit | None) -> bool:
 
 
 def within(queue: str, limit: OwnLimit | None, others: Iterable[str]) -> dict[Any, Any]:
-    """Return the condition for a queue's cases within the reader's limit there or escalated to `others`; none without
-    limit."""
+    """Return the condition for cases within the reader's limit or escalated to `others`; none without limit."""
     if limit is None:
         return {}
     sql, values = _sql(limit)
@@ -212,11 +211,8 @@ def inbox(
     is_mine_only: bool = False,
 ) -> Listed:
     """Return a page of the reader's cases: of their queues for approvers, else all visible ones. Open ones by deadline,
-    decided ones newest first.
-
-    The list begins at the `chosen` case if the first page lacks it. `total` excludes cases above the reader's limit,
-    and so does the list with `is_mine_only`.
-    """
+    decided ones newest first. The list begins at the `chosen` case if the first page lacks it. `total` excludes cases
+    above the reader's limit, and so does the list with `is_mine_only`."""
     order = DECIDED if wanted.is_decided else OPEN
     if wanted.q:
         return _searched(held, wanted, limit)
@@ -254,8 +250,7 @@ def _queue_arms(held: frozenset[str], mine: list[str], *, is_within: bool) -> li
 
 
 def _own_cases(held: frozenset[str], mine: list[str], *, is_waiting: bool = False) -> list[dict[Any, Any]]:
-    """Return arms for the reader's single cases that aren't listed anyway; with `is_waiting` only those that wait for
-    them."""
+    """Return arms for the reader's single cases that aren't listed anyway; with `is_waiting` those waiting for them."""
     ids = [one.approval_id for one in own_cases(held) if not is_waiting or one.waits]
     if not ids:
         return []

@@ -238,10 +238,8 @@ class Claim(models.Model):
 
 class Decision(models.Model):
     """One person's vote on an exact plan and state of the run. Append-only. One that `closes` its question decided it.
-
     Old decisions lack the state. `standing` has the principal and the limit; it is missing if the person decided by
-    their own role without limit.
-    """
+    their own role without limit."""
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")

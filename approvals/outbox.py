@@ -1,8 +1,5 @@
-"""Outbox rows: notices, deliveries, channels, devices and preferences.
-
-A `Notice` is written in the transaction of its event (see approvals/sql/) without content: text and recipients are read
-when it is sent. It grants nothing, nor does a `Delivery`. A `Channel` decides where cases are sent, so it has a code.
-"""
+"""Notices, deliveries, channels, devices and preferences. A notice is written with its event (approvals/sql/) without
+content, and grants nothing. A channel decides where cases are sent, so it has a code."""
 
 from __future__ import annotations
 
@@ -245,7 +242,7 @@ def default_digest_time() -> time:
 
 
 class Preference(models.Model):
-    """How a person wants to be notified. Without a row, or without a kind in it, the kind's own rule applies."""
+    """A person's notification settings. Without a row, or without a kind in it, the kind's own rule applies."""
 
     class Digest(models.TextChoices):
         NONE = "none"

@@ -1,9 +1,9 @@
-"""Who may decide what. Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable amount.
+"""Decide who may decide a case. Pure: no Django, no I/O. Denies for an unknown or closed queue, or an unreadable
+amount."""
 
-Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
-principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to approving
-only. Each person has one vote in all stages of a case; a deputy's is the principal's too.
-"""
+# Holders of a queue's role decide there within their limit. A deputy decides for a principal for a time, within the
+# principal's limit and their own personal one. Operators and superusers have no implicit right. Limits apply to
+# approving only. Each person has one vote in all stages of a case; a deputy's is the principal's too.
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most that somebody may approve alone; `most` None: unlimited. `of` is its owner: role or person. A forged one
-    lets nothing through."""
+    """The most somebody may approve alone (None: unlimited), by role or person `of`. A forged one lets nothing pass."""
 
     most: Sum | None
     of: str = "role"
@@ -70,8 +69,7 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A person's account. `cap` is their own at the queue; `own_act` what they did in the run that disqualifies them,
-    as text."""
+    """A person's account. `cap`: their own at the queue; `own_act`: what disqualifies them in the run, as text."""
 
     name: str
     person: int | None = None

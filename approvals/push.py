@@ -71,8 +71,7 @@ def encrypted(
     own: ec.EllipticCurvePrivateKey | None = None,
     length: int = LENGTH,
 ) -> bytes:
-    """Return a push body padded to `length` bytes. `salt` and `own` are random by default. Raises ValueError if too
-    long."""
+    """Return a push body padded to `length` bytes; `salt`, `own`: by default random. Raises ValueError if too long."""
     salt, own = salt or secrets.token_bytes(SALT), own or ec.generate_private_key(ec.SECP256R1())
     if len(message) > RECORD - 17:
         raise ValueError("the message is too long for one record")

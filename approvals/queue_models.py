@@ -67,8 +67,7 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 
 class Limit(Coded):
-    """The most that a person may approve alone at a queue, or the role's holders without their own limit. A new one
-    ends the previous one."""
+    """The most a person, or a role's holder without own limit, may approve alone. A new one ends the previous one."""
 
     TABLE = "limit"
 

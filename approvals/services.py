@@ -165,8 +165,7 @@ class OtherStage(DurableAgentsError):
 
 
 def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
-    """Return the actor under the role in which they may decide. Raises Forbidden before form errors; `decide` judges
-    again."""
+    """Return the actor in the role that may decide. Raises Forbidden before form errors; `decide` judges again."""
     facts = facts_of(approval, approval.run, somebody, frozenset(held))
     return replace(somebody, role=_standing(approval, facts, approves=False).role)
 
@@ -370,8 +369,7 @@ def check_stage(approval: Approval, wait: Wait, stage: int | None) -> None:
 
 
 def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, Approval]:
-    """Return an open question with its head, run and wait, locked in the common order. Raises RecordDamaged,
-    AlreadyDecided."""
+    """Return an open question, head, run and wait, locked in the common order. Raises RecordDamaged, AlreadyDecided."""
     head, run = locked(unlocked.run_id, under=by)
     wait = Wait.objects.select_for_update().filter(pk=unlocked.wait_id).first()
     if wait is None:
@@ -389,8 +387,7 @@ def must_be_undecided(approval: Approval) -> None:
 
 
 def reads_as_hashed(approval: Approval) -> bool:
-    """Return whether the shown bytes match the hash and the row's counting of votes, without relying on the database
-    for it."""
+    """Return whether the shown bytes match the hash and the row's counting of votes, without trusting the database."""
     plan = approval.planned()
     try:
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)

@@ -115,8 +115,7 @@ class InboxPage(CasePage):
 
 
 def _next(items: list[Item], opened: Brief | None) -> Item | None:
-    """Return the item after the open case, even if it has left the list; after the last the first. Skips those above
-    the limit."""
+    """Return the item after the open case, even if it left the list; after the last the first, within the limit."""
     mine = [item for item in items if not item.is_above]
     if opened is None or not mine:
         return None

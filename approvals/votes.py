@@ -1,8 +1,5 @@
-"""Count the votes on a call from its journal, which decides whether a vote is the last one needed.
-
-Rows are for display; the journal counts, in which every event has a code, and each vote its decision row. Forged votes
-stop the case and complete nothing.
-"""
+"""Count the votes on a call from its journal, in which each vote has a code and a decision row. Rows are for display:
+forged votes stop the case and complete nothing."""
 
 from __future__ import annotations
 

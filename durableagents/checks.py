@@ -22,11 +22,9 @@ from runs.engine.agents import Agent, Node, registry
 
 
 def check_definitions() -> list[CheckMessage]:
-    """Check that every queue and role that an agent asks exists. Raises ImproperlyConfigured.
-
-    Names are read from the code without running it. While the database is away, administrators' queues are unknown, so
-    a name that the settings lack is only a warning; each process that serves checks again when it starts.
-    """
+    """Check that every queue and role that an agent asks exists. Raises ImproperlyConfigured. Names are read from the
+    code without running it. While the database is away, administrators' queues are unknown, so a name that the settings
+    lack is only a warning; each process that serves checks again when it starts."""
     queues, is_certain = _queues()
     by_name: dict[str, str] = {}
     for name in settings.DURABLEAGENTS_QUEUES:

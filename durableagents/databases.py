@@ -1,8 +1,5 @@
-"""The database and role to use, from DATABASE_URL or the embedded server's file.
-
-The *owner* role owns every table and migrates; the *runtime* role owns nothing and does everything else (grants.py).
-`DURABLEAGENTS_DB_ROLE=owner` selects the first.
-"""
+"""The database and role to use, from DATABASE_URL or the embedded server's file. `DURABLEAGENTS_DB_ROLE=owner` selects
+the role that owns the tables and migrates; all else uses the *runtime* role (grants.py)."""
 
 from __future__ import annotations
 
@@ -86,8 +83,7 @@ def runtime_role(environment: Environment) -> str | None:
 
 
 def point_django_at(databases: dict[str, dict[str, Any]]) -> None:
-    """Change the connection of a running process, for `up` and tests. In place, since settings, handler and connections
-    share the dict."""
+    """Change a running process's connection, for `up` and tests. In place: handler and connections share the dict."""
     from django.db import connections
 
     connections["default"].close()

@@ -394,10 +394,8 @@ def ensure_directory(path: Path, mode: int = 0o700) -> Path:
 
 def kept_secret(path: Path, *, size: int = 48, make: Callable[[int], str] = secrets.token_urlsafe) -> str:
     """Return the secret kept in `path` (0600), created from `size` random bytes on first use. Raises
-    EnvironmentProblem.
-
-    For concurrent starts, the complete file appears by link(2), and the losers read the winner's.
-    """
+    EnvironmentProblem. For concurrent starts, the complete file appears by link(2), and the losers read the
+    winner's."""
     try:
         return path.read_text().strip()
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""Grants of the runtime role, renewed after every migration.
+"""Grants of the runtime role, renewed after every migration, so that neither bugs nor injected SQL can rewrite history.
+For PostgreSQL 15 and later."""
 
-The owner role owns every table and is used for migrations only. The runtime role owns nothing: it reads and inserts
-everywhere, updates and deletes only where rows may change, and can't truncate or alter tables. So neither bugs nor
-injected SQL can rewrite history. For PostgreSQL 15 and later.
-"""
+# The owner role owns every table and is used for migrations only. The runtime role owns nothing: it reads and inserts
+# everywhere, updates and deletes only where rows may change, and can't truncate or alter tables.
 
 from __future__ import annotations
 
@@ -223,8 +222,7 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
 
 
 def end_old_upgrades(cursor: Any) -> None:
-    """Require codes of all events once the upgrade to them is over (docs/decisions/0012). Databases migrated back lack
-    the table."""
+    """Require codes of all events after the upgrade (docs/decisions/0012). Databases migrated back lack the table."""
     cursor.execute("SELECT to_regclass('ledger_uncoded')")
     if cursor.fetchone()[0] is None:
         return

@@ -1,9 +1,7 @@
-"""Check that the master key is the one this database was used with.
+"""Check that the master key is the one this database was used with: recorded digests and encrypted secrets depend on
+it, so a process with another key must not start."""
 
-Recorded digests of arguments and plans, and encrypted secrets, depend on it, so a process with another key must not
-start. The database has a proof of the key from a random salt, made at first use; it reveals nothing of the 256 random
-bits.
-"""
+# The database has a proof of the key from a random salt, made at first use; it reveals nothing of the 256 random bits.
 
 from __future__ import annotations
 

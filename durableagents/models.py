@@ -38,8 +38,7 @@ class ApiKey(models.Model):
 
 
 class OwnTag(models.Model):
-    """An own tag: the account sees the runs that carry it. Each row is given once, taken once, and stays
-    (identity/own_tags.py)."""
+    """An own tag: the account sees the runs that carry it. A row is given once, taken once, and stays."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="own_tags")
     tag = models.CharField(max_length=200, help_text="As runs carry it: late, or tenant:acme.")

@@ -118,8 +118,7 @@ class DemoSignIn(View):
 
 
 class ServiceWorker(View):
-    """The service worker's script, at the site's root since its scope is what is below it; public, and always
-    revalidated."""
+    """The service worker's script, at the root since its scope is what is below it; public, and always revalidated."""
 
     http_method_names = ["get", "head"]
 

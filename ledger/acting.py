@@ -1,8 +1,7 @@
-"""Name the actor of account changes to the database, signed for one transaction: any SQL may set `durableagents.actor`,
-so it has a code, which the triggers keep with the record and verification checks.
+"""Name the actor of account changes to the database, signed for one transaction: any SQL can set the variable."""
 
-The code covers `tx`: the transaction's number and the server's start time.
-"""
+# The code covers `tx`: the transaction's number and the server's start time. The triggers keep it with the record, and
+# verification checks it.
 
 from __future__ import annotations
 

@@ -47,11 +47,9 @@ _MANY_LINES = """(
 
 
 def lines(events: Sequence[Event], run_id: UUID, after: int) -> tuple[str, list[Any]]:
-    """Return events as an SQL expression of type `ledger_line[]`, and its parameters.
-
-    `after` is the seq of the last event the writer knows of; each event's code covers the place that follows. Rows of
-    scalars cost a third of parallel arrays, in Python and in the database.
-    """
+    """Return events as an SQL expression of type `ledger_line[]`, and its parameters. `after` is the seq of the last
+    event the writer knows of; each event's code covers the place that follows. Rows of scalars cost a third of parallel
+    arrays, in Python and in the database."""
     key = code_key()
     rows = [_line(event, key, run_id, place) for place, event in enumerate(events, after + 1)]
     if len(rows) > _MOST_ROWS:

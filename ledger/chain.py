@@ -1,13 +1,12 @@
-"""The hash chain that makes a run's journal tamper-evident. Pure: no Django, no I/O.
+"""The hash chain that makes a run's journal tamper-evident. Pure: no Django, no I/O."""
 
-  body = sha256( clear ‖ sha256(packed) )                         computed by the writer
-  hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
-
-Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
-and the first event's `prev` is the hash of the run id's 16 bytes. Verification needs no key and no plaintext: the clear
-bytes and the digest of the packed ones are enough. The codes (`codes.py`) show who wrote an event. `manage.py ledger
-verify` checks both, and all related rows (`ledger/verification/`).
-"""
+#  body = sha256( clear ‖ sha256(packed) )                         computed by the writer
+#  hash = sha256( prev ‖ seq ‖ epoch ‖ time ‖ body )               computed by the database, under the row lock
+#
+# Integers are 8 bytes big-endian, time is microseconds since 1970-01-01 UTC, an absent payload hashes as 32 zero bytes,
+# and the first event's `prev` is the hash of the run id's 16 bytes. Verification needs no key and no plaintext: the
+# clear bytes and the digest of the packed ones are enough. The codes (`codes.py`) show who wrote an event. `manage.py
+# ledger verify` checks both, and all related rows (`ledger/verification/`).
 
 from __future__ import annotations
 

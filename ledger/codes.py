@@ -1,16 +1,15 @@
 """Keyed codes: without the installation's key nobody can add an event that the engine believes. Pure: no Django, no
-I/O.
+I/O."""
 
-  key    = hmac( master key, "ledger code v1" )
-  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
-  code   = 1 ‖ place ‖ mac                                 41 bytes, stored with the event
-
-`place` is the seq that the writer expected for the event. Others may have written in between, so the event has that seq
-or a later one, never an earlier one. This, the run's id, and the uniqueness of codes keep an authentic event from being
-copied into another run, repeated, or moved up to replace a deleted one.
-
-The chain needs no key and shows whether anything was changed; the code needs the key and shows who wrote it.
-"""
+#  key    = hmac( master key, "ledger code v1" )
+#  mac    = hmac( key, "event" ‖ run ‖ place ‖ body )       body is the digest that the chain hashes (see chain.py)
+#  code   = 1 ‖ place ‖ mac                                 41 bytes, stored with the event
+#
+# `place` is the seq that the writer expected for the event. Others may have written in between, so the event has that
+# seq or a later one, never an earlier one. This, the run's id, and the uniqueness of codes keep an authentic event from
+# being copied into another run, repeated, or moved up to replace a deleted one.
+#
+# The chain needs no key and shows whether anything was changed; the code needs the key and shows who wrote it.
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in exactly one file.
+"""Install the SQL functions, types and triggers of `<app>/sql/*.sql`, each defined in exactly one file."""
 
-The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
-process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
-"""
+# The table `ledger_definition` holds the digest of every installed definition: only changed ones are replaced, and a
+# process can tell that its database differs from its code. The runtime role may only read it (durableagents/grants.py).
 
 from __future__ import annotations
 

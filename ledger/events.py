@@ -1,13 +1,12 @@
-"""The closed vocabulary of what can happen to a run. Pure: no Django, no I/O.
+"""The closed vocabulary of what can happen to a run. Pure: no Django, no I/O."""
 
-Every event is frozen and past tense. Its fields are the *clear* metadata: small, ASCII keys, no floats, stored as exact
-bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is stored apart as
-*packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
-
-`fact` names what a kind states about its slot. `(run, slot, attempt, fact)` is unique in the database, so a logical
-call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact by `n`. A
-shipped shape never changes; a new shape is a new kind.
-"""
+# Every event is frozen and past tense. Its fields are the *clear* metadata: small, ASCII keys, no floats, stored as
+# exact bytes and covered by the hash chain. Its `payload` (arguments, results, messages, tracebacks) is stored apart as
+# *packed* bytes, which can be compressed, and later encrypted or erased, without touching the chain.
+#
+# `fact` names what a kind states about its slot. `(run, slot, attempt, fact)` is unique in the database, so a logical
+# call can't have a second intent, result or decision. A kind that may repeat within a slot numbers its fact by `n`. A
+# shipped shape never changes; a new shape is a new kind.
 
 from __future__ import annotations
 

@@ -261,9 +261,9 @@ class TranscriptCompacted(Event, fact="compacted"):
 
 
 class PolicyApplied(Event, fact="policy"):
-    """What the policies of `revision` decided for the call, for the `n`-th time: `effect` allow, require or deny, by
-    the strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer
-    of a read, the request to a queue, the refusal. `queues` are those that must approve."""
+    """The policies of `revision` decided the call for the `n`-th time: `effect` allow, require or deny, by the
+    strictest match, `policy` and its `version` (empty: none). Written with its consequence: the intent, the answer of a
+    read, the request to a queue, the refusal. `queues` are those that must approve."""
 
     tool: str
     effect: str

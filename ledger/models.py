@@ -1,9 +1,8 @@
-"""The run's journal and the records of acts, written only by the functions in `sql/` and by `append.py`.
+"""The run's journal and the records of acts, written only by the functions in `sql/` and by `append.py`."""
 
-Events, ledger entries and all act records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the runtime
-role has no right to them either. `person` is the account's primary key: names can change hands, keys can't. It is no
-foreign key, since the record outlives the account.
-"""
+# Events, ledger entries and all act records are append-only: triggers refuse UPDATE, DELETE and TRUNCATE, and the
+# runtime role has no right to them either. `person` is the account's primary key: names can change hands, keys can't.
+# It is no foreign key, since the record outlives the account.
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def append_only() -> list[pgtrigger.Trigger]:
 
 
 class Json(models.JSONField):
-    """JSON that reads as None if it is unreadable or nested too deeply to show: the database accepts it, we never write
-    it."""
+    """JSON that reads as None if unreadable or nested too deeply: the database accepts such, but we never write it."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         try:
@@ -332,8 +330,7 @@ class ActRecord(models.Model):
 
 
 class AccountRecord(models.Model):
-    """A change of accounts, roles, permissions or API keys, written by triggers on those tables; the runtime role only
-    reads."""
+    """A change of accounts, roles, permissions or API keys, written by triggers; the runtime role only reads."""
 
     id = models.BigAutoField(primary_key=True)
     action = models.TextField()

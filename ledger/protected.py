@@ -1,14 +1,14 @@
-"""Rows that grant something, and whether the application wrote them in their present state.
+"""Rows that grant something, and whether the application wrote them in their present state. Code that grants something
+by a row reads it together with `proof_sql` and asks `is_authentic`."""
 
-The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such a
-row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database. `protect`
-registers a table: from then on every write adds a code (`save`, `delete`, changes of many-to-many relations). Code that
-grants something by a row reads it together with `proof_sql` and asks `is_authentic`.
-
-Codes are rows of `ledger_rowcode`, numbered per row and never changed. The newest counts, so neither an old state nor
-an old code can be put back, and deleting a row leaves a code that shows it is missing. A row changes only under its
-lock and only from a coded state: changing something else about a forged row doesn't give it a code.
-"""
+# The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such
+# a row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
+# `protect` registers a table: from then on every write adds a code (`save`, `delete`, changes of many-to-many
+# relations).
+#
+# Codes are rows of `ledger_rowcode`, numbered per row and never changed. The newest counts, so neither an old state nor
+# an old code can be put back, and deleting a row leaves a code that shows it is missing. A row changes only under its
+# lock and only from a coded state: changing something else about a forged row doesn't give it a code.
 
 from __future__ import annotations
 
@@ -82,8 +82,7 @@ class Protected:
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """Return SQL for the proofs of all deleted rows. Any SQL may add a deletion's code: only the key proves who
-        did."""
+        """Return SQL for the proofs of deleted rows. Any SQL may add a deletion's code: the key proves who did."""
         return f"""
             SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
             WHERE c.table_name = '{self.table}' AND c.n = 1 AND NOT EXISTS (
@@ -106,8 +105,7 @@ registry: dict[str, Protected] = {}
 
 
 def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any) -> Protected:
-    """Give every row of a model a code; see `Protected` for `more`. For rows with a code column, cover only their
-    existence."""
+    """Give every row of a model a code (`more`: see `Protected`); for rows with a code column, for existence only."""
     if issubclass(model, Coded):
         more["free"] = frozenset(each.column for each in model._meta.concrete_fields if not each.primary_key)
     protected = registry[model._meta.db_table] = Protected(model, what, named_by, **more)

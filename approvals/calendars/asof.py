@@ -129,8 +129,7 @@ def recorded(terms: Mapping[str, Any]) -> calendars.Calendar | None:
 
 
 def latest(name: str) -> Calendar | None:
-    """Return a calendar's newest authentic version, even if removed; else the newest one, so that people see the
-    forgery."""
+    """Return a calendar's newest authentic version, even if removed; else the newest, so that a forgery is seen."""
     return _counts(Calendar.objects.filter(name=name).order_by("-version")[:LOOKED_AT])
 
 

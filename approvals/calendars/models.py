@@ -1,8 +1,5 @@
-"""Rows of calendars, queue timings, escalations and absences.
-
-Calendars and timings are append-only versions: a question keeps the version under which it was opened. Each row has a
-code (ledger/codes.py), so rows forged with the application's database rights move no deadline and grant no decision.
-"""
+"""Rows of calendars, timings, escalations and absences. Calendars and timings are append-only versions, fixed when a
+question is opened. Each row has a code, so forged ones move no deadline and grant nothing."""
 
 from __future__ import annotations
 

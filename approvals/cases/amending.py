@@ -126,8 +126,7 @@ def tool_here(run: Run, name: str) -> Tool | None:
 def _by_its_code(
     approval: Approval, before: dict[str, Any], arguments: dict[str, Any], fields: list[str]
 ) -> dict[str, Any]:
-    """Return the arguments as validated by the tool's model, if available; else the worker validates them before
-    sending."""
+    """Return the arguments as validated by the tool's model, if available; else the worker validates before sending."""
     tool = tool_here(approval.run, approval.tool)
     if tool is None:
         return arguments
@@ -163,12 +162,10 @@ def amend(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Amended:
-    """Approve exactly the plan that was read, with these arguments in place of its own.
-
-    `stage` is the stage that was read, for callers that want it checked; `typed` is what was typed for the new plan,
-    where its approval has to show that. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy,
-    AlreadyDecided, AlreadyVoted, StalePlan, OtherStage, InvalidInput, RecordDamaged; then nothing has changed.
-    """
+    """Approve exactly the plan that was read, with these arguments in place of its own. `stage` is the stage that was
+    read, for callers that want it checked; `typed` is what was typed for the new plan, where its approval has to show
+    that. Raises NotFound, Forbidden, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, StalePlan,
+    OtherStage, InvalidInput, RecordDamaged; then nothing has changed."""
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)

@@ -50,8 +50,7 @@ class DecidersPage(Deciding):
 
 
 class Changes(DecidersPage):
-    """Approve with changes: a form of the editable fields, a comparison, and then the approval of exactly what was
-    compared."""
+    """Approve with changes: a form of the editable fields, a comparison, and approval of exactly what it compared."""
 
     template = "approvals/changes.html"
 

@@ -53,11 +53,9 @@ def _ended(row: Claim) -> str:
 
 @transaction.atomic
 def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: int | None = None) -> Claim:
-    """Claim an open question for so many minutes from now, or extend the own claim to that.
-
-    `take_over` is the id of another's claim, which ends. Raises NotFound, Claimed if all places are taken; Forbidden,
-    AlreadyVoted, AlreadyDecided as deciding would.
-    """
+    """Claim an open question for so many minutes from now, or extend the own claim to that. `take_over` is the id of
+    another's claim, which ends. Raises NotFound, Claimed if all places are taken; Forbidden, AlreadyVoted,
+    AlreadyDecided as deciding would."""
     approval = _locked(approval_id)
     if approval.state != ApprovalState.OPEN:
         raise AlreadyDecided(approval)

@@ -1,8 +1,5 @@
-"""Claims as they are read, within the question's statement, so that lists and pages need no further query.
-
-For display only. Rows with impossible values are left out, and so are people who can no longer decide: their account is
-closed, or they lost the role.
-"""
+"""Claims for display, read within the question's statement. Impossible rows are left out, and people who can no longer
+decide (account closed, role lost)."""
 
 from __future__ import annotations
 

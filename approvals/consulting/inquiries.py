@@ -38,11 +38,9 @@ class AlreadyEnded(DurableAgentsError):
 
 @transaction.atomic
 def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
-    """Ask somebody about an open question, as a person who may decide it.
-
-    `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
-    JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed.
-    """
+    """Ask somebody about an open question, as a person who may decide it. `to` is the name of an account with a role
+    besides auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
+    RecordDamaged; then nothing has changed."""
     found, _ = decider(approval_id, by)
     text, user = justified("inquiry", question), named(to, by)
     rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_genuine]

@@ -43,8 +43,7 @@ class _Act(InboxPage):
 
 
 class _DecidersAct(Deciding, _Act):
-    """An act for deciders, whose right is checked before their input. `name` is the form's, `words` the success
-    message."""
+    """An act whose deciders' right is checked before their input. `name` is the form's, `words` the success message."""
 
     name = words = ""
     act: Callable[..., None]

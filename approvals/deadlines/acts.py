@@ -183,8 +183,7 @@ def used_by(name: str) -> list[str]:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Actor) -> Timing:
-    """Replace a queue's timing. Raises InvalidInput by the wrong field, Moved, NotFound, Forbidden,
-    JustificationRequired."""
+    """Replace a queue's timing. Raises InvalidInput by the field, Moved, NotFound, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue_timing", body.justification)
     queue = locked_with(name, [each.to for each in body.steps])
     if body.calendar:

@@ -1,8 +1,7 @@
-"""Act on passed times of a question: remind, escalate, keep waiting or expire. Never approve.
+"""Act on passed times of a question: remind, escalate, keep waiting or expire; never approve."""
 
-The sweeper handles each question in its own transaction under its run's locks, by the journal. A concurrent decision
-comes first or sees the result; two sweepers act once, and a crash half-way leaves nothing done.
-"""
+# Each question has its own transaction under its run's locks, by the journal: a concurrent decision comes first or sees
+# the result, two sweepers act once, and a crash half-way leaves nothing done.
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Draw pages, in a separate confined process that `drawn.py` starts; nothing imports this file.
+"""Draw pages, in a confined process that `drawn.py` starts; nothing imports this file. Reads a document from standard
+input; writes one line of JSON, then the pictures."""
 
-Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable files,
-and little memory and time. It reads a document from standard input and writes one line of JSON, then the pictures.
-
-  python -I drawing.py application/pdf 3 4     the third and the fourth page, and the sizes of all
-"""
+# Documents are untrusted and may exploit their reader. So the process has no environment, no database, no writable
+# files, and little memory and time.
+#
+#  python -I drawing.py application/pdf 3 4     the third and the fourth page, and the sizes of all
 
 from __future__ import annotations
 
@@ -42,8 +42,7 @@ class Undrawable(Exception):
 
 
 def confine() -> None:
-    """Drop what drawing doesn't need: memory, time, files, and root's rights. The CPU limit ends the process even if
-    its parent is gone."""
+    """Drop memory, time, files and root's rights. The CPU limit ends the process even if its parent is gone."""
     for what, most in (
         (resource.RLIMIT_AS, MOST_MEMORY),
         (resource.RLIMIT_CPU, MOST_SECONDS),

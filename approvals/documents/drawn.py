@@ -1,9 +1,8 @@
-"""Pictures of pages: each drawn by its own process (`drawing.py`) and cached in this one.
+"""Pictures of pages, each drawn by its own process (`drawing.py`) and cached in this one, never in the database, where
+it could be replaced."""
 
-A picture follows from the bytes, so the cache never expires and only makes room. Nothing drawn is stored in the
-database, where it could be replaced. Each drawing has its own thread, without a database connection: callers wait for a
-limited time, and find it done when they ask again.
-"""
+# A picture follows from the bytes, so the cache never expires and only makes room. Each drawing has its own thread,
+# without a database connection: callers wait for a limited time, and find it done when they ask again.
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ _places = threading.BoundedSemaphore(AT_ONCE)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A document's page sizes, drawn, in pixels; or the `problem` that keeps it from being shown. `note` is its content
-    besides pages."""
+    """A document's page sizes in pixels, or the `problem` that keeps it from being shown. `note`: other content."""
 
     pages: tuple[tuple[int, int], ...] = ()
     problem: str = ""
@@ -86,8 +84,7 @@ class Kept:
             return [page for page in range(1, pages + 1) if page not in seen]
 
     def keep(self, named: Named, facts: Facts, first: int, pictures: list[bytes], *, for_ever: bool = True) -> None:
-        """Cache a drawing that began with page `first`. Without `for_ever`, each failure is kept longer, even if other
-        pages succeeded in between."""
+        """Cache a drawing from page `first` on. Without `for_ever`, repeated failures are kept ever longer."""
         with self._lock:
             until = None
             if not for_ever:
@@ -178,11 +175,9 @@ def _begin(named: Named, content: Callable[[], bytes | None], first: int) -> _Dr
 
 
 def facts_within(seconds: float, wanted: Sequence[tuple[Named, Callable[[], bytes | None]]]) -> list[Facts | None]:
-    """Return the facts of each document within so many seconds for all; None for those not drawn by then.
-
-    At most AT_ONCE are started, so large requests don't delay others; the next request starts the next ones and does
-    not wait again for slow ones.
-    """
+    """Return the facts of each document within so many seconds for all; None for those not drawn by then. At most
+    AT_ONCE are started, so large requests don't delay others; the next request starts the next ones and does not wait
+    again for slow ones."""
     until, found = monotonic() + seconds, {_key(named): kept.facts(named) for named, _ in wanted}
     left = deque(each for each in wanted if found[_key(each[0])] is None)
     begun: deque[tuple[Named, _Drawing]] = deque()

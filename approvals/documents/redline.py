@@ -1,9 +1,9 @@
-"""Compare a text with its previous revision, word by word. Pure.
+"""Compare a text with its previous revision word by word, with Myers' algorithm (An O(ND) Difference Algorithm and Its
+Variations, 1986). Pure."""
 
-Uses Myers' algorithm (An O(ND) Difference Algorithm and Its Variations, 1986), first on lines, then on the words of
-differing lines. Its cost grows with the differences, and the texts are untrusted: past a bound for the whole page,
-uncompared lines or words are shown as removed and added. All of the new and old text is always shown, in order.
-"""
+# First on lines, then on the words of differing lines. The cost grows with the differences, and the texts are
+# untrusted: past a bound for the page, uncompared parts are shown as removed and added. All text is always shown, in
+# order.
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ class Patience:
 
 
 def redline(new: str, old: str, patience: Patience | None = None) -> list[Part]:
-    """Return the new text with the removals from the old, in reading order, removed before added. Texts of one page
-    share their `patience`."""
+    """Return the new text with the removals in place, removed before added. Texts of a page share `patience`."""
     patience = patience or Patience()
     parts: list[Part] = []
     lines = _edits(_LINES.findall(new), _LINES.findall(old), patience)
@@ -61,8 +60,7 @@ def _text(edits: Sequence[Edit], what: str) -> str:
 
 
 def _joined(parts: Sequence[Part]) -> Iterator[Part]:
-    """Join neighbours of one kind, removed before added. Blanks between two replaced words count as replaced, for
-    readability."""
+    """Join neighbours of one kind, removed before added. Blanks between replaced words count as replaced."""
     spaced = [*parts]
     for n in range(1, len(parts) - 1):
         around = {parts[n - 1].what, parts[n + 1].what} - {SAME}

@@ -93,12 +93,10 @@ def approve_again(
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
 ) -> Approval:
-    """Approve a question and give a standing approval with the times, sum and end of `again`.
-
-    Only for people who decide by a role of their own, within the queue's bounds and for no more in all than they may
-    approve at once; otherwise like `services.decide`. Raises as that does, and InvalidInput by the wrong field; then
-    nothing has changed.
-    """
+    """Approve a question and give a standing approval with the times, sum and end of `again`. Only for people who
+    decide by a role of their own, within the queue's bounds and for no more in all than they may approve at once;
+    otherwise like `services.decide`. Raises as that does, and InvalidInput by the wrong field; then nothing has
+    changed."""
     unlocked = Approval.objects.filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
@@ -202,8 +200,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
 
 
 def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[Held]) -> None:
-    """Check the bounds for all of the person's usable standing approvals of the same. Raises InvalidInput with what is
-    left."""
+    """Check the bounds over all of the person's usable approvals of the same. Raises InvalidInput with what is left."""
     bounds = bounds_in(facts.queue.again) if facts.queue is not None else None
     assert bounds is not None
     if not others:
@@ -258,11 +255,9 @@ def _given(
 
 @transaction.atomic
 def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[str]) -> Held:
-    """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator.
-
-    Its unused approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with
-    this act. Raises NotFound, Forbidden, GrantOver, JustificationRequired.
-    """
+    """Take back a standing approval, as its giver, a decider of its queue, an operator or an administrator. Its unused
+    approvals lapse; calls already sent are unaffected. A forged ending stays, and the unused ones lapse with this act.
+    Raises NotFound, Forbidden, GrantOver, JustificationRequired."""
     found = held(grant_id)
     if found is None:
         raise NotFound("standing grant", grant_id)
@@ -296,8 +291,7 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
 
 
 def _as(row: StandingGrant, by: Actor, roles: frozenset[str]) -> Actor:
-    """Return the actor under the role that may take it back. A forged queue disqualifies only its own deciders. Raises
-    Forbidden."""
+    """Return the actor in the role that may take it back; a forged queue disqualifies deciders. Raises Forbidden."""
     not_genuine: Forbidden | None = None
     try:
         role = role_held(row.queue)

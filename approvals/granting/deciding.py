@@ -17,8 +17,7 @@ from runs.engine.gate.votes import APPROVE
 def said(
     approval_id: UUID, body: DecisionBody, again: AgainBody | None, by: Actor, *, signed: Signed | None = None
 ) -> Approval:
-    """Decide as the body says; `signed` is a passkey's signature for it. Raises as `services.decide` and
-    `approve_again`."""
+    """Decide as the body says; `signed`: a passkey's signature for it. Raises as `services.decide`, `approve_again`."""
     if again is None:
         return services.decide(
             approval_id,

@@ -84,8 +84,7 @@ def queues_of(user: Any) -> frozenset[str] | None:
 
 
 def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
-    """Return standing approvals, newest first. Only the newest uses of each are authenticated: its own page has them
-    all."""
+    """Return standing approvals, newest first. Only their newest uses are authenticated: its own page has them all."""
     seen = queues_of(user)
     conditions = ["true"]
     values: list[Any] = []

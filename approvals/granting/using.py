@@ -1,10 +1,9 @@
-"""Use standing approvals to answer questions that are the same.
+"""Answer same questions by standing approvals. An approval counts as the giver's, judged now by their role, limit and
+part in the run; all else is left to people."""
 
-The sweeper handles each question in its own transaction under the locks of run and grant: a concurrent decision comes
-first or finds it decided, and a grant is never overused. The approval counts as the giver's, judged now by their role,
-limit and part in the run. What they couldn't approve, what was asked or tried before, and what requires more than an
-approval is left to people.
-"""
+# The sweeper handles each question in its own transaction under the locks of run and grant: a concurrent decision comes
+# first or finds it decided, and a grant is never overused. Not answered: what the giver couldn't approve, what was
+# asked or tried before, and what requires more than an approval.
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ def _was_refused(approval: Approval, asked: Asked) -> bool:
 
 
 def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
-    """Return why the grant doesn't apply; empty if it does. The column that finds grants may be forged: the plan
-    counts."""
+    """Return why the grant doesn't apply, or "". The plan counts: the column that finds grants may be forged."""
     row = found.row
     if not row.is_about(approval.queue, asked):
         return "it is about something else"

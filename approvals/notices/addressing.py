@@ -38,8 +38,7 @@ FLOOD, FLOOD_MINUTES = 20, 15
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """When a person wants notices: not from `quiet_from` to `quiet_until`, and with a digest (`hourly`, `daily`) at
-    full hours or at `digest_at`."""
+    """A person's times for notices: outside quiet hours; digests (`hourly`, `daily`) on the hour or at `digest_at`."""
 
     zone: str = "UTC"
     quiet_from: time | None = None

@@ -111,8 +111,7 @@ def add(body: ChannelBody, *, by: Actor) -> Channel:
 
 
 def change(channel_id: int, body: ChannelChangeBody, *, seen: str | None = None, by: Actor) -> Channel:
-    """Change a channel's address or kinds. Raises as `add` does, and NotFound, ChannelOver; Moved if it isn't as
-    `seen`."""
+    """Change a channel's address or kinds. Raises as `add` does, and NotFound, ChannelOver; Moved if not as `seen`."""
     as_admin(by, _SET_UP)
     given = None if body.address is None else _address(find(channel_id).form, body.address)
     with transaction.atomic():
@@ -200,8 +199,7 @@ def _done(action: str, row: Channel, before: dict[str, Any], *, by: Actor, why: 
 
 
 def _address(form: str, address: str) -> tuple[str, str]:
-    """Return the address as stored and as shown. It is resolved again when sending, but a bad or internal one is
-    refused here."""
+    """Return the address as stored and as shown. Bad or internal ones are refused here, and again when sending."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
             raise wrong("address", "is no e-mail address", "one such as finance@example.org")

@@ -1,9 +1,8 @@
-"""Post one message to a webhook, with protection against SSRF.
+"""Post one message to a webhook. Against SSRF, every resolved address must be public or in
+`DURABLEAGENTS_WEBHOOK_NETWORKS`."""
 
-Administrators choose the address, and it must not lead into the server's network. The name is resolved once, every
-address must be public (or in `DURABLEAGENTS_WEBHOOK_NETWORKS`), and the connection goes to the checked address, so DNS
-rebinding has no effect. No redirects, no proxy. The connection is cut after `WHOLE_SECONDS`, however slow the server.
-"""
+# The name is resolved once and the connection goes to the checked address, so DNS rebinding has no effect. No
+# redirects, no proxy. The connection is cut after `WHOLE_SECONDS`, however slow the server.
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ _silent: dict[str, float] = {}
 
 
 def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
-    """Post a body to an untrusted address if allowed. A server that doesn't answer is skipped for a while, to not delay
-    others."""
+    """Post a body to an untrusted address if allowed. A server that doesn't answer is skipped for a while."""
     began = time.monotonic()
     try:
         parts = checked(url)
@@ -183,8 +181,7 @@ def _seconds(retry_after: str | None) -> float | None:
 
 
 class _WholeHead(http.client.HTTPResponse):
-    """A response whose status counts only if its head is complete: http.client accepts a connection cut within the
-    head."""
+    """A response whose status counts only with a complete head: http.client accepts a connection cut within it."""
 
     def begin(self) -> None:
         reader = self.fp

@@ -1,10 +1,8 @@
-"""Send messages at least once, marked by id.
+"""Send messages at least once, marked by id: a try is recorded before it and with its outcome after."""
 
-A try is recorded (`sending`, with the message id) before it and with its outcome after. If a courier dies in between,
-the next one resends under the same id after `LEASE_SECONDS`: at most one duplicate, and the log shows it. No
-transaction is open while talking to a server. Rights and wishes are checked just before; grouped notices are judged and
-rendered separately, so an unreadable one doesn't affect others.
-"""
+# If a courier dies in between, the next one resends under the same id after `LEASE_SECONDS`: at most one duplicate, and
+# the log shows it. No transaction is open while talking to a server. Rights and preferences are checked just before;
+# grouped notices are judged and rendered separately, so an unreadable one doesn't affect others.
 
 from __future__ import annotations
 

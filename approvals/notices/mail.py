@@ -27,8 +27,7 @@ _MOST_SAID = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a try. `is_down`: other messages to the server would fail too. `is_gone`: the recipient no longer
-    exists."""
+    """The outcome of a try. `is_down`: other messages to the server would fail. `is_gone`: the recipient is gone."""
 
     state: str  # sent, refused, failed
     why: str = ""

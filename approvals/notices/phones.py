@@ -1,8 +1,5 @@
-"""Devices for Web Push: whose they are, and one message to one of them.
-
-A device belongs to its person until somebody signs out there, removes it or signs in as somebody else, or the push
-service forgets it. Its address appears in no record, log or response.
-"""
+"""Devices for Web Push. One belongs to its person until it is removed, signed out, used by somebody else or forgotten
+by the push service; its address appears in no record, log or response."""
 
 from __future__ import annotations
 

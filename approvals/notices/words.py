@@ -1,8 +1,5 @@
-"""Text of notices: what, how much, queue, deadline, requester and link.
-
-The link grants nothing: its page requires sign-in. Of a call's arguments only headline and amount appear. Untrusted
-text is one short line with hidden characters named and nothing clickable.
-"""
+"""Text of notices. Of a call's arguments only headline and amount appear; untrusted text is one short, harmless line.
+The link grants nothing: its page requires sign-in."""
 
 from __future__ import annotations
 

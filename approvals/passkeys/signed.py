@@ -1,9 +1,8 @@
-"""A passkey's signature (an assertion, WebAuthn level 3, § 7.2) and its verification. It is self-contained, so anybody
-with the record can verify it.
+"""A passkey's signature (an assertion, WebAuthn level 3, § 7.2) and its verification, which needs nothing but the
+record."""
 
-The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785): one question, revision, plan, verdict and
-person, with a nonce.
-"""
+# The challenge is the SHA-256 of the terms in canonical JSON (RFC 8785): one question, revision, plan, verdict and
+# person, with a nonce.
 
 from __future__ import annotations
 

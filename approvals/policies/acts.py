@@ -125,8 +125,7 @@ def _newest(name: str) -> Policy | None:
 
 
 def _number_after(last: Policy | None, name: str) -> int:
-    """Return the next version's number, unused in any spelling of the name. Raises InvalidInput if forged ones leave
-    none."""
+    """Return the next version's number, unused in any spelling. Raises InvalidInput if forged ones leave none."""
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
     number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
     if number is None:
@@ -344,8 +343,7 @@ def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why
 
 
 def _turn(by: Actor) -> None:
-    """Start a new revision: from this commit on, no call is sent under the old one. Locked last, since intents wait for
-    it."""
+    """Start a new revision: after this commit no call is sent under the old one. Locked last: intents wait for it."""
     with connection.cursor() as cursor:
         cursor.execute(_ALONE)
     rows = _in_force()

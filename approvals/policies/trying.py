@@ -1,9 +1,8 @@
-"""Try a policy on past calls: which would be held, refused or newly allowed, and the load of its queue. Read-only, and
-limited to some seconds.
+"""Try a policy on past calls: which it would hold, refuse or newly allow, and the load of its queue. Read-only, limited
+to some seconds."""
 
-It uses the newest calls with effects, by intent: no reads, and nothing that a policy refused. Past spending and the
-call's source are unknown, so conditions on `cost` or `source` can't be evaluated.
-"""
+# Uses the newest calls with effects, by intent: no reads, and nothing that a policy refused. Past spending and the
+# call's source are unknown, so conditions on `cost` or `source` can't be evaluated.
 
 from __future__ import annotations
 
@@ -120,11 +119,8 @@ class Tried:
 
 def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
     """Return a policy's effect on past calls. Raises InvalidInput if it couldn't be put in force, NothingToTry,
-    PayloadsHidden.
-
-    Conditions on arguments are only for readers of payloads and policy setters (`is_setter`): repeated sums reveal the
-    arguments. Readers who don't see every run get no examples.
-    """
+    PayloadsHidden. Conditions on arguments are only for readers of payloads and policy setters (`is_setter`): repeated
+    sums reveal the arguments. Readers who don't see every run get no examples."""
     if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:
         raise PayloadsHidden(
             None, f"A condition on {ARGUMENT} tells what calls were made with: that is a right of its own."

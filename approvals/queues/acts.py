@@ -163,8 +163,7 @@ def find(name: str) -> Queue:
 @second("queues", needs=PERMISSION)
 @transaction.atomic
 def create(body: QueueBody, *, by: Actor) -> Queue:
-    """Add a queue, or restore a removed one of that name. Raises InvalidInput by the wrong field, Forbidden,
-    JustificationRequired."""
+    """Add a queue, or restore a removed one. Raises InvalidInput by the field, Forbidden, JustificationRequired."""
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):

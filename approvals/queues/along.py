@@ -110,8 +110,7 @@ ALONG = f"""json_build_object({_FACTS}, 'stands', {_STANDS}, 'cases', {_CASES}, 
 
 
 def is_ours(row: str) -> bool:
-    """Return whether a queue's row, given as text, is authentic. Cached: every request reads all rows, which rarely
-    change."""
+    """Return whether a queue's row, as text, is authentic. Cached: every request reads all; they rarely change."""
     return _is_genuine(row, code_key())
 
 
@@ -121,8 +120,7 @@ def _is_genuine(row: str, key: bytes) -> bool:
 
 
 def learnt(told: Any) -> list[Mark]:
-    """Learn the queues and return the reader's deputyships, cases and limits. Forged rows, and rows of forged queues,
-    grant nothing."""
+    """Learn the queues; return the reader's deputyships, cases and limits. Forged rows or queues grant nothing."""
     told = json.loads(told) if isinstance(told, str) else told
     wait_hooks.queues.learn(told)
     ours = {name for name, *_, row in told["queues"] if is_ours(row)}
@@ -145,8 +143,7 @@ def learnt(told: Any) -> list[Mark]:
 
 
 def _limits(told: dict[str, Any], places: Sequence[tuple[str, int]]) -> list[OwnLimit]:
-    """Return the reader's limit by queue where one binds: the highest of their ways to decide. For counting and display
-    only."""
+    """Return the reader's limit by queue where one binds: their highest. For counting and display only."""
     me, decided = told["decides"]
     limits = {(queue, person): (most, currency, needs) for queue, needs, person, most, currency in told["limits"]}
     found = []

@@ -59,8 +59,7 @@ def _appoint_own(body: DeputyBody, own: User, by: Actor) -> Deputy:
 
 
 def named(body: DeputyBody, own: User | None, *, by: Actor) -> Deputy:
-    """Save a deputy of `own`, or as an administrator of the named principal. Raises as `appoint` does, but never
-    Proposed."""
+    """Save a deputy of `own`, or as administrator of the named principal. Raises as `appoint` does, never Proposed."""
     by = by if own is not None else as_admin(by)
     why = justified("deputy", body.justification)
     principal = own if own is not None else account("principal", body.principal)

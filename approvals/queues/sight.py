@@ -1,4 +1,4 @@
-"""Who sees a question, and who reads its payload: by queue, delegation, inquiry and run. Escalations count only if
+"""Check who sees a question and who reads its payload: by queue, delegation, inquiry and run. Escalations count only if
 authentic."""
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ def shown_of(approvals: Sequence[Approval], held: frozenset[str]) -> list[Approv
 
 
 def reads(approval: Approval) -> bool:
-    """Return whether the viewer reads the question's payload: deciders, deputies, delegates, and payload readers of the
-    run."""
+    """Return whether the viewer reads the payload: deciders, deputies, delegates, and payload readers of the run."""
     return approval.id in readable([approval])
 
 

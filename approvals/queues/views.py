@@ -264,8 +264,7 @@ def is_on(text: str) -> Any:
 
 
 def most(text: str) -> Any:
-    """Parse a sum, also with thousands separators. Other or ambiguous text (50,00) is left for the body's rules to
-    refuse."""
+    """Parse a sum, also with thousands separators. Ambiguous text (50,00) is left for the body's rules to refuse."""
     if text == "none":
         return None
     typed = text.strip()

@@ -1,4 +1,4 @@
-"""Who may change queues, and how accounts are named and found."""
+"""Check the right to change queues; name and find accounts."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Evaluate all policies in force for a call. Pure: no Django, no I/O.
-
-The strictest match counts: deny, then require, then allow. Each queue that is required is asked. If a condition can't
-be evaluated, it matches for restrictions, but not for `allow`.
-"""
+"""Evaluate all policies in force for a call; the strictest match counts: deny, then require (each queue), then allow.
+Pure. A condition that can't be evaluated matches for restrictions only."""
 
 from __future__ import annotations
 

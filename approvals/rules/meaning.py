@@ -1,9 +1,8 @@
-"""Policy conditions: expressions over a call, type-checked when written, evaluated when a call is made. Pure.
+"""Policy conditions: expressions over a call, type-checked when written and evaluated per call. Pure."""
 
-The grammar is that of the run search (runs/queries/attributes/grammar.py). Names are those of `FIXED`, and `args.` with
-a path in the tool's input. Numbers are compared exactly, as decimals. A missing value, or one of another kind, is
-neither true nor false: callers must assume the stricter.
-"""
+# The grammar is that of the run search (runs/queries/attributes/grammar.py). Names are those of `FIXED`, and `args.`
+# with a path in the tool's input. Numbers are compared exactly, as decimals. A missing value, or one of another kind,
+# is neither true nor false: callers must assume the stricter.
 
 from __future__ import annotations
 

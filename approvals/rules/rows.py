@@ -1,8 +1,7 @@
-"""Rows of policy versions: a new one ends the previous one, and a retired policy has none in force.
+"""Rows of policy versions: a new one ends the previous one, and a retired policy has none in force."""
 
-Each has a code (ledger/codes.py), and each change of the set in force a revision with its digest (`PolicyRevision`). A
-forged addition, change or removal therefore lets nothing through: it doesn't match, and calls stop for an operator.
-"""
+# Each has a code (ledger/codes.py), and each change of the set in force a revision with its digest (`PolicyRevision`).
+# A forged addition, change or removal therefore lets nothing through: it doesn't match, and calls stop for an operator.
 
 from __future__ import annotations
 

@@ -168,8 +168,7 @@ def shifted(due: Sequence[str], course: Course, stood: timedelta) -> list[str]:
 
 
 def runs_out(course: Course, wait: Wait, now: datetime) -> datetime:
-    """Return when its time ends (or its next reminder) by the journal and the stops of its run; the rows could be
-    forged."""
+    """Return when its time ends (or its next reminder) by journal and stops of its run; the rows could be forged."""
     return later(course, course.deadline, stood(course, wait, now))
 
 
@@ -202,8 +201,7 @@ def count_anew(approval: Approval, wait: Wait, deadline: datetime, now: datetime
 
 
 def follow(wait: Wait) -> None:
-    """Update a question's rows to its run's stops, by journal and calendar; during a halt with a margin, to avoid
-    polling."""
+    """Update a question's rows to its run's stops, by journal and calendar; with a margin during a halt."""
     if wait.resolved_at is not None:
         return
     approval, now = Approval.objects.select_for_update().get(wait=wait), database_now()

@@ -16,8 +16,7 @@ from approvals.models import Approval, ApprovalState
 
 @dataclass(frozen=True, slots=True)
 class TimeWords:
-    """Plain sentences, possibly empty. `is_endless`: no deadline. `is_halted`: the run is halted, and the clock
-    stopped."""
+    """Plain sentences, possibly empty. `is_endless`: no deadline. `is_halted`: run and clock are halted."""
 
     counted: str = ""
     then: str = ""

@@ -1,8 +1,7 @@
-"""Pages without sign-in: set-up link, invitation, lost password.
+"""Pages without sign-in: set-up link, invitation, lost password. Without the right token they all look the same."""
 
-Their URLs grant access. So they are never cached, sent as referrers (only the origin is) or logged (logs.py), and load
-nothing from elsewhere. Without the right token they all look the same.
-"""
+# Their URLs grant access. So they are never cached, sent as referrers (only the origin is) or logged (logs.py), and
+# load nothing from elsewhere.
 
 from __future__ import annotations
 

@@ -135,8 +135,7 @@ class DeviceRemovals(OwnPage):
 
 
 class NewKey(again.Risky, Account):
-    """Create an own key. Only this response shows it: a message would travel in a cookie, which is signed but not
-    secret."""
+    """Create an own key. Only this response shows it: a message would travel in a cookie, which isn't secret."""
 
     http_method_names = ["post"]
     risky = "make an API key"

@@ -77,8 +77,7 @@ THE_RUN = ""  # the tool of a case outside any call
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The test's parameters. `answers` are people's: `approve` (true), `answers` and `signals` by name, `receipts` by
-    tool."""
+    """The test's parameters. `answers` are people's: `approve` (true), `answers`, `signals`, and `receipts` by tool."""
 
     agent: str
     input: Any
@@ -183,8 +182,7 @@ def _effect(row: dict[str, Any]) -> Effect | None:
 
 
 def left_in(lines: Iterable[dict[str, Any]]) -> Iterable[Effect]:
-    """Return one effect per key, as if it were honoured, and one per call without a key. Calls that raised had none,
-    unless unknown."""
+    """Return one effect per key, as if honoured, and one per call without; raised calls had none, unless unknown."""
     seen: dict[tuple[str, str], Effect] = {}
     for n, line in enumerate(lines):
         name = line["key"] or f"{line['run']} {line['slot']} {line['attempt']}"

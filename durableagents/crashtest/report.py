@@ -49,8 +49,7 @@ class Told:
 def judge(
     told: Told, entries: Sequence[Entry], effects: Iterable[Effect], *, ends: str, expected: Counter[str]
 ) -> None:
-    """Judge what a run doubled or lost, against the undisturbed run's end (`ends`) and its effects by tool
-    (`expected`)."""
+    """Judge what a run doubled or lost, by an undisturbed run's end (`ends`) and effects by tool (`expected`)."""
     mine = of_run(told.run, entries, effects)
     told.effects = dict(Counter(tool for tool, _ in mine))
     doubled, lost = _by_call(entries, mine)
@@ -102,8 +101,7 @@ def _is_done(entry: Entry) -> bool:
 
 
 def _by_call(entries: Sequence[Entry], mine: Sequence[tuple[str, Effect]]) -> tuple[list[str], list[str]]:
-    """Return calls with several effects, and recorded calls without any. By key; calls without keys are counted by
-    tool."""
+    """Return calls with several effects, and recorded ones without any: by key, or counted by tool without keys."""
     doubled, lost = [], []
     by_key = Counter(effect.key for _, effect in mine if effect.key is not None)
     calls = {(entry.slot, entry.tool) for entry in entries}

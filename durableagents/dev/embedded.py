@@ -1,15 +1,10 @@
-"""The embedded PostgreSQL of `make up`, a thin wrapper around packaged binaries.
+"""The embedded PostgreSQL of `make up`, a thin wrapper around packaged binaries. Failures are `EmbeddedProblem`s, which
+give the reason in one line and name DATABASE_URL."""
 
-The package's own `get_server()` adds a system user and opens directory modes up to `/` if run by root, trusts every
-local user, and reports a dead server as up for seconds after a kill. Here:
-
-* the cluster is in `$DURABLEAGENTS_DATA/pg`; as root (PostgreSQL refuses uid 0) in `/var/lib/durableagents/<id>/pg`
-  under the account `nobody`, with copied binaries it can read;
-* the only access is a unix socket in a 0700 directory, with scram and generated passwords; * *up* means that the
-process we started answered a connection; * the mode of an existing directory is never changed.
-
-Otherwise `EmbeddedProblem` gives the reason in one line and names DATABASE_URL.
-"""
+# The package's own `get_server()` adds a system user and opens directory modes up to `/` if run by root, trusts every
+# local user, and reports a dead server as up for seconds after a kill. Here the only access is a unix socket in a 0700
+# directory, with scram and generated passwords; *up* means that the process we started answered a connection; and the
+# mode of an existing directory is never changed. Paths and account: embedded_layout.py.
 
 from __future__ import annotations
 
@@ -208,11 +203,9 @@ class Server:
     # --- running ------------------------------------------------------------------------------
 
     def start(self, idle: Callable[[float], None] = time.sleep) -> None:
-        """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem.
-
-        `idle` is called between checks and may raise to give up. A postmaster that dies while backends of an earlier
-        one hold its shared memory is restarted until they end.
-        """
+        """Start the postmaster and return once it answers a connection. Raises EmbeddedProblem. `idle` is called
+        between checks and may raise to give up. A postmaster that dies while backends of an earlier one hold its shared
+        memory is restarted until they end."""
         deadline = time.monotonic() + START_PATIENCE_SECONDS
         while True:
             self._wait_for_the_dead(deadline, idle)
@@ -314,12 +307,9 @@ class Server:
     # --- trouble ------------------------------------------------------------------------------
 
     def _wait_for_the_dead(self, deadline: float, idle: Callable[[float], None]) -> None:
-        """Wait for an earlier postmaster and its backends, then remove its stale pid file.
-
-        A pid that now belongs to another process (as after a container restart) would prevent every start; without a
-        server in the cluster and under our lock the file means nothing. (The server itself checks shared memory of
-        invisible backends.)
-        """
+        """Wait for an earlier postmaster and its backends, then remove its stale pid file. A pid that now belongs to
+        another process (as after a container restart) would prevent every start; without a server in the cluster and
+        under our lock the file means nothing. (The server itself checks shared memory of invisible backends.)"""
         account = self.layout.account
         while pids := _servers_in(self.layout.pgdata, account.uid if account else os.geteuid()):
             if time.monotonic() > deadline:
@@ -375,12 +365,10 @@ def _postmaster_pid(pgdata: Path) -> int | None:
 
 
 def _servers_in(pgdata: Path, uid: int) -> list[int]:
-    """Return the pids of the account's PostgreSQL processes on `pgdata`.
-
-    Other command lines may contain the folder's name (a backup's does), so only the account's `postgres` counts. A
-    postmaster names the folder after `-D`. A backend rewrites its command line and has the folder as its working
-    directory, which root without CAP_SYS_PTRACE may not read.
-    """
+    """Return the pids of the account's PostgreSQL processes on `pgdata`. Other command lines may contain the folder's
+    name (a backup's does), so only the account's `postgres` counts. A postmaster names the folder after `-D`. A backend
+    rewrites its command line and has the folder as its working directory, which root without CAP_SYS_PTRACE may not
+    read."""
     pids = []
     for process in psutil.process_iter():
         try:

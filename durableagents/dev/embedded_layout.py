@@ -1,9 +1,8 @@
-"""Paths and account of the embedded server, and their creation.
+"""Paths and account of the embedded server, and their creation. The mode of an existing directory is never changed."""
 
-PostgreSQL refuses uid 0. For root, the binaries are copied with their libraries to
-`/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster is in
-`/var/lib/durableagents/<id>/pg` under the account `nobody`. The mode of an existing directory is never changed.
-"""
+# The cluster is in `$DURABLEAGENTS_DATA/pg`. PostgreSQL refuses uid 0: for root, the binaries are copied with their
+# libraries to `/var/lib/durableagents/server-<version>/` (a venv in a 0700 home would hide them), and the cluster is in
+# `/var/lib/durableagents/<id>/pg` under the account `nobody`.
 
 from __future__ import annotations
 

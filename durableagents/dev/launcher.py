@@ -1,10 +1,9 @@
-"""`make up`: start everything of an installation in order, keep it alive, and drain it in reverse order.
+"""`make up`: start everything of an installation in order, keep it alive, and drain it in reverse order."""
 
-lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
-
-The companion is a further process and its data (the demo's sandbox). One thread with one loop, which signals and deaths
-of children wake (a byte in a pipe).
-"""
+#  lock → end what a killed `up` left → ports → PostgreSQL → migrate → companion → web → workers
+#
+# The companion is a further process and its data (the demo's sandbox). One thread with one loop, which signals and
+# deaths of children wake (a byte in a pipe).
 
 from __future__ import annotations
 
@@ -113,8 +112,7 @@ class Signals:
         self._draining = True
 
     def idle(self, seconds: float) -> None:
-        """Sleep until the time is over, a child died or a signal came. Raises Stopped (until draining), then
-        StoppedAtOnce."""
+        """Sleep until time is over, a child died or a signal came. Raises Stopped, then StoppedAtOnce."""
         self._raise_if_requested()
         select.select([self._read], [], [], seconds)
         try:
@@ -378,8 +376,7 @@ class Launcher:
             self._forget("postgres", gone)
 
     def _beat(self) -> None:
-        """Report companion and postmaster to the fleet. While the database is away, the fleet says so once and
-        continues."""
+        """Report companion and postmaster to the fleet. Says once when the database is away, and continues."""
         from runs.fleet import members
 
         name = self.companion.name

@@ -1,11 +1,11 @@
-"""`manage.py up --restart`: restart web and workers with the code on disk, without downtime.
+"""`manage.py up --restart`: restart web and workers with the code on disk, without downtime. Any failure ends the
+restart and leaves the old processes."""
 
-migrate → a new web process on the same socket → it serves → the old one hands over and ends → the supervisor renews its
-workers one by one
-
-The steps run in `up`'s own loop. Any failure ends the restart and leaves the old processes. Database, sandbox,
-supervisor and `up` are not restarted. A request is a SIGUSR1 to the pid in `up.lock`; progress is in `up.restart`.
-"""
+#  migrate → a new web process on the same socket → it serves → the old one hands over and ends
+#  → the supervisor renews its workers one by one
+#
+# The steps run in `up`'s own loop. Database, sandbox, supervisor and `up` are not restarted. A request is a SIGUSR1 to
+# the pid in `up.lock`; progress is in `up.restart`.
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The first administrator of an installation, by a link that only a shell on its machine prints.
-
-Somebody who reaches the console before its owner must not be able to take it. So the page needs the link, which works
-once and for a day, and is closed as soon as there is any administrator.
-"""
+"""The first administrator, by a link that only a shell on the machine prints: nobody else may take the console first.
+It works once, for a day, until there is any administrator."""
 
 from __future__ import annotations
 
@@ -69,8 +66,7 @@ def check(token: str) -> None:
 
 
 def claim(token: str, *, name: str, email: str, password: str, address: str) -> User:
-    """Create the first administrator; of concurrent requests one wins. Raises UnknownLink, EndedLink, NameTaken,
-    ValidationError, Busy."""
+    """Create the first administrator; one wins. Raises UnknownLink, EndedLink, NameTaken, ValidationError, Busy."""
     check(token)
     kept = hashed(password)  # a quarter of a second, so before the lock
     try:

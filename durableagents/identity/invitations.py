@@ -1,8 +1,8 @@
-"""Invitations: an administrator sets name, address and roles; the invited person chooses the password.
+"""Invitations: an administrator sets name, address and roles; the invited person follows a link and chooses the
+password."""
 
-Only the link has the token. Each change is an act on record; triggers record the account and its roles as created by
-the invited person by link.
-"""
+# Only the link has the token. Each change is an act on record; triggers record the account and its roles as created by
+# the invited person by link.
 
 from __future__ import annotations
 
@@ -133,8 +133,7 @@ def find(token: str) -> Invitation:
 
 
 def accept(token: str, *, password: str, address: str) -> User:
-    """Create the invited account with its roles; of concurrent requests one wins. Raises UnknownLink, EndedLink,
-    NameTaken, Busy."""
+    """Create the invited account with its roles; one request wins. Raises UnknownLink, EndedLink, NameTaken, Busy."""
     find(token)
     kept = hashed(password)
     try:

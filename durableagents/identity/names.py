@@ -10,8 +10,7 @@ from ledger.web.text_safety import pieces
 
 
 def check_reads_as_written(name: str) -> None:
-    """Check for invisible letters, and for look-alike letters of another script mixed with Latin ones. Raises
-    ValidationError."""
+    """Check for invisible letters, and look-alikes of other scripts among Latin ones. Raises ValidationError."""
     for piece in pieces(name):
         if piece.is_mark:
             raise ValidationError(f"A user name must read as it is written. {piece.title}: use letters of one script.")

@@ -86,8 +86,7 @@ class OwnPassword(OwnPage):
         return redirect("password")
 
     def _keep(self, kept: str, *, end_keys: bool) -> int:
-        """Replace the password that was just proved; return how many keys ended. Raises OtherMeanwhile if it changed
-        since."""
+        """Replace the password just proved; return how many keys ended. Raises OtherMeanwhile if it changed."""
         user = self.user
         with acting(actor(self.request, "")):
             row = User.objects.select_for_update().filter(pk=user.pk, is_active=True, password=user.password).first()

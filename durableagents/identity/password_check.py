@@ -47,8 +47,7 @@ class NotRepeated:
     """Refuses repeated shorter passwords: `auditorauditor`."""
 
     def validate(self, password: str, user: User | None = None) -> None:
-        """Check a password. A text is a repetition if it occurs in its own double apart from its ends. Raises
-        ValidationError."""
+        """Check a password; one that occurs inside its double is a repetition. Raises ValidationError."""
         if password and (password + password).find(password, 1) < len(password):
             raise ValidationError("This password is the same several times over.", code="password_repeated")
 
@@ -60,8 +59,7 @@ class NewPasswordForm(PasswordChangeForm):
     """Django's form, but the new password must differ: otherwise somebody who knows the old one stays in."""
 
     def clean_new_password1(self) -> str:
-        """Return the new password, compared with the typed old one, so that nothing stored leaks. Raises
-        ValidationError."""
+        """Return the new password, compared with the typed old one: nothing stored leaks. Raises ValidationError."""
         new: str = self.cleaned_data["new_password1"]
         if new == self.data.get("old_password"):
             raise ValidationError("This is the old password. Give another one.", code="password_unchanged")

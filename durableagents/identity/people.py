@@ -1,9 +1,8 @@
-"""Read session or key with the account and its roles in one statement.
+"""Read session or key with the account and its roles in one statement, so that ended sessions, closed accounts and
+removed roles apply from the next request."""
 
-A session's owner is only known after reading its signed data. This process remembers the last known owner and reads
-that account along; if the session names another one, that is read. Nothing else is cached: ended sessions, closed
-accounts and removed roles apply from the next request.
-"""
+# A session's owner is only known after reading its signed data. This process remembers the last known owner and reads
+# that account along; if the session names another one, that is read. Nothing else is cached.
 
 from __future__ import annotations
 
@@ -119,8 +118,7 @@ class SessionStore(Sessions):
         return data
 
     def cycle_key(self) -> None:
-        """Change the key and its listing (signed_in.py). Raises SessionEnded for one ended meanwhile: it would live on,
-        unlisted."""
+        """Change the key and its listing. Raises SessionEnded for an ended one, which would live on unlisted."""
         from durableagents.identity.signed_in import leave, moved
 
         is_somebodys = SESSION_KEY in self  # reads it, if not read yet
@@ -134,8 +132,7 @@ class SessionStore(Sessions):
                 moved(before, self.session_key)
 
     def save(self, must_create: bool = False) -> None:
-        """Save. Raises UpdateError for an ended session, and the database's own error, which Django would turn into
-        that."""
+        """Save. Raises UpdateError for an ended session; the database's own error, which Django would replace by it."""
         try:
             super().save(must_create)
         except UpdateError as error:

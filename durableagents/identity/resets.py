@@ -1,8 +1,7 @@
-"""Password resets, by a link mailed to the account's address or made by an administrator.
+"""Password resets, by a link mailed to the account's address or made by an administrator."""
 
-The link is Django's: it names the account and is valid until used, the next sign-in, or four hours. An administrator's
-link also names its maker, and ends when they lose the right to make it.
-"""
+# The link is Django's: it names the account and is valid until used, the next sign-in, or four hours. An
+# administrator's link also names its maker, and ends when they lose the right to make it.
 
 from __future__ import annotations
 
@@ -61,8 +60,7 @@ class ClosedAccount(DurableAgentsError):
 
 
 def ask(given: str, address: str) -> None:
-    """Mail a link to the accounts with this name or address. The caller can't tell whether there are any. Raises
-    TooManyAttempts, Busy."""
+    """Mail a link to accounts of this name or address, without telling if any. Raises TooManyAttempts, Busy."""
     given = given.strip().replace("\x00", "")[:254]
     with transaction.atomic():  # a refusal by one must not count for the other
         # In lock order.
@@ -104,8 +102,7 @@ def _tokens(maker: int | None) -> PasswordResetTokenGenerator:
 
 
 def find(whom: str, token: str) -> User:
-    """Return a link's account. Raises UnknownLink, also if used or expired; EndedLink if its maker lost the right to
-    it."""
+    """Return a link's account. Raises UnknownLink, also if used or expired; EndedLink if its maker lost the right."""
     number, maker = _said(whom)
     return _usable(User.objects.filter(pk=number).first(), token, maker)
 

@@ -27,15 +27,13 @@ _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads
 
 @second("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may issue its own API keys; its roles are unchanged. Raises NotFound,
-    JustificationRequired."""
+    """Set whether an account may issue own API keys, besides its roles. Raises NotFound, JustificationRequired."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
 @second("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may read others' payloads; its roles are unchanged. Raises NotFound,
-    JustificationRequired."""
+    """Set whether an account may read others' payloads, besides its roles. Raises NotFound, JustificationRequired."""
     _let(READS, user_id, may, by=by, justification=justification)
 
 
@@ -86,10 +84,8 @@ def set_roles(
     user_id: int, roles: list[str], is_admin: bool, *, seen: str | None = None, by: Actor, justification: str
 ) -> None:
     """Set all roles of an account, and whether it is an administrator (with access to the administration only if that
-    changes). `seen` is the `mark_of_roles` that the sender saw.
-
-    Raises InvalidInput, Moved, LastAdministrator, NotFound, JustificationRequired.
-    """
+    changes). `seen` is the `mark_of_roles` that the sender saw. Raises InvalidInput, Moved, LastAdministrator,
+    NotFound, JustificationRequired."""
     reason = justified("A change of somebody's roles", justification)
     known = known_roles()
     if problem := unknown_role(roles, known):

@@ -1,8 +1,7 @@
-"""List and end sessions of an account: one's own, or another's as administrator.
+"""List and end sessions of an account: one's own, or another's as administrator."""
 
-A line is written only at sign-in, so no page pays for it: the last activity follows from the session's end
-(sessions.py). A line without session means nothing, and is deleted at the account's next sign-in.
-"""
+# A line is written only at sign-in, so no page pays for it: the last activity follows from the session's end
+# (sessions.py). A line without session means nothing, and is deleted at the account's next sign-in.
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
 """Throttle sign-in attempts across all web processes: an attempt is counted before it costs anything, and taken back on
-success.
+success."""
 
-Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. That
-is a delay, never a lock. Three keys are checked:
-
-- name and address together, so that guesses from elsewhere cost nobody at this address anything;
-- the name, from addresses where it hasn't signed in within a month: bounds guesses from many addresses, and nobody can
-  be slowed down at a known address;
-- the address (of IPv6 the network): bounds how many names one may try.
-
-Kept in an unlogged table (docs/decisions/0017) as digests under the installation's key, without names and addresses.
-"""
+# Each key has an allowance that refills evenly: `limit` attempts at once, then one every `window / limit` seconds. That
+# is a delay, never a lock. Three keys are checked:
+#
+# - name and address together, so that guesses from elsewhere cost nobody at this address anything;
+# - the name, from addresses where it hasn't signed in within a month: bounds guesses from many addresses, and nobody
+#   can be slowed down at a known address;
+# - the address (of IPv6 the network): bounds how many names one may try.
+#
+# Kept in an unlogged table (docs/decisions/0017) as digests under the installation's key, without names and addresses.
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Limit concurrent requests to the pool's connections; others wait briefly or get *busy*.
+"""Limit concurrent requests to the pool's connections; others wait briefly or get *busy*."""
 
-More threads would be no faster (one interpreter) and would starve the event loop, and with it `/healthz`. Lanes share
-the `SLOTS`, and none can take all, so that guessers don't block holders of keys, nor those callbacks or probes.
-
-Keys and sessions are verified behind this and remembered for a while. From addresses that sent invalid ones, unknown
-ones use the anonymous lane for a while, so that a neighbour's old key costs nobody a place.
-"""
+# More threads would be no faster (one interpreter) and would starve the event loop, and with it `/healthz`. Lanes share
+# the `SLOTS`, and none can take all, so that guessers don't block holders of keys, nor those callbacks or probes.
+#
+# Keys and sessions are verified behind this and remembered for a while. From addresses that sent invalid ones, unknown
+# ones use the anonymous lane for a while, so that a neighbour's old key costs nobody a place.
 
 from __future__ import annotations
 

@@ -47,11 +47,8 @@ _M_MMAP_THRESHOLD = -3  # malloc.h
 
 def pool_connections() -> None:
     """Give this process a connection pool: Django's kept connections belong to threads, and requests use any free
-    thread.
-
-    Only here, since the pool doesn't survive the forks of workers. Attempts end soon after a failure, so that the first
-    request after an outage connects at once instead of waiting out a back-off.
-    """
+    thread. Only here, since the pool doesn't survive the forks of workers. Attempts end soon after a failure, so that
+    the first request after an outage connects at once instead of waiting out a back-off."""
     default = connections.settings["default"]
     default["CONN_MAX_AGE"] = 0
     databases.limit_statements(default["OPTIONS"], settings.DURABLEAGENTS)
@@ -66,8 +63,7 @@ def pool_connections() -> None:
 
 
 def _sound(link: psycopg.Connection[Any]) -> None:
-    """Check a connection; after a failure check all idle ones at once, or each request would meet some of them. Raises
-    OperationalError."""
+    """Check a connection; after a failure all idle ones at once: requests would meet them. Raises OperationalError."""
     try:
         ConnectionPool.check_connection(link)
     except psycopg.OperationalError:
@@ -154,8 +150,7 @@ class Lifespan:
         return reason
 
     async def _attempt(self, act: Callable[..., T], *args: Any, **kwargs: Any) -> T | None:
-        """Run `act` in the heartbeat's thread. `act` handles outages of the database; other errors are logged and must
-        not stop it."""
+        """Run `act` in the heartbeat's thread, where errors are logged and must not stop it; `act` handles outages."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, partial(act, *args, **kwargs))
         except Exception:

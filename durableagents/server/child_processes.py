@@ -1,8 +1,7 @@
-"""Child processes that can't outlive us: spawn, watch, end, and find strays.
+"""Child processes that can't outlive us: spawn, watch, end, and find strays."""
 
-Each child has its own session (a Ctrl-C reaches only `up`, which drains in order) and a parent-death signal (a SIGKILL
-of `up` ends it). Elsewhere than on Linux the latter is missing, and the next start ends what was left.
-"""
+# Each child has its own session (a Ctrl-C reaches only `up`, which drains in order) and a parent-death signal (a
+# SIGKILL of `up` ends it). Elsewhere than on Linux the latter is missing, and the next start ends what was left.
 
 from __future__ import annotations
 
@@ -43,11 +42,9 @@ class Account:
 
 
 def die_with_parent(signum: int) -> Callable[[], None]:
-    """Return what a child does between fork and exec to be signalled when we die.
-
-    Linux clears the setting on a change of user, so Popen's `user=` must come first (preexec_fn runs last), and binds
-    it to the *thread* that forked: only the main thread lives as long as the process.
-    """
+    """Return what a child does between fork and exec to be signalled when we die. Linux clears the setting on a change
+    of user, so Popen's `user=` must come first (preexec_fn runs last), and binds it to the *thread* that forked: only
+    the main thread lives as long as the process."""
     if not procfs.IS_LINUX:
         return lambda: None
     if threading.current_thread() is not threading.main_thread():
@@ -282,8 +279,7 @@ def end_strays(
 
 
 def give_memory_back() -> None:
-    """Return free memory to the system, which the C library would keep after large bodies, threads and start-up. No-op
-    where unsupported."""
+    """Return free memory, which the C library would keep after large bodies and start-up. No-op where unsupported."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,13 +1,11 @@
-"""uvicorn's protocols with bounds on connections and time, against slow or greedy clients.
+"""uvicorn's protocols with bounds on connections and time, against slow or greedy clients. The h11 protocol refuses
+what isn't HTTP/1 (docs/decisions/0016)."""
 
-uvicorn's h11 protocol refuses what isn't HTTP/1 (docs/decisions/0016). In addition:
-
-- limits of connections in all and per address. At the limit, the oldest without a complete request is closed. Trusted
-  proxies count only in all;
-- `HEAD_SECONDS` for a request's headers, from the first byte (for a new connection from its start);
-- `STALL_SECONDS` for clients that don't read, or keep sending an unwanted body;
-- `HEAD_SECONDS` for a WebSocket's handshake.
-"""
+# - Limits of connections in all and per address. At the limit, the oldest without a complete request is closed. Trusted
+#   proxies count only in all.
+# - `HEAD_SECONDS` for a request's headers, from the first byte (for a new connection from its start), and for a
+#   WebSocket's handshake.
+# - `STALL_SECONDS` for clients that don't read, or keep sending an unwanted body.
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Django under ASGI, with each request in one thread from beginning to end.
+"""Django under ASGI, with each request in one thread from beginning to end."""
 
-Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request, each
-a turn in two queues under load. Here a request switches twice: into one of a few lasting threads, as many as are
-admitted (admission.py), and back. Bodies are already complete (limits.py), and a response is complete when it leaves
-the thread.
-"""
+# Our middleware and views are synchronous. Django's own handler would switch threads some twenty times per request,
+# each a turn in two queues under load. Here a request switches twice: into one of a few lasting threads, as many as are
+# admitted (admission.py), and back. Bodies are already complete (limits.py), and a response is complete when it leaves
+# the thread.
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Client addresses behind proxies, which are believed only if trusted.
-
-Each hop appends its caller's address to `X-Forwarded-For`. So it is read from the right, past our proxies; the first
-other address is the client. Anything to its left may be forged.
-"""
+"""Client addresses behind proxies: `X-Forwarded-For` is read from the right, past trusted proxies. The first other
+address is the client; anything to its left may be forged."""
 
 from __future__ import annotations
 

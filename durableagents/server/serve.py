@@ -1,16 +1,15 @@
-"""Run the web process on a listening socket, and hand it over without an outage.
+"""Run the web process on a listening socket, and hand it over without an outage."""
 
-Processes can share a listening socket. To restart, start the new process on the old one's socket; once it serves, send
-the old one SIGTERM. It then
-
-1. accepts no more connections; they go to the new process, and none is refused, since the socket stays open; 2. closes
-its WebSockets with 1012 (*service restart*), at which pages reconnect; 3. answers requests in flight and on kept-alive
-connections, with `Connection: close`, so that nobody sends into a
-   closing connection;
-4. ends when no connection is left, or at its deadline.
-
-SIGINT skips step 3: a stop after which nobody serves.
-"""
+# Processes can share a listening socket. To restart, start the new process on the old one's socket; once it serves,
+# send the old one SIGTERM. It then
+#
+# 1. accepts no more connections; they go to the new process, and none is refused, since the socket stays open;
+# 2. closes its WebSockets with 1012 (*service restart*), at which pages reconnect;
+# 3. answers requests in flight and on kept-alive connections, with `Connection: close`, so that nobody sends into a
+#    closing connection;
+# 4. ends when no connection is left, or at its deadline.
+#
+# SIGINT skips step 3: a stop after which nobody serves.
 
 from __future__ import annotations
 

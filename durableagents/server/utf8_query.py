@@ -19,8 +19,7 @@ _FORMS = ("application/x-www-form-urlencoded", _PARTS)
 
 
 class ReadableQuery(MiddlewareMixin):
-    """Answers 400 to query strings with percent-encoded bytes that aren't UTF-8 (`?agent=%ff`), and to forms in another
-    encoding."""
+    """Answers 400 to query strings whose encoded bytes are not UTF-8 (`?agent=%ff`), and forms in other encodings."""
 
     def process_request(self, request: HttpRequest) -> None:
         named = request.encoding
@@ -35,8 +34,7 @@ class ReadableQuery(MiddlewareMixin):
             raise BadRequest("The query string holds percent-encoded bytes that are not UTF-8.") from None
 
     def process_view(self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Check a form's bytes: Django would decode them as U+FFFD, and the record would quote that as the person's
-        text."""
+        """Check a form's bytes: Django would make them U+FFFD, and the record would quote that as the person's."""
         if request.method != "POST" or request.content_type not in _FORMS or getattr(view, "csrf_exempt", False):
             return  # the API and callbacks take no forms
         try:

@@ -1,8 +1,5 @@
-"""Administrators' pages about others' sign-ins under `/admin/`: remove second factors, link accounts to providers.
-
-No secrets are shown, and providers' tables have no page. Every process loads this module at start-up, so imports are
-deferred.
-"""
+"""Administrators' pages under `/admin/`: remove others' second factors, link accounts to providers. Secrets aren't
+shown, and providers' tables have no page. Imports are deferred: every process loads this module."""
 
 from __future__ import annotations
 

@@ -65,8 +65,7 @@ def _asked(request: HttpRequest) -> HttpResponse | None:
 
 
 def _refuse_unreadable(request: HttpRequest) -> None:
-    """Refuse what Django's lists would pass to the database: NUL in filters, and row ids that aren't numbers. Raises
-    BadRequest."""
+    """Refuse NUL in filters and ids that aren't numbers: Django would pass them to the database. Raises BadRequest."""
     if any("\x00" in text for name, given in request.GET.lists() for text in (name, *given)):
         raise BadRequest("The query string holds a NUL character.")
     if request.method == "POST" and not all(map(_ROW.fullmatch, request.POST.getlist(ACTION_CHECKBOX_NAME))):

@@ -1,8 +1,7 @@
-"""Reauthentication before risky acts: by passkey or second factor, or by password if there is neither.
+"""Reauthentication before risky acts: by passkey or second factor, or by password if there is neither."""
 
-The session remembers the last time. If that is too old, a page asks and keeps the form, which then goes to the same URL
-with the proof: no input is lost, and nothing is done before.
-"""
+# The session remembers the last time. If that is too old, a page asks and keeps the form, which then goes to the same
+# URL with the proof: no input is lost, and nothing is done before.
 
 from __future__ import annotations
 
@@ -81,11 +80,9 @@ def reauthenticated(request: HttpRequest, within: timedelta = WITHIN) -> bool:
 def asked_again(
     request: HttpRequest, what: str, *, within: timedelta | None = WITHIN, keeps: bool = True
 ) -> HttpResponse | None:
-    """Return the response that asks for authentication; None if the act may continue.
-
-    `what` completes "Show once more who you are, to …"; `keeps` is False for secret input, which must not appear in a
-    page; without `within` it always asks.
-    """
+    """Return the response that asks for authentication; None if the act may continue. `what` completes "Show once more
+    who you are, to …"; `keeps` is False for secret input, which must not appear in a page; without `within` it always
+    asks."""
     if within is not None and reauthenticated(request, within):
         _strip(request)
         return None
@@ -128,8 +125,7 @@ def _asked(request: HttpRequest, what: str, *, keeps: bool = True, terms: dict[s
 
 
 def passkey_to_show(user: User, terms: dict[str, Any]) -> dict[str, Any]:
-    """Return the context of a page that asks for a factor: whether there is a device, and the passkey options if
-    usable."""
+    """Return the context of a page that asks for a factor: if there is a device, and usable passkey options."""
     told: dict[str, Any] = {"has_device": factors.has_device(user)}
     if passkeys.is_usable(user):
         told["passkey"] = passkeys.shown(*passkeys.to_use(terms, user))

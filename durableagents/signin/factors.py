@@ -1,8 +1,7 @@
-"""Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py.
+"""Second factors: TOTP codes (RFC 6238) and ten one-time recovery codes. Passkeys are in passkeys.py."""
 
-django-allauth provides arithmetic, table and recovery codes. The last used step is stored with the factor and advanced
-in one statement: its own cache is per process and may forget a code that is still valid.
-"""
+# django-allauth provides arithmetic, table and recovery codes. The last used step is stored with the factor and
+# advanced in one statement: its own cache is per process and may forget a code that is still valid.
 
 from __future__ import annotations
 
@@ -156,8 +155,7 @@ def renew_codes(user: User, *, by: Actor) -> list[str]:
 
 
 def take_away(user: User, *, by: Actor, reason: str = "") -> None:
-    """Remove all factors, passkeys and recovery codes of an account; another's with a reason. Raises NoFactor,
-    JustificationRequired."""
+    """Remove an account's second factors and codes; another's with a reason. Raises NoFactor, JustificationRequired."""
     if by.person != user.pk or reason:
         reason = justified("Taking a second factor away", reason)
     with acting(by, reason):

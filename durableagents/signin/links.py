@@ -111,11 +111,9 @@ def _linked(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
 
 
 def _by_address(provider: OidcProvider, claims: dict[str, Any]) -> User | None:
-    """Return the one account with the address that the issuer has verified, in a domain that it may speak for.
-
-    The database's upper() equates `ı` with `i` and `ſ` with `s`, so it only narrows the search: addresses are equal if
-    they are ASCII and the same in lower case. Raises AddressNotPlain.
-    """
+    """Return the one account with the address that the issuer has verified, in a domain that it may speak for. The
+    database's upper() equates `ı` with `i` and `ſ` with `s`, so it only narrows the search: addresses are equal if they
+    are ASCII and the same in lower case. Raises AddressNotPlain."""
     address = claims.get("email")
     if claims.get("email_verified") is not True or not isinstance(address, str) or "\x00" in address:
         return None
@@ -154,8 +152,7 @@ def _is_free(name: str) -> bool:
 
 
 def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Save the link. An account has one subject per issuer, so that a reassigned address opens nothing. Raises
-    LinkedElsewhere."""
+    """Save the link: one subject per issuer, so that a reassigned address opens nothing. Raises LinkedElsewhere."""
     of_account = SocialAccount.objects.filter(provider=provider.issuer, user_id=user.pk).first()
     if of_account is None:
         SocialAccount.objects.create(user_id=user.pk, provider=provider.issuer, uid=claims["sub"])
@@ -166,8 +163,7 @@ def _keep(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
 
 
 def _follow_groups(provider: OidcProvider, claims: dict[str, Any], user: User) -> None:
-    """Set the mapped roles to exactly those the claim gives (none without the claim); other roles are the
-    administrator's."""
+    """Set the mapped roles to those of the claim (none without it); other roles are the administrator's."""
     if not provider.roles:
         return
     said = claims.get(provider.groups_claim, [])

@@ -1,9 +1,8 @@
-"""OpenID Connect: authorization code flow with PKCE.
+"""OpenID Connect: authorization code flow with PKCE. Imported only when used: workers don't need the libraries."""
 
-django-allauth provides discovery, one-time state, PKCE and the code exchange. Added here: the nonce, the token's
-signature under the issuer's published keys with named algorithms, and that the issuer is the configured one, not what
-its document claims. Imported only when used: workers don't need the libraries.
-"""
+# django-allauth provides discovery, one-time state, PKCE and the code exchange. Added here: the nonce, the token's
+# signature under the issuer's published keys with named algorithms, and that the issuer is the configured one, not what
+# its document claims.
 
 from __future__ import annotations
 
@@ -109,8 +108,7 @@ def finish(request: HttpRequest, provider: OidcProvider) -> Came:
 
 
 def believed(provider: OidcProvider, token: Any, keys: Any, nonce: str) -> dict[str, Any]:
-    """Return the claims of an ID token that is valid for this sign-in (OpenID Connect Core 1.0, 3.1.3.7). Raises
-    NotBelieved."""
+    """Return an ID token's claims, valid for this sign-in (OpenID Connect Core 1.0, 3.1.3.7). Raises NotBelieved."""
     if not isinstance(token, str):
         raise NotBelieved(provider, "it sent no ID token")
     try:

@@ -1,8 +1,7 @@
-"""Passkeys as second factors: set up, rename, remove and use.
+"""Passkeys as second factors: set up, rename, remove and use. A device verifies its holder each time (finger, face,
+PIN), so a passkey is a complete sign-in."""
 
-The rows are django-allauth's, each encrypted for its account, so a public key forged in the database opens nothing. The
-device verifies its holder each time (finger, face, PIN), so a passkey is a complete sign-in.
-"""
+# The rows are django-allauth's, each encrypted for its account, so a public key forged in the database opens nothing.
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ def _read(row: Authenticator) -> Passkey:
 
 
 def to_make(user: User) -> tuple[Challenge, dict[str, Any]]:
-    """Return a challenge for a new passkey, and the options of the browser's `create`. Raises PasskeysUnavailable,
-    TooManyPasskeys."""
+    """Return a challenge and the browser's `create` options. Raises PasskeysUnavailable, TooManyPasskeys."""
     where, known = webauthn.site(), of_account(user)
     if len(known) >= MOST:
         raise TooManyPasskeys
@@ -198,8 +196,7 @@ def is_usable(user: User) -> bool:
 
 
 def check(user: User, token: str, answer: str, what: dict[str, Any]) -> Signed:
-    """Return the verified signature of one of the account's passkeys. Raises PasskeysUnavailable, PasskeyTooLate,
-    WrongPasskey."""
+    """Return the verified signature of an own passkey. Raises PasskeysUnavailable, PasskeyTooLate, WrongPasskey."""
     where, given = webauthn.site(), webauthn.answer_in(answer)
     terms = webauthn.take(token, what)
     passkey = next((one for one in _good_here(user, where.rp_id) if one.credential == given.get("id")), None)

@@ -1,8 +1,7 @@
-"""WebAuthn (level 3) on the wire: the site, one-time challenges, and browsers' answers.
+"""WebAuthn (level 3) on the wire: the site, one-time challenges, and browsers' answers."""
 
-Challenges aren't stored: their terms travel in a signed token and come back with the answer. The attempts table makes
-them one-time; for decisions also the stored row.
-"""
+# Challenges aren't stored: their terms travel in a signed token and come back with the answer. The attempts table makes
+# them one-time; for decisions also the stored row.
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR by today's code, as a test.
+"""The pytest plugin: `pytest --checkpoints DIR` replays each file in DIR by today's code, as a test. Own tests use the
+fixture `checkpoint`, a file's path, and run for each."""
 
-`--checkpoints-agents` names the agents' modules (DURABLEAGENTS_AGENTS unless given), `--checkpoints-dump` a folder for
-failing files, `--checkpoints-newest` lets an agent's newest version replace a missing one. Own tests use the fixture
-`checkpoint`, a file's path, and run for each.
-"""
+# `--checkpoints-agents` names the agents' modules (DURABLEAGENTS_AGENTS unless given), `--checkpoints-dump` a folder
+# for failing files, `--checkpoints-newest` lets an agent's newest version replace a missing one.
 
 from __future__ import annotations
 

@@ -54,8 +54,7 @@ def find(change_id: UUID) -> RuleChange:
 
 
 def some(rows: QuerySet[RuleChange], most: int, now: datetime) -> list[RuleChange]:
-    """Return the newest `most` of these rows, authentic first, dated after `now` last; read at most MOST_READ past
-    ones."""
+    """Return the newest `most` of these rows, authentic first, dated after `now` last; at most MOST_READ past ones."""
 
     def read(count: int) -> list[RuleChange]:
         past, ahead = rows.filter(made_at__lte=now), rows.filter(made_at__gt=now)
@@ -122,8 +121,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
 
 
 def _beside(row: RuleChange, told: list[dict[str, Any]], last: int) -> str:
-    """Describe what else changed about the subject and by whom, up to record `last`; empty if the change itself
-    differs."""
+    """Describe what else changed about the subject and by whom, up to record `last`; empty if the change differs."""
     if [_difference(each) for each in told] != [_difference(each) for each in row.told]:
         return ""
     names = {

@@ -1,8 +1,7 @@
-"""The acts that change rules, what each would do, and which of them need two people.
+"""The acts that change rules, what each would do, and which of them need two people."""
 
-A trial runs the service itself in a savepoint that is rolled back: its refusals reach the author at once, and the
-records it would write are the difference that the second person reads.
-"""
+# A trial runs the service itself in a savepoint that is rolled back: its refusals reach the author at once, and the
+# records it would write are the difference that the second person reads.
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ from ledger.web.roles import OPERATOR
 
 
 def agreed_to(person: int | None, since: datetime) -> Iterator[dict[str, Any]]:
-    """Yield the recorded acts (`action`, `subject`, `queue`, `before`, `after`) of rule changes the person applied
-    since."""
+    """Yield the acts (`action`, `subject`, `queue`, `before`, `after`) of rule changes the person applied since."""
     own = ActRecord.objects.filter(action="rule_change_apply", person=person, at__gte=since)
     named = [_id_in(subject) for subject in own.values_list("subject", flat=True)] if person is not None else []
     for told in RuleChange.objects.filter(pk__in=[each for each in named if each]).values_list("told", flat=True):

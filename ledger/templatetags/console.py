@@ -34,8 +34,7 @@ HEAD_SHOWN, HEAD_LEAVES = 2_000, 50
 
 @register.filter
 def visible(value: object) -> SafeString:
-    """Return untrusted text, escaped, with hidden characters made visible; of a large text its head and the length left
-    out."""
+    """Return untrusted text, escaped, with hidden characters visible; of a large one the head and the rest's length."""
     text = str(value)
     if len(text) <= MAX_SHOWN:
         return whole(text)
@@ -254,8 +253,7 @@ def wrong_in_any(refused: Refused | None, *acts: str) -> Mapping[str, str]:
 
 @register.simple_tag
 def ticked_or(typed: Mapping[str, str], name: str, is_set: object = False) -> SafeString:
-    """Return whether a box is ticked, as submitted. An unticked box sends nothing, so other fields show if the form was
-    sent."""
+    """Return whether a box is ticked, as submitted: an unticked one sends nothing, so other fields show the sending."""
     is_on = typed.get(name, "off") != "off" if typed else bool(is_set)
     return SafeString(" checked" if is_on else "")
 

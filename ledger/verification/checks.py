@@ -51,8 +51,7 @@ class Overrides:
         self._last = line
 
     def _see_context(self, line: Line) -> None:
-        """Check that injected context refers to the state it was made on, and is followed by the act that continues the
-        run."""
+        """Check that injected context refers to its state and is followed by the act that continues the run."""
         if isinstance(event := line.event, e.ContextInjected):
             if not str(event.by).startswith(_PERSON):
                 self.wrong.append(f"event {line.seq}, ContextInjected, is no person's act: by {event.by!r}")
@@ -286,8 +285,7 @@ class HeadCheck:
                 self._count(line.event)
 
     def _rest(self) -> None:
-        """Release the run; a worker's stop resets its deaths, while acts of people or the watchdog on an unheld run
-        don't."""
+        """Release the run; a worker's stop resets its deaths, acts of others on an unheld run don't."""
         self.is_held, self.deaths = False, 0 if self.is_held else self.deaths
 
     def _count(self, event: e.Event) -> None:

@@ -1,11 +1,10 @@
-"""Verify the records without a run: acts such as declaring a host dead, and changes of accounts.
+"""Verify the records without a run: acts such as declaring a host dead, and changes of accounts."""
 
-The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
-found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database, which
-has no key, writes the account records: its owner could rewrite that list from some row on. And no list shows that its
-end was cut off together with its row in the register. A number and hash noted elsewhere detect both
-(docs/decisions/0025).
-"""
+# The database numbers and links both lists (ledger/sql/registers.sql), so missing, changed, inserted and moved rows are
+# found. Acts also carry a code over number and link, so nobody without the key can repair that list. The database,
+# which has no key, writes the account records: its owner could rewrite that list from some row on. And no list shows
+# that its end was cut off together with its row in the register. A number and hash noted elsewhere detect both
+# (docs/decisions/0025).
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Verify the whole record of a run: its journal, and every table that repeats it.
+"""Verify the whole record of a run: its journal, and every table that repeats it. `runs` and `approvals` register their
+checks. A run is read from one snapshot, so concurrent writes don't disturb it."""
 
-One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
-own tables. `runs` and `approvals` register theirs. Nothing is kept that a check doesn't need, so a long journal takes
-little memory. A run is read from one snapshot, so concurrent writes don't disturb it.
-"""
+# One pass over the events checks chain, columns and codes and passes each event to the checks, which then compare their
+# own tables. Nothing is kept that a check doesn't need, so a long journal takes little memory.
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ class Line:
 
 @dataclass
 class ReadJournal:
-    """What checks may ask of a journal once read: places and times of events, and who held the run."""
+    """A journal as read, for checks: places and times of events, and who held the run."""
 
     run_id: UUID
     head: Head | None = None

@@ -1,5 +1,5 @@
-"""What the API views of every app share: one view class, strict bodies, strict queries, pages. Authentication and
-problem documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`)."""
+"""The shared parts of all API views: one view class, strict bodies, strict queries, pages. Authentication and problem
+documents come from settings (`durableagents.identity.auth`, `ledger.web.problems`)."""
 
 from __future__ import annotations
 
@@ -217,8 +217,7 @@ class Query:
         self.limit = self.integer("limit", default=DEFAULT_LIMIT, lowest=1, highest=MAX_LIMIT)
 
     def text(self, name: str) -> str | None:
-        """Return the value, or None if absent or empty. Raises ParseError for text that is too long or can't be
-        stored."""
+        """Return the value, or None if absent or empty. Raises ParseError if too long or if it can't be stored."""
         value = self._values.get(name) or None
         if value is not None and "\x00" in value:
             raise ParseError(f"Query parameter {name!r} holds a NUL character, which no name has.")

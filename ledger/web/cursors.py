@@ -1,8 +1,7 @@
-"""Keyset pagination of long tables, and cursors for it.
+"""Keyset pagination of long tables, and cursors for it."""
 
-A filter with several values (three states, two queues) becomes several *arms*: each is read in order from its own
-index, and the database merges them. `column IN (…)` with an ORDER BY would scan the order and discard rows.
-"""
+# A filter with several values (three states, two queues) becomes several *arms*: each is read in order from its own
+# index, and the database merges them. `column IN (…)` with an ORDER BY would scan the order and discard rows.
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ class Page(View):
         return ""
 
     def acting(self, request: HttpRequest, prefer: Iterable[str] = ()) -> Actor:
-        """Return the user as actor under the role that allows this act: the first preferred one they hold, else any
-        allowed."""
+        """Return the user as actor in the role that allows this: the first preferred one held, else any allowed."""
         held = roles(request.user)
         order = [*prefer, *(role for role in EVERY if role in self.allowed)]
         return actor(request, role_in(order, held) or "")

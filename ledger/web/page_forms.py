@@ -43,8 +43,7 @@ class Sent:
         return self.texts.get(name)
 
     def check(self, known: Iterable[str]) -> None:
-        """Refuse oversized forms and unknown or repeated fields, whose content would be lost. Raises TooLarge,
-        InvalidInput."""
+        """Refuse oversized forms and unknown or repeated fields, which would be lost. Raises TooLarge, InvalidInput."""
         sizes = {name: sum(len(text.encode("utf-8", "replace")) for text in all_) for name, all_ in self._lists.items()}
         if sum(sizes.values()) > strict_json.MAX_BYTES:
             largest = max(sizes, key=lambda name: sizes[name])

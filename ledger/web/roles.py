@@ -1,8 +1,5 @@
-"""Roles: who asks, and in which role they may act. Shared by the API and the console of every app.
-
-Roles are Django groups with exactly these names: the product's own three, and those that decide queues (`approver_…`
-and any other that a queue names). Superusers have none of them implicitly: acts need a role on record.
-"""
+"""Roles: Django groups with exactly these names, the product's own three and those that decide queues (`approver_…` and
+others that a queue names). Superusers have none implicitly: acts need a role on record."""
 
 from __future__ import annotations
 
@@ -206,8 +203,7 @@ def needs_factor(user: Any) -> bool:
 
 
 def is_too_weak(user: Any, session: Mapping[str, Any]) -> bool:
-    """Return whether a session lacks the required second factor, even if the role came later: then it authenticates
-    nobody."""
+    """Return whether a session lacks a required second factor, even for a later role: then it authenticates nobody."""
     return not session.get(HAS_FACTOR) and needs_factor(user)
 
 
@@ -235,11 +231,9 @@ def actor(request: HttpRequest | Request, role: str) -> Actor:
 
 
 class HasRole(BasePermission):
-    """Default deny: a view lists the allowed roles by method (`roles = {"GET": (...), "POST": (...)}`).
-
-    A method that the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the
-    view's `acting_role`.
-    """
+    """Default deny: a view lists the allowed roles by method (`roles = {"GET": (...), "POST": (...)}`). A method that
+    the view doesn't have passes, for a 405 instead of a misleading 403. The matching role is kept as the view's
+    `acting_role`."""
 
     message = "None of your roles allows this."
 

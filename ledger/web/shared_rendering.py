@@ -1,8 +1,5 @@
-"""Shared renderings of live list parts, kept for half a second.
-
-A rendering depends only on its key. A page states how new its records are (`since`, by the database's clock) and gets
-only renderings at least that new, so nobody sees older data, whichever web process answers.
-"""
+"""Shared renderings of live list parts, kept for half a second. A page gets only renderings at least as new as its own
+records (`since`, by the database's clock), whichever web process answers."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ PATIENCE_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Rendering:
-    """A rendering, made or in progress. It includes all that was committed before `began` (microseconds, database
-    clock)."""
+    """A rendering, made or in progress, of all committed before `began` (microseconds, database clock)."""
 
     began: int
     body: str = ""

@@ -87,10 +87,8 @@ def _is_shallow(value: Any) -> bool:
 
 def _values(text: str) -> int:
     """Return an upper bound of the values in a JSON text before parsing: each has a comma or an opening bracket.
-
     Strings are removed only if the first count is too high. Everything is linear, which a string pattern is not on a
-    text with an unclosed string.
-    """
+    text with an unclosed string."""
     count = _structure(text)
     if count > MAX_VALUES:
         bare = text.replace("\\\\", "").replace('\\"', "")

@@ -1,12 +1,11 @@
-"""Show untrusted text so that nothing in it can hide or pose as something else. Pure: no Django, no I/O.
+"""Show untrusted text so that nothing in it can hide or pose as something else. Pure: no Django, no I/O."""
 
-Invisible characters become marks that name the code point; letters that look Latin inside a Latin word are marked; long
-runs of blanks are counted, so that they can't push content off the screen. Single-line values are cut, and the cut is
-named. Path names that aren't plain words are quoted, so that no two paths look alike.
-
-Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection (UTS
-#39 §5).
-"""
+# Invisible characters become marks that name the code point; letters that look Latin inside a Latin word are marked;
+# long runs of blanks are counted, so that they can't push content off the screen. Single-line values are cut, and the
+# cut is named. Path names that aren't plain words are quoted, so that no two paths look alike.
+#
+# Sources: Unicode general categories (UAX #44), default-ignorable code points (UAX #44 §5.3), mixed-script detection
+# (UTS #39 §5).
 
 from __future__ import annotations
 

@@ -15,8 +15,7 @@ from runs.engine.canonical import as_hashed
 
 
 class Given(Json):
-    """JSON as sent, number for number: jsonb returns 1e22 as an integer, and since no integer that large can be sent,
-    it was a float."""
+    """JSON as sent: jsonb returns 1e22 as an integer, but no integer that large can be sent, so it was a float."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         return as_hashed(super().from_db_value(value, expression, connection))
@@ -220,8 +219,7 @@ class HaltNow(models.Model):
 
 
 class HaltSeen(models.Model):
-    """A worker's acknowledgement of a row of the record: it begins nothing in the scope, and lists what is still in
-    progress."""
+    """A worker's acknowledgement of a record's row: it begins nothing in the scope, and lists what is in progress."""
 
     pk = models.CompositePrimaryKey("line", "worker")
     line = models.BigIntegerField(help_text="The row of the record.")
@@ -248,7 +246,7 @@ class Held(models.Model):
 
 
 class Stood(models.Model):
-    """Until when a run's halted time is already included in a deadline of a wait or of the run."""
+    """The moment up to which halted time is already included in a deadline of a wait or of the run."""
 
     id = models.UUIDField(primary_key=True, help_text="The wait's, or the run's.")
     run_id = models.UUIDField()

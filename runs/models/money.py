@@ -52,8 +52,7 @@ class BudgetDefault(models.Model):
 
 
 class Pool(models.Model):
-    """A limit over a period, shared by all calls of a scope. Only its name and limit change; switching it off is
-    final."""
+    """A limit over a period, shared by all calls of a scope. Only name and limit change; switching off is final."""
 
     class Scope(models.TextChoices):
         ALL = "all"

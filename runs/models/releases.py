@@ -13,7 +13,7 @@ from ledger.models import append_only
 
 
 class VersionGate(models.Model):
-    """Whether a version takes new starts. Without a row it does."""
+    """A version's switch for new starts. Without a row it takes them."""
 
     id = models.BigAutoField(primary_key=True)
     agent = models.TextField()

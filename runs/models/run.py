@@ -206,8 +206,7 @@ class Run(models.Model):
 
     @property
     def is_undoing(self) -> bool:
-        """Return whether it undoes, or has undone, its effects before ending: while active its state is
-        `compensating`."""
+        """Return whether it undoes, or has undone, its effects before ending (state `compensating` while active)."""
         return self.node == UNDO_NODE
 
     @property

@@ -1,11 +1,9 @@
-"""Who looks, and which runs are theirs. Shared by the API, the console and the sockets of every app.
+"""Viewers and the runs they may see, for the API, the console and sockets of every app. `runs/seen.py` has the SQL."""
 
-Any role wider than integrator sees every run. An integrator sees runs that their account started or that carry one of
-their own tags; other runs answer as if they did not exist. `runs/seen.py` has the SQL for it.
-
-Seeing a run covers state, waits, cost and acts. Its payloads (state, arguments, results, conversations, idempotency
-keys) need a right, except for one's own runs: see `payloads.py`.
-"""
+# Any role wider than integrator sees every run. An integrator sees runs that their account started or that carry one of
+# their own tags; other runs answer as if they did not exist. Seeing a run covers state, waits, cost and acts. Its
+# payloads (state, arguments, results, conversations, idempotency keys) need a right, except for one's own runs: see
+# `payloads.py`.
 
 from __future__ import annotations
 
