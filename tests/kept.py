@@ -66,7 +66,6 @@ def clean(url: str) -> None:
 
 
 def _cleaner(url: str) -> psycopg.Connection[Any]:
-    """Return a superuser's connection for which no trigger is active."""
     link = _cleaners.get(url)
     if link is not None:
         try:
@@ -162,7 +161,6 @@ def borrow_loop() -> Loop:
 
 
 def hang_up() -> None:
-    """Close everything: the database is to be dropped."""
     while _free:
         _free.pop().close()
     for link in _cleaners.values():

@@ -107,7 +107,6 @@ class Outside:
         return answer
 
     async def take_async(self, name: str, args: Item, call: ToolCall) -> Done:
-        """Do as `take`, with scripted coroutine functions."""
         when, act = self._next(name)
         if when == "before":
             await _perform_async(act, call)

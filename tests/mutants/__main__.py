@@ -48,7 +48,6 @@ def files(names: str) -> list[str]:
 
 
 def failing(tests: list[str], mutation: Mutation | None = None) -> str | None:
-    """Run the tests and return the first one that fails, or None if all pass."""
     env = dict(os.environ)
     if mutation is not None:
         env["MUTATION"] = json.dumps({"type": TYPES[type(mutation)], **dataclasses.asdict(mutation)})

@@ -17,7 +17,6 @@ from durableagents import databases, env
 
 @contextmanager
 def database(postgres: Mapping[str, str], dump: Path | None = None) -> Iterator[dict[str, str]]:
-    """Create a database of the owner role, empty or from a dump, and yield its addresses by role."""
     name = f"installation_{uuid4().hex[:12]}"
     with psycopg.connect(postgres["admin"], autocommit=True) as admin:
         admin.execute(f'CREATE DATABASE "{name}" OWNER {databases.OWNER_ROLE}'.encode())

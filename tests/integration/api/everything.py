@@ -26,7 +26,6 @@ NAMES = {"api-versions": "buyer", "api-run-message": "1"}
 
 
 def live(stage: Stage, tools: Toolbox) -> list[Run]:
-    """Bring a run into each situation, and make one of every other thing."""
     runs, lives = [], Lives(stage, tools)
     for name in ["at_gate", "at_gate", *ALL, *MORE]:
         runs.append(lives.make(name))

@@ -41,7 +41,6 @@ class Visit(BaseModel):
 
 @pytest.fixture
 def visiting(caller: Callable[[Any], Api]) -> Iterator[Story]:
-    """A run that asks legal and waits for the guests at once, with a worker."""
     agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
 
     @agent.node(start=True)
@@ -144,7 +143,6 @@ class Count(BaseModel):
 
 @pytest.fixture
 def review(caller: Callable[[Any], Api]) -> Iterator[Story]:
-    """A run that takes documents until it gets a signal, with a worker."""
     agent = Agent("review", "1.0.0", input=Review, state=Review, signals=["go"])
 
     @agent.node(start=True)

@@ -139,7 +139,6 @@ def purchase_agent() -> Iterator[Agent]:
 
 @contextmanager
 def working() -> Iterator[Host]:
-    """Drive runs in a thread, as a worker that the fleet lists, until the block ends."""
     identity = identify(os.getpid())
     assert identity is not None
     members.beat(kind="worker", pid=os.getpid())

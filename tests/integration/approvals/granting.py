@@ -38,7 +38,6 @@ def allowed(admin: Actor, times: int = 5, days: int = 30, sum: str | None = None
 
 
 def paying(tools: Toolbox, version: str = "1.0.0", name: str = "payer", **gate: Any) -> Agent:
-    """Return an agent that pays what its input says, such as `pen 5000`, once finance approves the amount."""
     assert tools.pay.gate is not None
     said: dict[str, Any] = {"amount": "amount USD", "same": ["name"]} | gate
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **said))

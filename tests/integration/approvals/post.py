@@ -52,7 +52,6 @@ class Postbox:
 
 @pytest.fixture
 def postbox(settings: Any) -> Iterator[Postbox]:
-    """A mail server and an installation that uses it."""
     box = Postbox()
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -47,7 +47,6 @@ ROLE = "approver_finance"
 
 
 def paying(tools: Toolbox, amount: int = 5000, declared: str | None = None, **more: Any) -> Agent:
-    """Return an agent that pays once finance approves and may change the amount."""
     assert tools.pay.gate is not None
     gate = replace(tools.pay.gate, amount=declared, **({"editable": ["amount"]} | more))
     pay = replace(tools.pay, gate=gate)

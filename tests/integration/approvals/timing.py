@@ -59,7 +59,6 @@ def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
 
 
 def paying(tools: Toolbox, **gate: Any) -> Agent:
-    """Return an agent that pays once finance approves, and returns the verdict otherwise."""
     assert tools.pay.gate is not None
     pay = replace(tools.pay, gate=replace(tools.pay.gate, **gate))
 

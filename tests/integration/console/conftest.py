@@ -128,8 +128,6 @@ class Forms(HTMLParser):
 
 @pytest.fixture
 def reader(db: None) -> Callable[..., Reader]:
-    """Return a function that makes a reader with the given roles; None is not signed in."""
-
     def of(*roles: str | None, name: str = "", **more: Any) -> Reader:
         if roles == (None,):
             return Reader(None, **more)
@@ -247,8 +245,6 @@ def start(**given: Any) -> Run:
 
 @pytest.fixture
 def asked() -> Callable[..., Approval]:
-    """Return a function that starts a run with these input fields and returns its open approval."""
-
     def of(**given: object) -> Approval:
         run = start(**given)
         with working():

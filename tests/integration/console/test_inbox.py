@@ -523,7 +523,6 @@ class Visit(BaseModel):
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """A run that asks legal and finance for a date at once."""
     agent = Agent("visit", "1.0.0", input=Wanted, state=Wanted)
 
     @agent.node(start=True)

@@ -559,7 +559,6 @@ def test_processes_of_before_pass_over_what_is_rung_for_a_person() -> None:
 
 
 def say(run: Run, text: str) -> None:
-    """Publish live model output as the run's worker does."""
     Head.objects.filter(run_id=run.id).update(lease=uuid4())
     epoch = Head.objects.get(run_id=run.id).epoch
     with connection.cursor() as cursor:

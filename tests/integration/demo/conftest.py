@@ -40,8 +40,6 @@ MakeCall = Callable[..., ToolCall]
 
 @pytest.fixture
 def make_call(request: pytest.FixtureRequest) -> MakeCall:
-    """Return a function that makes a call as the engine does, with the test's own key by default."""
-
     def make(tool: str, *, key: str | None = "", **changed: object) -> ToolCall:
         given = {
             "run_id": RUN_ID,

@@ -166,8 +166,6 @@ def test_a_connection_lost_after_the_dot_is_unknown(is_reset: bool) -> None:
 
 
 def silent(until: int) -> Dialogue:
-    """Return a dialogue that answers the first phases and then stays silent with the connection open."""
-
     def dialogue(connection: socket.socket, server: ScriptedServer) -> None:
         reader = connection.makefile("rb")
         for n, reply in enumerate(FINE[:until]):

@@ -31,7 +31,6 @@ HOOKED = ("hooked", "hooked_mail")
 
 
 def in_doubt(stage: Stage, tools: Toolbox, name: str) -> Run:
-    """Return a run whose worker died after sending the call, with its tool halted."""
     stage.halts = Asking(stage)
     run = stage.start(calls(tools, name))
     stage.kill_at.append(("CP4", name))

@@ -70,7 +70,6 @@ def other(column: models.Field[Any, Any]) -> str:
 
 
 def filled(model: type[models.Model], **given: Any) -> Any:
-    """Return a new row with a value in every column."""
     row = model(**FITTING.get(model, {}) | given)
     for column in model._meta.concrete_fields:
         is_set = column.attname in given or column.name in FITTING.get(model, {}) or column.has_default()

@@ -135,7 +135,6 @@ def forget() -> None:
 
 
 def written(folder: Path, change: str = "", *, version: str = "1.0.0") -> Path:
-    """Write the package, changed or not; return the folder to import it from."""
     sources = dict(DESK)
     module, steps = CHANGES[change] if change else ("agents", [])
     for old, new in steps:

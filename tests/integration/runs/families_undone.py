@@ -27,8 +27,6 @@ def everything(stage: Stage, most: int = 80) -> None:
 
 
 def family(tools: Reversible, *texts: str, fails: bool = True) -> Agent:
-    """Return a parent that posts, starts a booking child for each text, and fails or waits."""
-
     async def work(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.book, {"name": state.asked.text})
         if state.asked.text == "fail":

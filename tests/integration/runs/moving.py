@@ -16,8 +16,6 @@ NAME = "mover"
 
 
 def old(tools: Toolbox, **more: Any) -> Agent:
-    """Return version 1: it reads, orders, waits for a signal in `hold`, and orders again."""
-
     async def take(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.order, {"name": "first"})
         return "hold"

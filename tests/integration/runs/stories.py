@@ -32,8 +32,6 @@ from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
 
 def everything(tools: Toolbox) -> Agent:
-    """Return an agent with all kinds of calls, gates, callbacks, signals, a message, a value, and two visits."""
-
     async def first(state: Notes, ctx: Context) -> str:
         await ctx.uuid()
         await ctx.set_attributes(customer="Nordlicht", tags=["a", "b"], score=3, urgent=True)
@@ -157,7 +155,6 @@ def rows_refused(what: str, which: str, code: str = "P0001") -> Iterator[None]:
 
 
 def escalated(stage: Stage, tools: Toolbox) -> Run:
-    """Return a run whose question was escalated and reminded of."""
     timing = Timing(
         queue=Queue.objects.get(name="finance_po"),
         version=1,
@@ -185,7 +182,6 @@ def escalated(stage: Stage, tools: Toolbox) -> Run:
 
 
 def allowed_again(stage: Stage, tools: Toolbox) -> Run:
-    """Return a run with two calls: the first approval is a standing one and lets the second through."""
     assert tools.pay.gate is not None
     allowed(boss())
     pay = replace(tools.pay, gate=replace(tools.pay.gate, amount="amount USD", same=["name"]))

@@ -56,7 +56,6 @@ def mend_grants(run: Run) -> None:
 
 
 def refused_once(stage: Stage, outside: Outside, agent: Agent) -> Run:
-    """Return a failed run whose approved call the system refused."""
     outside.trouble("pay", NO)
     run = stage.start(agent)
     assert stage.drive() == "parked"

@@ -171,7 +171,6 @@ def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage,
 
 
 def lost_request(stage: Stage, tools: Toolbox, **caps: Any) -> Run:
-    """Return a run whose worker died after a model request and before recording the answer."""
     priced()
     run = start(thinking(tools), **caps)
     stage.kill_at = [("CP4", "model")]

@@ -58,8 +58,6 @@ def ordering(tools: Toolbox, *names: str, **more: Any) -> Agent:
 
 
 def thinking(tools: Toolbox, *, turns: int = 1, **more: Any) -> Agent:
-    """Return an agent whose model gives `turns` answers, all orders but the last."""
-
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         turn = sum(isinstance(m, ModelResponse) for m in messages)
         last = ToolCallPart("final_result", {"ref": "done"})
@@ -311,8 +309,6 @@ def test_what_nobody_raises_ends_with_the_reason(stage: Stage, tools: Toolbox, d
 
 
 def in_doubt(stage: Stage, tools: Toolbox) -> Run:
-    """Return a run paused for its budget, with another call's outcome unknown."""
-
     async def node(state: Notes, ctx: Context) -> End:
         calls = [ctx.call(tools.mail, Item(name="a")), ctx.call(tools.order, Item(name="b"))]
         return End(len(await ctx.gather(*calls)))

@@ -138,7 +138,6 @@ def test_a_run_that_must_be_driven_alone_calls_all(stage: Stage) -> None:
 
 
 def _held() -> tuple[Any, threading.Event, threading.Event]:
-    """Return a node that keeps its slot until released."""
     begun, free = threading.Event(), threading.Event()
 
     async def node(state: Notes, ctx: Context) -> End:

@@ -28,8 +28,6 @@ AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_rec
 
 
 def orders(tools: Toolbox, **more: Any) -> Agent:
-    """Return an agent that reads, enters a second node, and orders two things."""
-
     async def read(state: Notes, ctx: Context) -> str:
         state.seen.append((await ctx.call(tools.look, Item(name="catalogue"))).ref)
         return "order"

@@ -19,8 +19,6 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 def turns(tools: Toolbox, name: str, *, ends_well: bool) -> Agent:
-    """Return an agent that mails, then orders as a continuation."""
-
     async def work(state: Notes, ctx: Context) -> Any:
         called = tools.order if state.seen else tools.mail
         state.seen.append((await ctx.call(called, Item(name=f"t{len(state.seen)}"))).ref)

@@ -24,7 +24,6 @@ def run(stage: Stage, tools: Toolbox) -> Run:
 
 
 def acted(stage: Stage, run: Run) -> Run:
-    """Return a fork of it that has sent its mail."""
     made = fork(run, 1)
     signals.signal(made.pk, "go", None, by=SHOP)
     stage.settle(made)

@@ -30,8 +30,6 @@ def tools(outside: Outside) -> Reversible:
 
 
 def parent(tools: Reversible) -> Any:
-    """Return an agent that waits and then undoes its child's two bookings, made in two nodes."""
-
     async def one(state: Notes, ctx: Context) -> str:
         await ctx.call(tools.book, {"name": "a"})
         return "two"

@@ -18,8 +18,6 @@ from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 
 def three_visits(tools: Toolbox) -> Agent:
-    """Return an agent with an effect, a value and a read in each of three visits, asleep in the last."""
-
     async def node(state: Notes, ctx: Context) -> str | End:
         n = len(state.seen)
         drawn = str(await ctx.uuid())

@@ -216,8 +216,6 @@ def test_several_stand_one_after_the_other_and_a_later_node_has_them_all(stage: 
 
 
 def thinker(heard: list[list[str]], tools: Toolbox) -> Agent:
-    """Return an agent that thinks in two turns, with a signal between the first call and the second."""
-
     def say(messages: list[Any], info: Any) -> ModelResponse:
         said = [p.content for m in messages for p in m.parts if isinstance(p, UserPromptPart)]
         heard.append([str(text) for text in said])

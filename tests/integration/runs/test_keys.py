@@ -29,8 +29,6 @@ SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.
 
 @pytest.fixture
 def name(tools: Toolbox) -> str:
-    """An agent that ends, fails or waits for a signal, as its input says."""
-
     async def node(state: Notes, ctx: Context) -> End:
         if state.asked.text == "fail":
             raise Failure("no luck", code="no_luck")

@@ -21,8 +21,6 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
 def ordering_elsewhere(tools: Toolbox, mood: Mood) -> Agent:
-    """Return an agent that orders at A, or at B if A doesn't answer, then fails for another reason."""
-
     async def node(state: Notes, ctx: Context) -> End:
         try:
             first = (await ctx.call(tools.ask, Item(name="at A"))).ref

@@ -15,8 +15,6 @@ from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
 def lost(stage: Stage, outside: Outside, link: Any, name: str = "a b", agent: str = "") -> Run:
-    """Return a run whose letter may have left."""
-
     @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, link=link)
     async def letter(args: Item, call: ToolCall) -> Done:
         return await outside.take_async("letter", args, call)

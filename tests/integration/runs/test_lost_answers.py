@@ -38,8 +38,6 @@ EVERY = many(1, 3)  # which of the statements is lost
 
 
 def everything(tools: Toolbox) -> Any:
-    """Return an agent with every kind of commit: intents, results, values, a gate, a timer, visits, an end."""
-
     async def first(state: Notes, ctx: Context) -> str:
         state.seen.append((await ctx.call(tools.order, Item(name="a"))).ref)
         state.seen.append((await ctx.call(tools.look, Item(name="b"))).ref)
@@ -56,7 +54,6 @@ def everything(tools: Toolbox) -> Any:
 
 
 def play(stage: Stage, run: Run) -> None:
-    """Drive it to its end: approve every gate and fire timers."""
     for _ in range(60):
         stage.drive()
         if str(fresh(run).state) in ("completed", "failed"):

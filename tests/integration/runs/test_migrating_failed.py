@@ -25,8 +25,6 @@ WHY = "the old one is wrong"
 
 
 def version(tools: Toolbox, number: str, *, is_broken: bool, first: str = "first", **more: Any) -> Agent:
-    """Return an agent that orders, then fails or orders again."""
-
     async def pays(state: Notes, ctx: Context) -> End:
         await ctx.call(tools.order, {"name": first})
         if is_broken:

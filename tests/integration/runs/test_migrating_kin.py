@@ -35,7 +35,6 @@ async def work(state: Notes, ctx: Context) -> End:
 
 
 def family(stage: Stage, *texts: str) -> tuple[Run, list[Run], Any]:
-    """Return a parent that waits for its children of another agent."""
     worker = agent_of(work, name="mover-child")
 
     async def hold(state: Notes, ctx: Context) -> End:

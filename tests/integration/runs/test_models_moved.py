@@ -37,7 +37,6 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(stage: Stage) -> list[str]:
-    """Record the models asked, in order; the assistant's own function answers for all."""
     found: list[str] = []
     ask = stage.ask_model
 

@@ -87,7 +87,6 @@ def test_no_illegal_move_is_made_not_even_in_sql(source: str) -> None:
 
 
 def answer_to(statement: str, *given: object) -> str:
-    """Return the database's error, or an empty string."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement, given)

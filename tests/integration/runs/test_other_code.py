@@ -21,7 +21,6 @@ __all__ = ["production"]  # the fixture
 
 
 def made(tools: Toolbox, amount: int = 1) -> Agent:
-    """Return an agent that waits for a signal and then pays; another `amount` is other code."""
     if amount == 1:
 
         async def waits(state: Notes, ctx: Context) -> End:

@@ -206,8 +206,6 @@ def test_a_call_that_wants_more_than_a_period_gives_holds_nobody_up(stage: Stage
 
 
 def terse(tools: Toolbox) -> Any:
-    """Return an agent with short answers, so that little is reserved for them."""
-
     def mind(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse(parts=[ToolCallPart("final_result", {"ref": "done"})])
 

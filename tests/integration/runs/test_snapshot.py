@@ -25,8 +25,6 @@ from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
 def wanderer(tools: Toolbox) -> Any:
-    """Return an agent with a bit of everything, in a loop of three visits."""
-
     async def node(state: Notes, ctx: Context) -> str | End:
         n = len(state.seen)
         got: list[Any] = [str(await ctx.uuid())]

@@ -32,8 +32,6 @@ SENT = 60
 
 
 def counting(tools: Toolbox, turns: int, **more: Any) -> Agent:
-    """Return an agent that orders once per run and ends after `turns`; *wait* waits for a signal first."""
-
     async def work(state: Notes, ctx: Context) -> Any:
         if state.asked.text == "wait":
             state.seen.append(await ctx.signal("go"))

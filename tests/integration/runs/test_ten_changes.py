@@ -116,7 +116,6 @@ def beside_a_bumped_one(
 
 
 def driven(stage: Stage, waiting: Iterator[Run]) -> str:
-    """Drive the next, oldest ready runs; return their common result."""
     runs = [next(waiting) for _ in range(EACH)]
     for _ in runs:
         stage.drive()

@@ -95,7 +95,6 @@ def filled(db: None) -> Iterator[None]:
 
 
 def scans(plan: dict[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield each table scan of an executed plan and the rows it read."""
     node = plan["Node Type"]
     if "Scan" in node and "Relation Name" in plan and node != "CTE Scan":
         dropped = plan.get("Rows Removed by Filter", 0) + plan.get("Rows Removed by Index Recheck", 0)

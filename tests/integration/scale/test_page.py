@@ -208,7 +208,6 @@ class Still(datetime):
 
 
 def still(answer: Any) -> str:
-    """Return a page without durations, its moment and the form's token."""
     return re.sub(
         r" data-as-of=\"\d+\"|<time [^>]*data-since.*?</time>|csrfmiddlewaretoken[^>]*>",
         "",

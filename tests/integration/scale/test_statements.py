@@ -268,7 +268,6 @@ def addresses() -> Iterator[str]:
 
 
 def counted(client: Client, path: str, **more: Any) -> tuple[int, list[str]]:
-    """Return the status and the statements of a page, redirects included."""
     with CaptureQueriesContext(connection) as found:
         status = client.get(path, follow=True, **more).status_code
     asked = [query["sql"][:160] for query in found.captured_queries]

@@ -58,7 +58,6 @@ class Device:
         return hashlib.sha256(self.rp_id.encode()).digest() + bytes([shown]) + self.counter.to_bytes(4, "big") + more
 
     def make(self, options: dict[str, Any], **lies: Any) -> str:
-        """Return the answer to `create`, as the page's script sends it."""
         self.handle = options["user"]["id"]
         attested = bytes(16) + len(self.credential).to_bytes(2, "big") + self.credential + cose(self.key)
         data = self.data(attested, AT)

@@ -17,7 +17,6 @@ BACK = "/login/sso/corp/callback"
 
 
 def out(client: Client, next_: str = "/") -> str:
-    """Begin a sign-in; return the address that the provider sends the browser to."""
     answer = client.get("/login/sso/corp", {"next": next_})
     assert answer.status_code == 302, answer.content
     there = requests.get(answer["Location"], allow_redirects=False, timeout=10)

@@ -47,8 +47,6 @@ class Closed(BaseModel):
 
 
 def holder(name: str, model: type[BaseModel], version: str = "1.0.0", **more: Any) -> Agent:
-    """Return an agent with the code in its state that waits in its second node."""
-
     async def take(state: Any, ctx: Context) -> str:
         return "keep"
 

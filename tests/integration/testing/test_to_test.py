@@ -148,7 +148,6 @@ def test_code_that_does_otherwise_is_told_from_it_in_words() -> None:
 
 
 def changed(order: list[int], usd: int = 250) -> Agent:
-    """Return the desk's agent with its first node's calls reordered or left out."""
     from durableagents import Context, End
     from runs.engine.agents import registry
     from tests.integration.testing.desk import Case, Letter, Order, Refund, Wish, look_up, post, refund

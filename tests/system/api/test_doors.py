@@ -143,7 +143,6 @@ def test_slow_clients_are_sent_away_and_the_door_is_free_again(door: Door) -> No
 
 
 def drips(link: socket.socket) -> float:
-    """Return for how many seconds a header may be sent byte by byte."""
     link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     began = time.monotonic()
     while (lasted := time.monotonic() - began) < 4 * doors.HEAD_SECONDS:

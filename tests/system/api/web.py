@@ -49,7 +49,6 @@ class Web:
 def serving(
     env: dict[str, str], *options: str, kind: type[Web] = Web, stderr: Any = None, exit_code: int | None = None
 ) -> Iterator[Any]:
-    """Run a web process until the block ends; check its exit code if given."""
     web = kind(env, *options, stderr=stderr)
     try:
         eventually(web.is_alive, "the web process")

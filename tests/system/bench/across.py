@@ -55,7 +55,6 @@ def _is_parked(run_id: UUID) -> bool:
 
 
 def _decide(run_id: UUID) -> float:
-    """Approve; return the moment after the commit."""
     approval = Approval.objects.get(run_id=run_id)
     moment: list[float] = []
     with transaction.atomic():

@@ -148,7 +148,6 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def measured(folder: Path) -> list[dict[str, Any]]:
-    """Measure twenty and two hundred operators at the list of all runs."""
     from django.conf import settings
     from django.db import connections
 

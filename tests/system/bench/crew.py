@@ -57,7 +57,6 @@ class Ears:
                 self._news.notify_all()
 
     def wait(self, wanted: Callable[[Told], bool], *, count: int = 1) -> Told:
-        """Return the `count`th matching report, past or future."""
         seen, left = 0, count
         with self._news:
             while True:

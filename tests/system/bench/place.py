@@ -26,7 +26,6 @@ def superuser() -> str:
 
 @contextmanager
 def place() -> Iterator[Path]:
-    """Start the server, migrate, set Django up, and remove everything afterwards; yield the data folder."""
     data = tempfile.mkdtemp(prefix="durableagents-bench-")
     for name in [name for name in os.environ if name.startswith(("DATABASE", "DURABLEAGENTS"))]:
         del os.environ[name]
@@ -59,7 +58,6 @@ def place() -> Iterator[Path]:
 
 
 def server_cpu_seconds() -> float:
-    """Return the CPU time of PostgreSQL's living processes."""
     total = 0.0
     for process in psutil.Process().children(recursive=True):
         try:

@@ -243,7 +243,6 @@ async def storage(connections: Any, kind: str, messages: int) -> Figure:
 
 
 def _texts(kind: str, messages: int) -> list[str]:
-    """Return texts of random base64 letters, or prose from the project's documents."""
     if kind == "random bytes":
         chance = random.Random(11)
         return ["".join(chance.choices(agents.LETTERS, k=agents.MESSAGE)) for _ in range(messages)]

@@ -64,7 +64,6 @@ def complaints() -> Complaints:
 
 @pytest.fixture
 def profiles(browser: Browser) -> Iterator[Profile]:
-    """Return a function that opens a page in a new browser profile, not signed in."""
     opened: list[BrowserContext] = []
 
     def profile(site: Site, **options: Any) -> Page:
@@ -78,8 +77,6 @@ def profiles(browser: Browser) -> Iterator[Profile]:
 
 @pytest.fixture
 def person(profiles: Profile, site: Site, complaints: Complaints) -> Person:
-    """Return a function that signs somebody in with one click."""
-
     def person(role: str, **options: Any) -> Page:
         page = profiles(site, **options)
         page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -18,7 +18,6 @@ KINDS = {"icon": ("transparent", 1.0), "icon-maskable": (GROUND, 0.72)}
 
 
 def drawn(size: int, ground: str, share: float) -> str:
-    """Return a page with nothing but the mark, `share` of the picture wide."""
     mark = base64.b64encode((IMAGES / "mark.svg").read_bytes()).decode()
     inner = round(size * share)
     return (

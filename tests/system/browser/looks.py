@@ -108,7 +108,6 @@ def check(page: Page, where: str) -> list[str]:
 
 
 def checked(page: Page) -> list[str]:
-    """Return what is wrong with the page, wide and narrow, light and dark."""
     before: Any = page.viewport_size
     problems = []
     for scheme in ("light", "dark"):

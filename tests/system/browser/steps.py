@@ -94,7 +94,6 @@ def reject(page: Page, why: str) -> None:
 
 
 def start_clerk(page: Page, ending: str, **more: str) -> str:
-    """Start a run of zz-clerk that comes to this ending. Returns its address."""
     page.goto("/runs/new?agent=zz-clerk@1.0.0&sample=none")
     for name, value in {"ending": ending, **more}.items():
         page.fill(f"#f-{name}", value)
@@ -126,7 +125,6 @@ def choose_password(page: Page) -> None:
 
 
 def first_administrator(page: Page, site: Site) -> str:
-    """Open the set-up link and become the administrator `root`. Returns the link."""
     page.goto(link := setup_link(site))
     page.fill("[name=username]", "root")
     page.fill("[name=email]", "root@example.org")
@@ -136,7 +134,6 @@ def first_administrator(page: Page, site: Site) -> str:
 
 
 def invited(root: Page, page: Page, name: str, *roles: str, is_admin: bool = False, mail: str = "") -> Page:
-    """Invite somebody as the administrator, and sign them in by the link."""
     root.goto("/people")
     form = root.locator("#invite-title >> xpath=ancestor::section")
     form.locator("[name=username]").fill(name)
@@ -178,7 +175,6 @@ def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", ho
 
 
 def set_proof(page: Page, *, minutes: str, above: str, types_amount: bool = False) -> None:
-    """Set the proof that approvals in finance's queue need above an amount."""
     page.goto("/queues/of/finance_po")
     page.locator("summary", has_text="Set what a yes has to show").click()
     page.fill("#p-above", above)

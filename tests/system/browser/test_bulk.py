@@ -38,7 +38,6 @@ def are(site: Site, state: str) -> int:
 
 
 def act_on_all(page: Page, state: str, act: str, label: str) -> None:
-    """Preview, start and watch an action on all listed runs with this tag."""
     page.goto(f"/runs?state={state}&agent=zz-clerk&q={TAG}")
     page.locator("#act-on-all").click()
     expect(page.locator("h1")).to_contain_text(f"Act on {MANY} runs")

@@ -26,8 +26,6 @@ def asked(site: Site, about: str, **more: Any) -> tuple[str, str]:
 
 @contextmanager
 def reminded_here(page: Page) -> Iterator[None]:
-    """Turn on this browser's reminders."""
-
     def tell(wanted: bool) -> None:
         page.goto("/notifications")
         page.set_checked("[name='reminder.browser']", wanted)

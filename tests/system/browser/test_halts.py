@@ -91,7 +91,6 @@ def halts_all(page: Page) -> Locator:
 
 
 def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
-    """Lift the halt for these agents and tags too."""
     page.goto("/halts")
     page.click("summary:has-text('Lift it')")
     stage = page.locator("form[id^=stage-]")

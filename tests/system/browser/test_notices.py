@@ -92,7 +92,6 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
 
 
 def anonymous(method: str, where: str) -> tuple[int, str]:
-    """Return status and body of a request without a session or redirects."""
     parts = urlsplit(where)
     connection = http.client.HTTPConnection(parts.netloc, timeout=20)
     try:
@@ -131,7 +130,6 @@ def of_no_use_to_others(site: Site, stranger: Page, ida: Page, link: str) -> Non
 
 
 def opens_for(fiona: Page, link: str) -> None:
-    """Sign in as the recipient at the link, read the case, and decide it."""
     fiona.goto(link)
     fiona.fill("#username", "fiona")
     fiona.fill("#password", PASSWORD)

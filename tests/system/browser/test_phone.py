@@ -35,7 +35,6 @@ def phone(browser: Browser, site: Site, complaints: Complaints) -> Iterator[Brow
 
 
 def with_finger(page: Page) -> tuple[CDPSession, str]:
-    """Add a virtual authenticator with user verification, like a phone's."""
     session = page.context.new_cdp_session(page)
     session.send("WebAuthn.enable")
     options = {
@@ -51,7 +50,6 @@ def with_finger(page: Page) -> tuple[CDPSession, str]:
 
 
 def out_and_in(page: Page, site: Site) -> None:
-    """Sign out, and in again with the passkey alone."""
     page.locator("details.who summary").click()
     page.get_by_role("button", name="Sign out").click()
     page.wait_for_url("**/login**")

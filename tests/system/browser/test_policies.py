@@ -46,7 +46,6 @@ def kill_worker(site: Site) -> None:
 
 
 def proposed(page: Page) -> str:
-    """Try a stricter version until it matches the intended calls, and propose it; return its address."""
     page.goto(f"/policies/of/{POLICY}")
     page.fill("#p-condition", "args.amount_usd > ten")
     page.fill("#p-rule", RULE)
@@ -70,7 +69,6 @@ def proposed(page: Page) -> str:
 
 
 def agreed(page: Page, address: str, dear: str) -> None:
-    """Agree as the second person, after reading the change and trying it."""
     page.goto("/changes")
     page.click(f"main a:has-text('{POLICY}')")
     page.wait_for_url(address)

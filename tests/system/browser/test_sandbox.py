@@ -47,7 +47,6 @@ _AMONG_LABELS = """() => [...document.querySelectorAll('td')].filter(td => getCo
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A sandbox with the longest words and the worst markup in every field."""
     own = Sandbox(tmp_path_factory.mktemp("crowded") / "data", *free_ports(2))
     own.start()
     try:

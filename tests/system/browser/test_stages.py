@@ -84,7 +84,6 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
 
 
 def for_lena(lena: Page, dora: Page) -> None:
-    """Note lena's absence with dora as her deputy."""
     lena.goto("/queues")
     lena.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
     lena.fill("#o-deputy", "dora")

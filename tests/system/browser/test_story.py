@@ -18,7 +18,6 @@ def never_reloaded(page: Page) -> None:
 
 
 def watched_at_its_gate(person: Person, site: Site) -> tuple[str, Page]:
-    """Return a run that waits for finance, and a live page of it."""
     run_id = site.waiting("vendor-onboard", ACME)
     watcher = person("auditor")
     watcher.goto(f"/runs/{run_id}")

@@ -20,7 +20,6 @@ SANDBOX = ("--yes-this-is-a-sandbox",)
 def crashtest(
     folder: Path, *words: str, given: Any = None, consent: Sequence[str] = SANDBOX, agent: str = "shop"
 ) -> tuple[int, str, dict[str, Any]]:
-    """Run the command on a shop in that folder; return its exit code, output and report."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "input.json").write_text(json.dumps(given or {"folder": str(folder), "item": "chair {case}"}))
     env = {name: value for name, value in os.environ.items() if not name.startswith(("DURABLEAGENTS_", "DATABASE"))}

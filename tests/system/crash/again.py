@@ -36,7 +36,6 @@ class Again:
             self._moves.append(run_id)
 
     def do_due(self) -> Iterator[str]:
-        """Do what is possible now; yield the new forks."""
         for run_id in list(self._moves):
             self._move(run_id)
         for run_id, visit in list(self._forks.items()):

@@ -217,7 +217,6 @@ def _holder(claims: list[tuple[int, Any]], epoch: int) -> Any:
 
 
 def _announced(facts: Facts, call: tuple[str, int]) -> int:
-    """Count the announcements of a call before its result."""
     times = 0
     for event in facts.events:
         if (event["slot"], event["attempt"]) == call:

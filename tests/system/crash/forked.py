@@ -84,7 +84,6 @@ def _failures_taken_over(facts: Facts) -> set[str]:
 
 
 def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
-    """Find what is wrong between a run and its origin."""
     yield from _told(facts, origin, asked)
     begun = next((event["data"] for event in facts.events if event["kind"] == "RunForked"), None)
     if begun is None:
@@ -172,7 +171,6 @@ def _taken(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]
 
 
 def _was_living(facts: Facts, origin: Facts) -> bool:
-    """Return whether the origin was still running when this one was made."""
     is_over = False
     for event in origin.events:
         if event["kind"] == "ForkMade" and event["data"]["fork"] == facts.run_id:

@@ -21,7 +21,6 @@ def row_of(link: psycopg.Connection[Any], run_id: str) -> Row:
 
 
 def judge_moved(facts: Facts, row: Row) -> Iterator[Finding]:
-    """Find what is wrong with migrations between versions of the same code."""
     if row is None or not facts.events:
         return
     created = facts.events[0]["data"]

@@ -142,7 +142,6 @@ class Performance:
         self.kills = 0
 
     def perform(self) -> Tally:
-        """Start the runs, cause the faults, wait until all is quiet, and judge."""
         stack, schedule = self._stack, self._schedule
         stack.disarm()
         stack.api.no_faults()

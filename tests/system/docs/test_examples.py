@@ -43,7 +43,6 @@ def test_examples_do_what_the_page_says(page: Path, installation: Installation) 
 
 
 def _paste(script: list[Block], installation: Installation) -> list[str]:
-    """Run the blocks as one shell session in the checkout; return each one's output."""
     lines = ["set -eu", *(f"{block.text}\nprintf '{_END}'" for block in script)]
     shell = subprocess.run(
         ["bash", "-s"],

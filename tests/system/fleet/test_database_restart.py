@@ -24,7 +24,6 @@ from tests.waiting import eventually
 
 @pytest.fixture(scope="module")
 def migrated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A separate database server for this file."""
     from durableagents.dev.embedded import Server
 
     data = tmp_path_factory.mktemp("server") / "data"

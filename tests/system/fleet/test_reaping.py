@@ -68,8 +68,6 @@ def test_a_stopped_worker_that_ends_slowly_is_dead_when_all_of_it_is_and_then_re
 
 @pytest.fixture
 def left(crew: Crew) -> Iterator[Callable[[], list[int]]]:
-    """Return the processes left by workers' tools; all are ended before the supervisor is."""
-
     def pids() -> list[int]:
         return [int(pid) for (pid,) in crew.notes("left")]
 

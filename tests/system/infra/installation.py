@@ -123,7 +123,6 @@ class Installation:
         return get(self.port, "/readyz") == 200
 
     def part(self, name: str) -> psutil.Process | None:
-        """Return the child of `up` that is web, sandbox, supervisor or postgres."""
         assert self.process is not None
         for child in psutil.Process(self.process.pid).children():
             try:

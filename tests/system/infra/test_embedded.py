@@ -23,7 +23,6 @@ from durableagents.env import EnvironmentProblem
 
 @contextmanager
 def started(data: Path) -> Iterator[Server]:
-    """A prepared and started cluster, removed completely afterwards."""
     server = Server(data)
     try:
         server.prepare()

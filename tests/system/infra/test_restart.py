@@ -132,7 +132,6 @@ def test_a_rolling_restart_under_load_refuses_nobody_and_loses_nothing(site: Ins
 
 
 async def close_code(site: Installation, load: Load) -> int:
-    """Return the code with which a page's socket is closed."""
     from websockets.asyncio.client import connect
     from websockets.exceptions import ConnectionClosed
 

@@ -20,7 +20,6 @@ def sandbox(tmp_path: Path, ports: Callable[[int], list[int]]) -> Iterator[Sandb
 
 @pytest.fixture
 def receiver() -> Iterator[Callable[..., Receiver]]:
-    """Return a function that makes callback receivers with these first answers."""
     made: list[Receiver] = []
 
     def make(*statuses: int) -> Receiver:

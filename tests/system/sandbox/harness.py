@@ -76,7 +76,6 @@ class Sandbox:
         self.end(signal.SIGKILL)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
-        """Signal it and wait; return its exit code and stderr."""
         assert self.process is not None
         self.process.send_signal(number)
         errors = self.process.communicate(timeout=PATIENCE_SECONDS)[1]

@@ -32,7 +32,6 @@ FIVE = [
 
 
 def complete_run(sandbox: Sandbox) -> None:
-    """Send one onboarding's requests, each keyed one twice."""
     for _ in range(2):
         portal = {name: VENDOR[name] for name in ("legal_name", "tax_id", "contact_email")}
         portal["callback_url"] = "http://127.0.0.1:1/"

@@ -101,7 +101,6 @@ async def until_empty(keeper: Doorkeeper) -> float:
 
 
 async def is_taken_whole(reader: asyncio.StreamReader, *, slowly_for: float = 0.0) -> bool:
-    """Return whether the whole answer arrives, read piecewise, with pauses at first."""
     began, last = asyncio.get_running_loop().time(), b""
     while TAKEN not in last:
         try:

@@ -43,7 +43,6 @@ def required() -> set[str]:
 
 
 def locked() -> dict[str, set[str]]:
-    """Return every package of the lock, with those that need it."""
     found: dict[str, set[str]] = {}
     for line in (CHECKOUT / "requirements.lock").read_text().splitlines():
         if head := re.match(r"([a-z0-9][\w.-]*)==", line):

@@ -41,7 +41,6 @@ def test_what_is_data_is_no_template() -> None:
 
 
 def needs(name: str, seen: set[str]) -> set[str]:
-    """Return the tag libraries of a template and of all that it extends and includes."""
     if name in seen:
         return set()
     seen.add(name)

@@ -30,7 +30,6 @@ ONE, TWO, THREE, FOUR = "0.1/1", "0.1/2", "0.1/3", "0.1/4"
 
 
 def facts_of(run_id: str, told: list[Told], *, sent: str = "", state: str = "completed") -> Facts:
-    """Return a run with these events, and the ledger's facts of its sent calls."""
     events = [
         {"seq": seq, "kind": kind, "slot": slot, "attempt": 0, "data": data, "payload": data.pop("payload", None)}
         for seq, (kind, slot, data) in enumerate(told, start=1)
@@ -65,7 +64,6 @@ def taken(slot: str, of_slot: str, tool: str = "later") -> Told:
 
 
 def origin() -> Facts:
-    """Return a run that called a tool before the point, and three after it."""
     return facts_of(
         "origin",
         [

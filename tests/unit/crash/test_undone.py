@@ -18,7 +18,6 @@ def event(seq: int, kind: str, slot: str | None = None, **data: Any) -> dict[str
 
 
 def good() -> Facts:
-    """Return a run with two effects, undone in reverse order."""
     told: list[dict[str, Any]] = []
     for slot in (FIRST, SECOND):
         told += [event(0, "ToolInvoked", slot), event(0, "UndoRegistered", slot), event(0, "ToolReturned", slot)]
@@ -85,7 +84,6 @@ def test_what_is_wrong_is_found(kind: str, spoil: Callable[[Facts], Any]) -> Non
 
 
 def reopened(*, is_undone: bool = True) -> Facts:
-    """Return a completed child that was told by its parent to undo."""
     facts = good()
     begun = next(n for n, each in enumerate(facts.events) if each["kind"] == "UndoBegun")
     facts.events[begun:begun] = [event(0, "RunCompleted"), event(0, "UndoAsked", by="run:parent")]

@@ -27,7 +27,6 @@ def amend(
     justification: str = "as quoted",
     approves: bool = True,
 ) -> None:
-    """Replace some of a call's arguments and approve the result."""
     wait = run.waits[wait_id]
     assert wait.gate is not None and wait.resolution is None
     gate = wait.gate

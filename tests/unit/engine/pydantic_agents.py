@@ -246,7 +246,6 @@ def calling(*calls: list[tuple[str, Any]] | str) -> FunctionModel:
 
 
 def back(messages: list[ModelMessage]) -> list[str]:
-    """Return what the model was told last, and its kind."""
     said = []
     for part in messages[-1].parts:
         if isinstance(part, ToolReturnPart):

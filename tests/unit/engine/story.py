@@ -204,7 +204,6 @@ class Story:
 
 
 def heir_of(run: MemoryRun) -> MemoryRun:
-    """Return a run's continuation, made as in the database."""
     heir = run.heir
     assert heir is not None
     made = MemoryRun(heir.run_id, f"{heir.agent}@{heir.version}", caps=heir.caps, skew=run.skew, depth=run.depth)

@@ -320,7 +320,6 @@ def counted() -> tuple[list[int], Callable[..., Any]]:
 
 
 def once(*troubles: BaseException) -> Callable[..., Any]:
-    """Return a model that raises these first."""
     left = list(troubles)
 
     async def model(assistant: Any, messages: Any, model: str) -> ModelTurn:

@@ -69,8 +69,6 @@ class Told(Notes):
 
 
 def agent_for(program: Sequence[Sequence[Op]], tools: Toolbox) -> Agent:
-    """Return an agent that makes these calls, one visit per inner list, recording each result."""
-
     async def node(state: Notes, ctx: Context) -> str | End:
         visit = len(state.seen)
         got = [await perform(ctx, tools, glance, op, f"{visit}.{i}") for i, op in enumerate(program[visit])]
@@ -365,7 +363,6 @@ async def resume(program: Sequence[Sequence[Op]], whole: Story, upto: int) -> tu
 
 
 def restore_waits(run: MemoryRun, whole: Story) -> None:
-    """Restore the waits as these events left them."""
     resolved: dict[tuple[Any, ...], str] = {}
     for event_ in run.events:
         match event_:

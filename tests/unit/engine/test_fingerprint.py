@@ -96,7 +96,6 @@ Load = Callable[..., Agent]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Return a function that loads the agent of a module with one change in its source."""
     count = 0
 
     def made(old: str = "", new: str = "", source: str = SOURCE) -> Agent:

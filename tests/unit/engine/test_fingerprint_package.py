@@ -78,7 +78,6 @@ def written(folder: Path, sources: dict[str, str]) -> Path:
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Return a function that loads the agent of a package with one change in one module."""
     count = 0
 
     def made(

@@ -306,8 +306,6 @@ async def test_nobody_answers_in_time_and_that_is_a_no(done: Story, outside: Out
 
 
 def again(tools: Toolbox) -> Agent:
-    """Return an agent that orders, again if refused, and then waits."""
-
     async def order(state: Notes, ctx: Context) -> End:
         for _ in range(2):
             try:

@@ -168,8 +168,6 @@ async def test_a_second_call_needs_a_second_yes(tools: Toolbox, outside: Outside
 
 
 def granted(tools: Toolbox, use: Any, queue: str = "finance_po", ask_for: str = "pay") -> Agent:
-    """Return an agent that gets a grant for paying and passes it to `use`."""
-
     async def node(state: Notes, ctx: Context) -> End:
         grant = await ctx.approve(
             queue, title="May I?", tool=getattr(tools, ask_for), body={"name": "po", "amount": DEAR}

@@ -135,7 +135,6 @@ async def test_every_prefix_of_its_journal_leads_to_the_same_end(name: str) -> N
 
 
 def _cut(case: Case, whole: Story, upto: int) -> Story:
-    """Return a run whose journal is the first events of another's."""
     story = Story(case.agent(), retry=IN_PLACE)
     run: MemoryRun = story.run
     run.id, run.events = whole.run.id, []

@@ -238,7 +238,6 @@ async def test_two_thoughts_of_one_visit_have_conversations_of_their_own(tools: 
 
 
 def flaky(*troubles: BaseException) -> Any:
-    """Return a provider that raises these first."""
     left = list(troubles)
 
     async def request(assistant: Assistant, messages: list[Any], model: str) -> ModelTurn:

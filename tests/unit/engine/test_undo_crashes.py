@@ -93,7 +93,6 @@ def test_every_prefix_of_a_journal_that_undoes_leads_to_the_same_end(program: li
 
 
 async def _resume(program: list[list[str]], whole: Story, upto: int) -> tuple[Story, Outside]:
-    """Return a run whose journal is the first events of another's."""
     outside = Truthful()
     agent = failing(Reversible(outside), program)
     agent._fingerprint = "made up"

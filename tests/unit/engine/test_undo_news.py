@@ -25,7 +25,6 @@ def leave(story: Story, slot: str = "") -> None:
 
 
 def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnsweredLate:
-    """Return the report of a worker that had lost the run."""
     return e.ToolAnsweredLate(
         slot=slot,
         tool="post",

@@ -23,7 +23,6 @@ from tests.world import Item, Notes, Outside, Toolbox, agent_of, ends_with
 def imagine(
     story: Story, visit: int = 1, *, state: Any = None, agent: Agent | None = None, answers: Any = None, **more: Any
 ) -> Story:
-    """Return a what-if as the service makes it."""
     seq, snapshot = cut(story, visit)
 
     def sent(name: str, n: int) -> Any:

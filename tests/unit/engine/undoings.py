@@ -41,8 +41,6 @@ class Reversible(Toolbox):
 
 
 def failing(tools: Reversible, program: Sequence[Sequence[str]], **more: Any) -> Agent:
-    """Return an agent that makes these calls, one visit per inner list, and then fails."""
-
     async def node(state: Notes, ctx: Context) -> str:
         visit = len(state.seen)
         for i, op in enumerate(program[visit]):
@@ -60,7 +58,6 @@ def names(outside: Outside) -> list[str]:
 
 
 def answer_all(story: Story, outside: Outside, *, gate: str = "approved", decision: str = "leave") -> None:
-    """Answer every open wait: the outside truthfully, the operator with this decision."""
     for wait_id, wait in list(story.run.waits.items()):
         if wait.resolution is not None:
             continue

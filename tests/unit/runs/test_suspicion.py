@@ -58,7 +58,6 @@ class World:
         return self.watcher.judge(roll, self.server_age, self.now)
 
     def watch(self, seconds: float) -> tuple[float, list[Verdict]]:
-        """Watch until a process is condemned or the time is over; return the seconds and the verdicts."""
         passed = 0.0
         while passed <= seconds:
             if found := self.call():

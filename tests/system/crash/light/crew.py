@@ -112,7 +112,6 @@ class Crew:
         return dead
 
     def dismiss(self) -> None:
-        """End all at the schedule's end."""
         for member in self.members:
             member.signal(signal.SIGKILL)
             os.waitpid(member.pid, 0)

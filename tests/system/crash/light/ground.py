@@ -59,7 +59,6 @@ class Ground:
         _put_price()
 
     def perform(self, seeds: Sequence[str], lanes: int, report: Report) -> None:
-        """Perform all schedules on this many lanes at once, and keep the database up."""
         left: Iterator[str] = iter(seeds)
         # Loaded objects are shared with every lane and worker; the collector must not touch (and so copy) them.
         gc.collect()
@@ -127,7 +126,6 @@ def _put_price() -> None:
 def _lane(
     parent: int, number: int, folder: Path, data: Path, pgdata: Path, patience_seconds: float, link: Connection
 ) -> None:
-    """Run a lane: ask for a seed, perform it, answer with the result."""
     from tests.system.crash.light.lane import Lane
     from tests.system.crash.light.letterbox import Letterbox
     from tests.system.crash.light.outside import Outside

@@ -95,7 +95,6 @@ class Halts:
         return True
 
     def _go_on(self, one: _Open) -> bool:
-        """Go to its next stage, or lift it."""
         one.until = one.until or database_now()
         if not (last := acts.find(one.halt)).lock:
             self._over(one)

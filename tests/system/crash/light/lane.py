@@ -201,7 +201,6 @@ class Performance:
         Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
 
     def _limited(self) -> list[str]:
-        """Return the limit keys of the agent's tools and models for this schedule."""
         agent = registry.find(self._lane.graph_id)
         names = [
             *(f"tool:{tool.name}" for tool in agent.all_tools()),

@@ -115,7 +115,6 @@ class Ramps:
             acts.roll_back(ramp.pk, RampActBody(justification=WHY), by=OLGA)
 
     def told(self, link: psycopg.Connection[Any]) -> Released:
-        """Return all records of the ramps, in one snapshot."""
         with link.transaction():
             link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             ramps = link.execute(_RAMPS, [self._name]).fetchall()

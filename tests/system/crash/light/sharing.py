@@ -79,7 +79,6 @@ class Sharing:
             acts.switch_off(pool.pk, by=OLGA, justification=WHY)
 
     def told(self, link: psycopg.Connection[Any]) -> Shared:
-        """Return all records of the pools, in one snapshot."""
         with link.transaction():
             link.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             pools = link.execute(_POOLS, [f"{self.tag} %"]).fetchall()

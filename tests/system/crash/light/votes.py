@@ -19,7 +19,6 @@ ROLES = {"legal": "approver_legal", "finance_po": "approver_finance"}
 
 
 def put_people() -> None:
-    """Create the accounts, once for all lanes."""
     for role in ROLES.values():
         group, _ = Group.objects.get_or_create(name=role)
         for n in range(PEOPLE):
