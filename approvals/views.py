@@ -140,7 +140,6 @@ def goes_on(before: Brief) -> str:
 
 
 def _done(verdict: str, decided: Approval, before: Brief) -> str:
-    """Return the success message of a vote."""
     if verdict == APPROVE and decided.state == ApprovalState.OPEN:
         return "Your yes is counted. It waits for somebody else's."
     if verdict == APPROVE and before.next_stage is not None:

@@ -317,7 +317,7 @@ class Environment(BaseSettings):
 
     @property
     def webhook_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return networks allowed for webhooks besides the public internet."""
+        """Return networks allowed for webhooks in addition to the public internet."""
         return tuple(ip_network(text, strict=False) for text in self.webhook_addresses if text != "none")
 
     @property
@@ -354,7 +354,7 @@ def load() -> Environment:
 def unread() -> list[str]:
     """Return a line for each variable with our prefix that nothing reads: typos would have no effect."""
     known = {str(field.validation_alias) for field in Environment.model_fields.values()}
-    # `up` marks its processes (procs.MARKER); tests have their own prefix.
+    # `up` marks its processes (child_processes.MARKER); tests have their own prefix.
     ours = {
         name for name in os.environ if name.startswith("DURABLEAGENTS_") and not name.startswith("DURABLEAGENTS_TEST_")
     }

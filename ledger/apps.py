@@ -7,7 +7,7 @@ class LedgerConfig(AppConfig):
     label = "ledger"
 
     def ready(self) -> None:
-        """Register the ledger's own verification checks (the apps above add theirs alike) and the time loaders."""
+        """Register the ledger's own verification checks (other apps add theirs) and the time loaders."""
         from ledger import accounts  # noqa: F401 (it listens to changes of accounts)
         from ledger.clock import read_every_time
         from ledger.four_eyes.settling import TwoPeople

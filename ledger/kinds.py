@@ -382,7 +382,7 @@ class VersionAssigned(Event):
 
 
 class StartPlanned(Event):
-    """The run's start options besides its input: the business key and the rule for a live run with the same key, the
+    """The run's start options other than its input: the business key and the rule for a live run with the same key, the
     earliest and the latest start (ISO 8601; empty: none), the run of its key that it queues behind (None: none lived),
     and its schedule with the planned time."""
 

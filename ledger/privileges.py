@@ -8,7 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-# A member of the owner may become the owner. A superuser is a member of every role, hence the first column.
+# A member of the owner may become the owner. A superuser is a member of every role, hence `rolsuper`.
 _WHO = """
 SELECT current_user, rolsuper, coalesce((
     SELECT string_agg(c.relname, ', ' ORDER BY c.relname) FROM pg_class c

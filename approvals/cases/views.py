@@ -32,7 +32,7 @@ from runs.engine.gate.documents import Named
 from runs.engine.gate.editable import editable_in
 from runs.journal.digests import hasher
 
-# The form's fields besides the arguments.
+# The form's fields other than the arguments.
 _BESIDE = {
     "plan_hash": Beside(),
     "looked": Beside(),

@@ -137,6 +137,5 @@ class Guards(ChangesPage):
 
 
 def _acting(request: HttpRequest, row: RuleChange) -> Actor:
-    """Return the actor under the role that the act needs."""
     known = acts.get(row.act)
     return actor(request, known.needs if known is not None and is_role(known.needs) else ADMIN)

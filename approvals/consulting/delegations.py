@@ -36,7 +36,7 @@ class NotHeld(AlreadyEnded):
 @transaction.atomic
 def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> Delegation:
     """Let another person decide an open question in one's place. Only for people who decide it by a role of their own.
-    `to` is the name of an account with a role besides auditor. Raises NotFound, Forbidden, InvalidInput,
+    `to` is the name of an account with a role other than auditor. Raises NotFound, Forbidden, InvalidInput,
     JustificationRequired, AlreadyDecided, AlreadyVoted, RecordDamaged; then nothing has changed."""
     found, standing = decider(approval_id, by)
     if standing.deputyship is not None:

@@ -105,7 +105,7 @@ def _look_at(approval_id: UUID, run_id: UUID) -> None:
 
 
 def _remind(approval: Approval, wait: Wait, known: Read, of: int, now: datetime) -> None:
-    """Send one reminder for all that became due meanwhile."""
+    """Send one reminder for all that became due since the last."""
     event = e.ApprovalReminded(
         slot=wait.slot,
         approval_id=str(approval.id),

@@ -183,7 +183,6 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
         return done(request, type(self).__name__, act, self.words, tell) or self.after(calendar)
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
-        """Call the page's one service."""
         raise NotImplementedError
 
     def after(self, name: str) -> HttpResponse:

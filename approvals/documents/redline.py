@@ -77,7 +77,6 @@ def _joined(parts: Sequence[Part]) -> Iterator[Part]:
 
 
 def _edits(new: Sequence[str], old: Sequence[str], patience: Patience) -> Iterator[Edit]:
-    """Yield the edits from the old to the new sequence, in order."""
     head = next((n for n, (a, b) in enumerate(zip(new, old, strict=False)) if a != b), min(len(new), len(old)))
     rest, before = new[head:], old[head:]
     pairs = zip(reversed(rest), reversed(before), strict=False)

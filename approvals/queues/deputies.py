@@ -97,7 +97,7 @@ def themselves(name: str, by: Actor) -> User | None:
 
 
 def is_nobodys(by: Actor) -> bool:
-    """Return whether the request counts as nobody's own: made by key under the two-person rule."""
+    """Return whether the request is treated as no person's own: made by key under the two-person rule."""
     return by.kind == "key" and is_guarded("queues")
 
 

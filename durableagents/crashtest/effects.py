@@ -168,7 +168,6 @@ def _rows(given: Any) -> list[dict[str, Any]]:
 
 
 def _effect(row: dict[str, Any]) -> Effect | None:
-    """Return an effect; None for a request without one."""
     if row.get("executed") is False:
         return None
     first = lambda *names: next((row[name] for name in names if row.get(name) is not None), None)  # noqa: E731

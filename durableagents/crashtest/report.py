@@ -193,7 +193,6 @@ def markdown(told: dict[str, Any]) -> str:
 
 
 def _runs(cases: list[dict[str, Any]]) -> list[str]:
-    """Return the table of all runs, one row per case."""
     return _table(
         ("case", "run", "ended", "seconds", "left the worker", "effects", "asked"),
         (

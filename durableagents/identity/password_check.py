@@ -1,4 +1,4 @@
-"""Check passwords without holding shared resources meanwhile."""
+"""Check passwords without holding shared resources."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ _CALLED = {ISSUE_OWN: ("own_keys", "may_issue_own_keys"), READS: ("read_payloads
 
 @second("roles", needs=SUPERUSER)
 def let_issue_keys(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may issue own API keys, besides its roles. Raises NotFound, JustificationRequired."""
+    """Set whether an account may issue own API keys; roles don't change. Raises NotFound, JustificationRequired."""
     _let(ISSUE_OWN, user_id, may, by=by, justification=justification)
 
 
 @second("roles", needs=SUPERUSER)
 def let_read_payloads(user_id: int, may: bool, *, by: Actor, justification: str) -> None:
-    """Set whether an account may read others' payloads, besides its roles. Raises NotFound, JustificationRequired."""
+    """Set whether an account may read others' payloads; roles don't change. Raises NotFound, JustificationRequired."""
     _let(READS, user_id, may, by=by, justification=justification)
 
 

@@ -252,7 +252,7 @@ def _is_of(process: psutil.Process, mark: str, remembered: Mapping[int, float]) 
             return True
         return process.environ().get(MARKER) == mark
     except (psutil.Error, OSError):
-        # Gone meanwhile, or another user's.
+        # Gone by now, or another user's.
         return False
 
 

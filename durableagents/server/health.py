@@ -128,7 +128,6 @@ def _takes_writes() -> bool:
 
 
 def _unknown() -> dict[str, dict[str, Any]]:
-    """Return the checks of an unreachable database."""
     return {
         "database": _silent("database"),
         "writes": _silent("writes"),

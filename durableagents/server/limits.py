@@ -179,7 +179,6 @@ def _too_large(limit: int) -> Refused:
 
 
 def _size(count: int) -> str:
-    """Return a number of bytes as text."""
     unit, name = (1024 * 1024, "MiB") if count >= 1024 * 1024 else (1024, "KiB")
     return f"{count / unit:g} {name}" if count * 10 % unit == 0 else f"{count} bytes"
 

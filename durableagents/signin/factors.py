@@ -195,7 +195,6 @@ def check(user: User, code: str, *, by: Actor) -> str:
 
 
 def _plain(code: str) -> str:
-    """Return a code without spaces and dashes."""
     return "".join(code.split()).replace("-", "")[:40]
 
 

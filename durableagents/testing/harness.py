@@ -44,7 +44,7 @@ def acts_on() -> tuple[str, ...]:
 
 
 def ends(wait: MemoryWait) -> bool:
-    """Return whether its deadline ends it; some questions wait for ever. Escalations end too: a story has no queues."""
+    """Return whether its deadline ends it; some questions never end. Escalations end too: a story has no queues."""
     return wait.spec.detail.get("on_timeout") != "remind"
 
 

@@ -240,7 +240,7 @@ CAPPED = ("steps", "tokens_in", "tokens_out", "usd_micro", "tool_calls", "model_
 
 
 class HeadCheck:
-    """Check the head's columns besides number and link: holder, requests by people, usage."""
+    """Check the head's columns other than number and link: holder, requests by people, usage."""
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal

@@ -36,7 +36,7 @@ _CACHE = "_durableagents_roles"
 STRENGTH, HAS_FACTOR = "signed_in_with", "has_second_factor"
 # When its person last authenticated (by the database's clock), and how.
 PROVED, PROVED_BY = "proved_at", "proved_by"
-# In the second-factor setting, besides roles: everybody with access to the administration.
+# In the second-factor setting, in addition to roles: everybody with access to the administration.
 STAFF = "staff"
 _APPROVER = re.compile(r"approver_[a-z0-9_]+", re.ASCII)
 # Roles that decide queues under other names: those of the settings, and those of queues as last read.
@@ -161,7 +161,7 @@ class Mark(Protocol):
 
 
 def stand_ins(held: Iterable[str]) -> list[StandsIn]:
-    """Return for whom a person decides besides themselves, and where; soonest ending first."""
+    """Return for whom else a person decides, and where; soonest ending first."""
     return sorted(map(_stands_in, (mark for mark in held if mark.startswith("for:"))), key=lambda one: one[1:])
 
 

@@ -322,7 +322,7 @@ pgtrigger.register(
 
 
 class Wait(models.Model):
-    """One thing that a run waits for. It is resolved once; the first resolution is final."""
+    """Something that a run waits for. It is resolved once; the first resolution is final."""
 
     class Kind(models.TextChoices):
         APPROVAL = "approval"
@@ -499,7 +499,7 @@ class Checkpoint(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept for ever."""
+    """The answer to a request with an Idempotency-Key; commits with the request's effects, and is kept indefinitely."""
 
     id = models.BigAutoField(primary_key=True)
     principal = models.TextField()

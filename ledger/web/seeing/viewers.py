@@ -56,7 +56,7 @@ class Viewer:
 
     @property
     def in_common(self) -> Viewer:
-        """Return the viewer without identity, for a page shared by all who see alike."""
+        """Return the viewer without identity, for a page shared by all who see the same."""
         return replace(self, person=None, tags=frozenset()) if self.sees_all else self
 
 
@@ -67,7 +67,7 @@ NOTHING = Viewer(sees_all=False, reads_all=False)
 
 def viewer_of(user: Any) -> Viewer:
     """Return what a user sees."""
-    held = {role for role in roles(user) if is_role(role)}  # deputies hold other entries besides roles
+    held = {role for role in roles(user) if is_role(role)}  # deputies also hold entries that aren't roles
     if not held:
         return NOTHING
     sees_all, reads_all = bool(held - {INTEGRATOR}), reads_payloads(user)
@@ -109,7 +109,7 @@ def know_own_tags(user: Any, tags: Iterable[str]) -> None:
 _asking: ContextVar[Any] = ContextVar("asking", default=None)
 
 
-# An explicit viewer, shared by all who see alike.
+# An explicit viewer, shared by all who see the same.
 _looking: ContextVar[Viewer | None] = ContextVar("looking", default=None)
 
 
