@@ -114,8 +114,7 @@ class Operations(AutoSchema):
     """Operation ids: one that returns a page is a list, whatever its path."""
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        """Return whether the operation is a list. With a `serializer` the question is about the answer, which is no
-        array."""
+        """Return whether the operation is a list. With a `serializer` it is about the answer, which is no array."""
         if serializer is not None:
             return False
         answers = self.get_response_serializers()

@@ -114,8 +114,7 @@ def protect(model: type[models.Model], what: str, *, named_by: str, **more: Any)
 
 
 def belongs_to(model: type[models.Model], protected: Protected, key: str, *, free: Collection[str] = ()) -> None:
-    """Register rows of a model as part of the protected row that their attribute `key` names. Saving only fields in
-    `free` needs no code."""
+    """Make rows of a model part of the protected row that `key` names. Saving only fields in `free` needs no code."""
 
     def keys(instance: Any, update_fields: Collection[str] | None = None) -> list[Any]:
         found = getattr(instance, key)

@@ -63,7 +63,7 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
 
 def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:
     """Remind of near deadlines and escalate deserted questions, except those in `besides`; cost is proportional to what
-    is due. Returns the failures with run and error."""
+    is due. Return the failures with run and error."""
     with connection.cursor() as cursor:
         cursor.execute(_TO_LOOK_AT, [besides, BATCH])
         rows = cursor.fetchall()

@@ -137,8 +137,7 @@ def binaries_for(account: child_processes.Account | None) -> Path:
 
 
 def _copy_server(installed: Path, home: Path) -> None:
-    """Copy binaries, data and the sibling library folder with the relative paths they need. Renamed when complete, so
-    that a partial copy is never used."""
+    """Copy binaries, data and libraries with their relative paths; renamed when complete, so never used in part."""
     libraries = installed.parent.with_name(f"{PACKAGE}.libs")
     draft = home.with_name(f".{home.name}.{secrets.token_hex(4)}")
     try:

@@ -211,8 +211,7 @@ class Lines:
 
 
 def shorten_log(log: Path) -> None:
-    """Keep one generation: copy an oversized log to `<name>.1` and truncate it. Not renamed, because the child
-    continues to write to its open file."""
+    """Copy an oversized log to `<name>.1` and truncate it; not renamed: the child keeps writing to its open file."""
     try:
         if log.stat().st_size <= LOG_LIMIT_BYTES:
             return

@@ -48,8 +48,7 @@ class Order:
     def ids(
         self, arms: Sequence[Mapping[str, Any]], *, limit: int, beyond: Place | None = None, is_from: bool = False
     ) -> RawSQL:
-        """Return SQL for up to `limit` ids that fit an arm, after `beyond` (inclusive with `is_from`), for
-        `filter(id__in=…)`. The caller sorts the rows."""
+        """Return SQL for up to `limit` ids that fit an arm, after `beyond` (inclusive with `is_from`), in no order."""
         direction, sign = ("DESC", "<") if self.is_newest_first else ("ASC", ">")
         sign += "=" if is_from else ""
         order = f"ORDER BY {self.moment} {direction}, id {direction} LIMIT %s"

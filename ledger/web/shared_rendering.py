@@ -38,8 +38,7 @@ class Renderings:
         self._newest: dict[Hashable, Rendering] = {}
 
     def get(self, key: Hashable, *, since: int, began: int, make: Callable[[], str]) -> Rendering:
-        """Return a rendering that includes all committed before `since`, made now if there is none. `began` is a moment
-        before anything `make` reads."""
+        """Return a rendering of all committed before `since`, or make it. `began` precedes what `make` reads."""
         with self._lock:
             known = self._newest.get(key)
             mine = None if known is not None and known.serves(since) else Rendering(began)

@@ -171,8 +171,7 @@ class Leaf:
 
 
 def leaves(value: Any, path: str = "") -> list[Leaf]:
-    """Return every leaf of a JSON value in document order, with empty containers. Iterative: the sender chooses the
-    depth."""
+    """Return every leaf of a JSON value in order, with empty containers. Iterative: senders choose the depth."""
     return list(each_leaf(value, path))
 
 

@@ -187,8 +187,7 @@ class PoolNotice(models.Model):
 
 
 class Limit(models.Model):
-    """The settings and state of one limit key, such as `tool:charge`. The functions in runs/sql/limits.sql change it
-    under its row's lock."""
+    """Settings and state of one limit key, like `tool:charge`; runs/sql/limits.sql changes it under its row's lock."""
 
     class Breaker(models.TextChoices):
         CLOSED = "closed"
