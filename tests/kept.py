@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -41,6 +42,9 @@ _PROOFS = f"""
 _CODED = """
     INSERT INTO ledger_rowcode (table_name, key, n, state, code)
     SELECT t, k, 1, s, c FROM unnest(%s::text[], %s::text[], %s::text[], %s::bytea[]) AS x(t, k, s, c)"""
+_END_OTHERS = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 _cleaners: dict[str, psycopg.Connection[Any]] = {}
 # The queues made by the migrations, by database.
 _first_queues: dict[str, list[str]] = {}
@@ -161,9 +165,12 @@ def borrow_loop() -> Loop:
 
 
 def hang_up() -> None:
+    """Close every connection to the test database, also those left by threads, so that it can be dropped."""
     while _free:
         _free.pop().close()
+    connection.close()
     for link in _cleaners.values():
+        with suppress(psycopg.OperationalError):  # the last test cut it, or restarted the server
+            link.execute(_END_OTHERS)
         link.close()
     _cleaners.clear()
-    connection.close()
