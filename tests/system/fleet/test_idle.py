@@ -16,11 +16,12 @@ from tests.waiting import eventually
 # Long, because it waits most of a minute for counts.
 pytestmark = [pytest.mark.long, pytest.mark.django_db(transaction=True)]
 # Transactions of a supervisor and two workers, without web and sandbox. The server's log shows 690 a minute; its
-# counts, which include its own and come in lumps, 780 to 850.
+# counts, which include its own, 780 to 850. Autovacuum and late reports of start-up work come in lumps of hundreds, so
+# the least of three windows counts.
 MOST_A_MINUTE = 900
 # When each cluster loaded everything by itself, it was 430.
 MOST_MEGABYTES = 340
-WINDOW_SECONDS = 40.0
+WINDOWS, WINDOW_SECONDS = 3, 15.0
 # An idle connection reports its counts after ten seconds: otherwise start-up work would be counted.
 SETTLED_SECONDS = 12.0
 _DONE = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
@@ -38,13 +39,16 @@ def test_an_idle_installation_asks_little_and_shares_its_memory(crew: Crew) -> N
     eventually(lambda: Sweep.objects.exists(), what="the first sweep", seconds=60)
     with psycopg.connect(dsn(), autocommit=True) as link:
         time.sleep(SETTLED_SECONDS)
-        before, began = _count(link), time.monotonic()
-        time.sleep(WINDOW_SECONDS)
-        asked, seconds = _count(link) - before, time.monotonic() - began
+        rates = [_transactions_a_minute(link) for _ in range(WINDOWS)]
     sizes = [psutil.Process(pid).memory_full_info().pss >> 20 for pid in (crew.pid, *crew.descendants())]
     assert len(sizes) == 12 and sum(sizes) < MOST_MEGABYTES, sizes
-    assert asked > 20, "the server's count does not move"
-    assert asked / seconds * 60 < MOST_A_MINUTE
+    assert 30 < min(rates) < MOST_A_MINUTE, rates
+
+
+def _transactions_a_minute(link: psycopg.Connection) -> float:
+    before, began = _count(link), time.monotonic()
+    time.sleep(WINDOW_SECONDS)
+    return (_count(link) - before) / (time.monotonic() - began) * 60
 
 
 def _count(link: psycopg.Connection) -> int:
