@@ -40,7 +40,7 @@ def headline(rows: list[dict[str, Any]]) -> str:
         return found
 
     def share(row: dict[str, Any]) -> str:
-        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of one bare SQL function call each)"
+        return f"{row['per_second']:,.0f} a second ({row['of_function']:.0%} of the rate of bare SQL calls)"
 
     lines = [
         ("durable 1 KB steps, one commit each, 1 run", share(of("W1 one commit a step (pure), 1 run"))),
