@@ -198,7 +198,8 @@ class Performance:
     def _limit(self) -> None:
         keys = self._limited()
         Limit.objects.filter(key__in=keys).delete()
-        Limit.objects.bulk_create([Limit(key=key, given=self._schedule.limits) for key in keys])
+        for key in keys:
+            Limit.objects.create(key=key, given=self._schedule.limits)
 
     def _limited(self) -> list[str]:
         agent = registry.find(self._lane.graph_id)
