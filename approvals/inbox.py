@@ -97,7 +97,7 @@ class Item:
     stands_in: StandsIn | None = None
     part: str = ""  # of a vote by several: stage, approvals so far, whether the reader has voted
     own: OwnCase | None = None  # delegated to the reader, or they were asked
-    is_above: bool = False  # above the reader's limit: somebody else has to approve
+    is_above: bool = False  # above the reader's limit: someone else has to approve
     repeats: Sequence[Repeat] = ()  # questions for the same call with the same arguments
 
     @property
@@ -196,7 +196,7 @@ class Listed:
 
 
 def queues_of(held: frozenset[str]) -> list[str]:
-    """Return the queues that somebody with these roles decides, themselves or as a deputy."""
+    """Return the queues that someone with these roles decides, themselves or as a deputy."""
     others = {one.queue for one in stand_ins(held)}
     return [queue for queue, role in wait_hooks.queues.items() if role in held or queue in others]
 

@@ -44,7 +44,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """The most somebody may approve alone (None: unlimited), by role or person `of`. A forged one lets nothing pass."""
+    """The most someone may approve alone (None: unlimited), by role or person `of`. A forged one lets nothing pass."""
 
     most: Sum | None
     of: str = "role"
@@ -122,7 +122,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """The reason why somebody may not decide, addressed to them."""
+    """The reason why someone may not decide, addressed to them."""
 
     why: str
     # Whether they may deny it, only not approve.

@@ -237,7 +237,7 @@ def _passed(plan: Mapping[str, Any]) -> list[UUID]:
 
 
 def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
-    """Return a warning if too few people remain to complete it; empty if enough may. It decides nothing: somebody may
+    """Return a warning if too few people remain to complete it; empty if enough may. It decides nothing: someone may
     get the role, or the deadline passes."""
     now = next((each for each in stages if each.state == NOW), None)
     if approval.state != ApprovalState.OPEN or now is None or (len(stages) == 1 and now.quorum == 1 and not now.votes):

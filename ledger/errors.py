@@ -142,7 +142,7 @@ class Proposed(Exception):
 
 
 class Moved(DurableAgentsError):
-    """The value was set by somebody else since it was read; saving would overwrite their change unseen."""
+    """The value was set by someone else since it was read; saving would overwrite their change unseen."""
 
     status, code, title = 409, "moved", "It was set anew meanwhile"
 

@@ -53,7 +53,7 @@ class BudgetDebited(Event, fact="debit"):
 
 
 class BudgetExceeded(Event):
-    """A step would have broken a cap, so it wasn't begun; the run waits until somebody raises the cap. `resource` is
+    """A step would have broken a cap, so it wasn't begun; the run waits until someone raises the cap. `resource` is
     the cap's, or `time`; `call` is the slot that wanted it."""
 
     resource: str

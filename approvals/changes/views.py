@@ -25,7 +25,7 @@ from runs.services.bodies import SteerBody
 
 
 def may_read(user: Any, held: frozenset[str]) -> bool:
-    """Return whether somebody may read the proposals: operators, auditors and administrators."""
+    """Return whether someone may read the proposals: operators, auditors and administrators."""
     return bool(held & {OPERATOR, AUDITOR}) or bool(user.is_active and (user.is_superuser or is_admin(user)))
 
 

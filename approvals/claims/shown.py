@@ -147,7 +147,7 @@ class Shown:
 
     @property
     def taken(self) -> Spell | None:
-        """Return the reader's last claim if somebody took it over and they have not returned since."""
+        """Return the reader's last claim if someone took it over and they have not returned since."""
         last = next((each for each in self.spells if each.person == self.me), None)
         return last if last is not None and last.why == Claim.Why.TAKEN else None
 

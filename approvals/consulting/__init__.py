@@ -1,1 +1,1 @@
-"""Inquiries and delegations: before deciding, ask somebody about a case or hand it to them."""
+"""Inquiries and delegations: before deciding, ask someone about a case or hand it to them."""

@@ -38,7 +38,7 @@ class AlreadyEnded(DurableAgentsError):
 
 @transaction.atomic
 def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
-    """Ask somebody about an open question, as a person who may decide it. `to` is the name of an account with a role
+    """Ask someone about an open question, as a person who may decide it. `to` is the name of an account with a role
     other than auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
     RecordDamaged; then nothing has changed."""
     found, _ = decider(approval_id, by)

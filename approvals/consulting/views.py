@@ -58,7 +58,7 @@ class _DecidersAct(Deciding, _Act):
 
 
 class Inquiries(_DecidersAct):
-    """Ask somebody about a case."""
+    """Ask someone about a case."""
 
     name, words = "ask", "They are told. It waits on, and you may decide any time."
 

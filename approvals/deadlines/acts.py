@@ -116,7 +116,7 @@ class CalendarInUse(DurableAgentsError):
 
 
 class CalendarMoved(Moved):
-    """Somebody else has just set the calendar."""
+    """Someone else has just set the calendar."""
 
     code, title = "calendar-moved", "The calendar was set anew meanwhile"
 

@@ -46,7 +46,7 @@ def find(absence_id: int) -> Absence:
 def leave(body: AbsenceBody, *, by: Actor) -> Absence:
     """Record an absence: one's own, or as an administrator anybody's. A named deputy stands in during it. Raises
     InvalidInput by the wrong field, Forbidden, JustificationRequired; Proposed if two people change queues and a deputy
-    of somebody else is named."""
+    of someone else is named."""
     own = deputies.themselves(body.person, by)
     if body.deputy and (own is None or deputies.is_nobodys(by)):
         return leave_to(body, by=by)

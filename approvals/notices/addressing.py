@@ -270,7 +270,7 @@ def rhythm_of(wish: Preference | None) -> Rhythm:
 
 
 def after_quiet(wish: Preference | None, at: datetime) -> datetime:
-    """Return when somebody may be notified at or after `at`, outside their quiet hours."""
+    """Return when someone may be notified at or after `at`, outside their quiet hours."""
     rhythm = rhythm_of(wish)
     return told_at(Rhythm(rhythm.zone, rhythm.quiet_from, rhythm.quiet_until), at)
 

@@ -1,4 +1,4 @@
-"""Devices for Web Push. One belongs to its person until it is removed, signed out, used by somebody else or forgotten
+"""Devices for Web Push. One belongs to its person until it is removed, signed out, used by someone else or forgotten
 by the push service; its address appears in no record, log or response."""
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ _ALONE = "SELECT runs_policies_alone()"
 
 
 class PolicyChanged(DurableAgentsError):
-    """Somebody else has changed the policy meanwhile."""
+    """Someone else has changed the policy meanwhile."""
 
     status, code, title = 409, "policy-changed", "The policy has been changed meanwhile"
 

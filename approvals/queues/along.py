@@ -43,7 +43,7 @@ _LIMITS = """(SELECT coalesce(json_agg(json_build_array(
 _DECIDES = """(SELECT json_build_array({user}, coalesce(json_agg(q.name), '[]')) FROM approvals_queue q WHERE EXISTS (
     SELECT FROM auth_user_groups m JOIN auth_group g ON g.id = m.group_id
     WHERE m.user_id = {user} AND g.name = q.role))"""
-# The reader's single cases: delegated by somebody who still decides there, or asked about. Rows stay, so only the
+# The reader's single cases: delegated by someone who still decides there, or asked about. Rows stay, so only the
 # newest of closed ones are read. Open ones have their own limit, one of each question first, so that forged rows of one
 # can't displace others. {user} may be an outer column, so tables have unique aliases. Two reads of each, by the
 # person's index: one sort would wait for thousands of closed ones.

@@ -1,4 +1,4 @@
-"""SQL that tells whether somebody, alone or as second person, changed who decides a question after it was opened: they
+"""SQL that tells whether someone, alone or as second person, changed who decides a question after it was opened: they
 may not decide it."""
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def find(deputy_id: int) -> Deputy:
 
 def appoint(body: DeputyBody, *, by: Actor) -> Deputy:
     """Name a deputy: one's own, or as an administrator anybody's. Raises InvalidInput by the wrong field, Forbidden,
-    JustificationRequired; Proposed if two people change queues and it is somebody else's."""
+    JustificationRequired; Proposed if two people change queues and it is someone else's."""
     own = themselves(body.principal, by)
     return appoint_for(body, by=by) if own is None or is_nobodys(by) else _appoint_own(body, own, by)
 

@@ -186,7 +186,7 @@ def _for_one(row: Delegation, whom: Member) -> Deputyship:
 
 
 def _set_up(changed: str | None) -> str | None:
-    """Return the reason why somebody who changed the deciders may not decide."""
+    """Return the reason why someone who changed the deciders may not decide."""
     return f"changed who decides here at {_moment(changed)}, after it was asked" if changed else None
 
 

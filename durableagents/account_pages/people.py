@@ -138,7 +138,7 @@ def _roles(user: Any) -> list[str]:
 
 
 class Invite(People):
-    """Invite somebody. The link is only in this response and the mail."""
+    """Invite someone. The link is only in this response and the mail."""
 
     http_method_names = ["post"]
 
@@ -237,7 +237,7 @@ class EndTheirSessions(AdminPage):
 
 
 class MakeResetLink(AdminPage):
-    """Create a reset link for somebody whom mail doesn't reach."""
+    """Create a reset link for someone whom mail doesn't reach."""
 
     http_method_names = ["post"]
 

@@ -18,7 +18,7 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.roles import actor
 
-# Somebody at an unlocked screen must not be able to guess the password.
+# Someone at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("own password", limit=5, window_seconds=300)
 
 

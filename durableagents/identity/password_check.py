@@ -56,7 +56,7 @@ class NotRepeated:
 
 
 class NewPasswordForm(PasswordChangeForm):
-    """Django's form, but the new password must differ: otherwise somebody who knows the old one stays in."""
+    """Django's form, but the new password must differ: otherwise someone who knows the old one stays in."""
 
     def clean_new_password1(self) -> str:
         """Return the new password, compared with the typed old one: nothing stored leaks. Raises ValidationError."""

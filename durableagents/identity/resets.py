@@ -42,7 +42,7 @@ Was it not you? Then do nothing: your password stays as it is.
 
 
 class _HandedOver(PasswordResetTokenGenerator):
-    """Tokens of links that somebody made for another: the maker can't be altered."""
+    """Tokens of links that someone made for another: the maker can't be altered."""
 
     def __init__(self, maker: int) -> None:
         super().__init__()

@@ -84,7 +84,7 @@ class FactorAdmin(admin.ModelAdmin):
         from durableagents.signin import factors
 
         factors.take_away(obj.user, by=actor(request, ADMIN), reason=form.cleaned_data["reason"])
-        signed_in.end_everywhere(obj.user.pk)  # somebody with the device may be signed in by it
+        signed_in.end_everywhere(obj.user.pk)  # someone with the device may be signed in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
         self.message_user(request, f"Every second factor of {obj.user.get_username()} is taken away.")
@@ -127,7 +127,7 @@ class LinkAdmin(admin.ModelAdmin):
 
     def delete_model(self, request: HttpRequest, obj: SocialAccount) -> None:
         super().delete_model(request, obj)
-        signed_in.end_for(obj.user_id, request)  # somebody with that identity may be signed in by it
+        signed_in.end_for(obj.user_id, request)  # someone with that identity may be signed in by it
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[SocialAccount]) -> None:
         """End the sessions of all affected accounts."""

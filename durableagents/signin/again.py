@@ -26,7 +26,7 @@ from runs.engine.gate.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"
-# Somebody at an unlocked screen must not be able to guess the password.
+# Someone at an unlocked screen must not be able to guess the password.
 tries = throttle.Allowance("shown again", limit=5, window_seconds=300)
 _PROOFS = (PASSWORD, CODE, PASSKEY, CHALLENGE)
 _OURS = (*_PROOFS, "csrfmiddlewaretoken")

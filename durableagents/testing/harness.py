@@ -326,7 +326,7 @@ class Harness(Assertions):
         self._go_on()
 
     def message(self, name: str, request: Any = None, *, by: str = SOMEBODY) -> Any:
-        """Send the run the message `name` with this `request`, `by` somebody; return the answer. Raises Refused if the
+        """Send the run the message `name` with this `request`, `by` someone; return the answer. Raises Refused if the
         agent refuses it, StoryProblem if it doesn't take it."""
         member = self._current
         declared = member.agent.messages.get(name)
@@ -401,7 +401,7 @@ class Harness(Assertions):
     # --- operators ---
 
     def pause(self, *, by: str = SOMEBODY) -> None:
-        """Pause the run and its children, `by` somebody; decisions, signals and times meanwhile are kept until you
+        """Pause the run and its children, `by` someone; decisions, signals and times meanwhile are kept until you
         `resume`."""
         going = [member for member in self._family.members if not member.has_ended]
         if not going or any(member.held for member in going):
@@ -411,7 +411,7 @@ class Harness(Assertions):
         self._go_on()
 
     def resume(self, *, by: str = SOMEBODY) -> None:
-        """Resume what you paused, `by` somebody."""
+        """Resume what you paused, `by` someone."""
         held = [member for member in self._family.members if member.held and not member.has_ended]
         if not held:
             raise StoryProblem(f"nobody has paused it: {self.now}")
@@ -420,7 +420,7 @@ class Harness(Assertions):
         self._go_on()
 
     def cancel(self, *, by: str = SOMEBODY) -> None:
-        """Request cancellation of the run and its children, `by` somebody."""
+        """Request cancellation of the run and its children, `by` someone."""
         for member in self._family.members:
             if not member.has_ended:
                 member.run.append([e.CancelRequested(by=by)])
@@ -428,7 +428,7 @@ class Harness(Assertions):
         self._go_on()
 
     def retry(self, *, by: str = SOMEBODY) -> None:
-        """Retry a failed run, `by` somebody: committed work is not repeated."""
+        """Retry a failed run, `by` someone: committed work is not repeated."""
         member = self._current
         if member.run.state != "failed":
             raise StoryProblem(f"only a failed run is retried: {self.now}")
@@ -438,7 +438,7 @@ class Harness(Assertions):
         self._go_on()
 
     def raise_budget(self, budget: Budget, *, by: str = SOMEBODY) -> None:
-        """Set the run's `budget`, `by` somebody; a run that waits for it continues."""
+        """Set the run's `budget`, `by` someone; a run that waits for it continues."""
         self._current.run.raise_budget(_caps(budget), by=by)
         if self._current.run.state == "paused":
             self._current.run.state = "running"

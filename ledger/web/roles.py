@@ -88,7 +88,7 @@ def name_of(role: str) -> str:
 
 
 class StandsIn(NamedTuple):
-    """A person decides at this queue for somebody else, until then."""
+    """A person decides at this queue for someone else, until then."""
 
     queue: str
     until: datetime

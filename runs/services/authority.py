@@ -42,7 +42,7 @@ class Standing:
     names: frozenset[str] = frozenset()
 
     def role(self, action: str, held: Iterable[str], person: int | None) -> str | None:
-        """Return the role under which somebody may do this to the run; None if they may not. Pure."""
+        """Return the role under which someone may do this to the run; None if they may not. Pure."""
         held = frozenset(held)
         if OPERATOR in held:
             return OPERATOR
@@ -143,7 +143,7 @@ def standing_for(run: Run, held: Iterable[str]) -> Standing:
 
 
 def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -> str:
-    """Return the role under which somebody with these roles may do this. Raises Forbidden with the reason."""
+    """Return the role under which someone with these roles may do this. Raises Forbidden with the reason."""
     held = frozenset(held)
     stands = standing(run)
     role = stands.role(action, held, person)
@@ -154,7 +154,7 @@ def role_to(action: str, run: Run, *, held: Iterable[str], person: int | None) -
 
 def check(action: str, run: Run, by: Actor) -> None:
     """Check under the run's lock that the actor's role allows the action. Raises Forbidden.
-    The system is always allowed: it only acts on children of a run on which somebody was allowed to act."""
+    The system is always allowed: it only acts on children of a run on which someone was allowed to act."""
     if by.kind == "system":
         return
     stands = standing(run)
@@ -251,7 +251,7 @@ _WALKED = f"""
         FROM (SELECT id, is_before FROM kin LIMIT {_NEAREST}) AS k LEFT JOIN runs_run AS r ON r.id = k.id
         GROUP BY k.id)"""
 _KNOWN = "family AS (SELECT * FROM unnest(%(ids)s::uuid[], %(places)s::int[]) AS f(id, place))"
-# The names under which records know somebody (each way of signing in, each former user name), and the nearest and first
+# The names under which records know someone (each way of signing in, each former user name), and the nearest and first
 # action of each kind. Starting the first run counts as starting all its continuations and children.
 _RECORD = """
     WITH RECURSIVE former AS MATERIALIZED (
@@ -287,7 +287,7 @@ TALKING = ("inquiry", "inquiry_answer", "inquiry_withdraw", "delegate", "delegat
 
 
 def _hands(run: Run, person: int | None, name: str) -> list[tuple[int, datetime, str]]:
-    """Return where somebody was involved, when, and how. The run object caches its related runs."""
+    """Return where someone was involved, when, and how. The run object caches its related runs."""
     given: dict[str, Any] = {
         "name": name,
         "person": person,

@@ -65,7 +65,7 @@ def may_answer(wait: Wait, held: Iterable[str]) -> bool:
 
 
 def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
-    """Return the role under which somebody answers. Raises Forbidden."""
+    """Return the role under which someone answers. Raises Forbidden."""
     allowed, held = roles_for(wait), frozenset(held)
     role = next((role for role in allowed if role in held), None)
     if role is None:

@@ -300,7 +300,7 @@ def _undone(effects: Effects, line: Fact) -> None:
 
 
 def _told(effects: Effects, line: Fact) -> None:
-    """Note a late result from the worker or the upstream; a contradiction stays until somebody has answered it."""
+    """Note a late result from the worker or the upstream; a contradiction stays until someone has answered it."""
     effect = effects.at(line)
     if effect is not None:
         belies = effects.note(effect, line)

@@ -246,7 +246,7 @@ def _seconds_to_next() -> float:
 
 @transaction.atomic
 def _expire(wait_id: UUID, run_id: UUID) -> None:
-    """Handle one passed deadline under the locks, by its kind. A run locked by somebody is left to the next sweep."""
+    """Handle one passed deadline under the locks, by its kind. A run locked by someone is left to the next sweep."""
     if is_busy(run_id):
         return
     head, run = locked(run_id, under=SWEEPER)

@@ -154,7 +154,7 @@ def _must_be_free(target: Path, *, refresh: bool) -> None:
 
 
 def _take_its_name(partial: Path, target: Path) -> None:
-    """Replace the old folder, restoring it on failure. Raises NotWritten if somebody wrote there meanwhile."""
+    """Replace the old folder, restoring it on failure. Raises NotWritten if someone wrote there meanwhile."""
     old = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
     if target.exists():
         target.rename(old)

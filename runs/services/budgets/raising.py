@@ -127,7 +127,7 @@ def _settle(act: Act, asked: list[Wait], *, is_time_given: bool) -> Iterator[e.E
             note(wait, lacking)
     if is_enough and _stands_still(run, head) and held_by(run) is None:
         if related_runs.in_the_way(run) is not None:
-            return  # it stays paused until somebody may resume it
+            return  # it stays paused until someone may resume it
         if run.state == State.PAUSED:
             unpause(run, head, now=act.now)
         else:

@@ -107,7 +107,7 @@ class NotSoAnyMore(DurableAgentsError):
 
 
 def check_asker(action: str, held: frozenset[str]) -> str:
-    """Return the role under which somebody may request the action. Raises Forbidden."""
+    """Return the role under which someone may request the action. Raises Forbidden."""
     role = role_in(ASKERS[action], held)
     if role is None:
         raise Forbidden(f"Only {' or '.join(ASKERS[action])} may {action} runs, one or many.")
@@ -262,7 +262,7 @@ def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str)
 
 
 def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
-    """Return a batch that somebody may see: operators and auditors all, others their own. Raises NotFound."""
+    """Return a batch that someone may see: operators and auditors all, others their own. Raises NotFound."""
     batch = Batch.objects.filter(pk=batch_id).first()
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
         raise NotFound("act on many runs", batch_id)
@@ -275,7 +275,7 @@ def is_own(batch: Batch, by: Actor) -> bool:
 
 
 def may_stop(batch: Batch, by: Actor, held: frozenset[str]) -> bool:
-    """Return whether somebody may stop it: its requester and operators, not auditors."""
+    """Return whether someone may stop it: its requester and operators, not auditors."""
     return is_own(batch, by) or OPERATOR in held
 
 

@@ -186,7 +186,7 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
 
 
 def _stays(schedule: Schedule, agent: str, input_: Any, *, by: Actor) -> bool:
-    """Return whether somebody else's schedule keeps its owner: agent and input stay, and they may still start runs.
+    """Return whether someone else's schedule keeps its owner: agent and input stay, and they may still start runs.
     The person who chose agent and input counts as the starter of its runs, and can't decide in them."""
     if schedule._state.adding or by.person == schedule.owner or firing.starts_as(schedule) is None:
         return False

@@ -207,7 +207,7 @@ def starts_as(schedule: Schedule) -> Actor | None:
 
 
 def stop(schedule: Schedule, why: str, *, now: datetime) -> None:
-    """Stop a schedule until somebody resumes it; the caller saves it."""
+    """Stop a schedule until someone resumes it; the caller saves it."""
     schedule.next_at, schedule.stopped, schedule.updated_at = None, why[:2000], now
     log.warning("schedule %s (%s): stopped: %s", schedule.id, schedule.name, why)
 

@@ -189,7 +189,7 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
-    """Return the receipt of the proposal that somebody agrees with. Raises SaidOtherwise."""
+    """Return the receipt of the proposal that someone agrees with. Raises SaidOtherwise."""
     return _standing(newest([wait]).get(wait.pk), number).receipt
 
 

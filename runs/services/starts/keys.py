@@ -156,7 +156,7 @@ def _start_keyed(wanted: Wanted, name: str, *, by: Actor, most: Budget | None) -
     alive = living(name, wanted.business_key)
     if not alive:
         return Begun.of(_accept(wanted, _plan(wanted), by=by, most=most))
-    # Queueing only waits. Any other rule would expose or change somebody else's run.
+    # Queueing only waits. Any other rule would expose or change someone else's run.
     if wanted.on_conflict != "queue" and (hidden := _hidden(alive)) is not None:
         raise KeyTaken(hidden)
     return _RULES[wanted.on_conflict](wanted, alive, by, most)

@@ -171,7 +171,7 @@ def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], ro
     assert wrong == []
 
 
-# What an address may name, and one that belongs to somebody else; ownerless things are the same for all.
+# What an address may name, and one that belongs to someone else; ownerless things are the same for all.
 def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
     run = lifecycle.start("order@1.0.0", {"item": "theirs", "amount": 7}, by=SHOP)
     time = {"opened_at": timezone.now(), "deadline": timezone.now() + timedelta(days=1)}

@@ -1,4 +1,4 @@
-"""Guessing is slowed down, also when distributed; nobody can lock out somebody else."""
+"""Guessing is slowed down, also when distributed; nobody can lock out someone else."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_new_name_makes_nobody_another(stage: Stage, tools: Toolbox) -> None:
 
 @pytest.mark.parametrize("how", ["a deputy", "one case"])
 def test_nor_does_anybody_in_their_place(stage: Stage, tools: Toolbox, ada: Actor, how: str) -> None:
-    """Somebody raised their own limit since, and their deputy would decide by it."""
+    """Someone raised their own limit since, and their deputy would decide by it."""
     somebody("fred", FINANCE)
     bob = somebody("bob", "operator")
     limited(ada, "1", person="ada")

@@ -549,7 +549,7 @@ def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, wo
 
 @pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
 def test_what_came_before_its_time_is_found(stage: Stage, tools: Toolbox, word: str) -> None:
-    """Somebody with the key wrote it although the deadline was later."""
+    """Someone with the key wrote it although the deadline was later."""
     said = {"steps": [{"to": "legal", "hours": 4}]} if word == "escalate" else {}
     timing(boss(), on_timeout=word, **said)
     asked = put(stage, tools, within=SOON)

@@ -541,7 +541,7 @@ def test_the_process_that_draws_has_nothing_of_ours(monkeypatch: pytest.MonkeyPa
         (("approver_finance",), 200),
         (("operator",), 200),  # allowed by an administrator
         (("approver_legal",), 403),  # sees the case, but not the payload
-        (("integrator",), 404),  # somebody else's run
+        (("integrator",), 404),  # someone else's run
     ],
 )
 def test_only_readers_of_a_case_get_them(stage: Stage, tools: Toolbox, roles: tuple[str, ...], status: int) -> None:

@@ -327,7 +327,7 @@ def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Ac
 
 @pytest.mark.parametrize("how", ["queue", "place"])
 def test_what_gave_nothing_any_more_gives_nothing_again(case: Approval, lena: Actor, ira: Actor, how: str) -> None:
-    """A delegation by somebody who has lost the role since, but decides elsewhere."""
+    """A delegation by someone who has lost the role since, but decides elsewhere."""
     lea = somebody("lea", "approver_finance")
     delegate(case.id, to="ira", justification=WHY, by=lea)
     assert over_api(case, ira)[1]
@@ -493,7 +493,7 @@ def test_verification_names_each_and_goes_on_with_the_rest(busy: Run, read: Call
 
 @said_so
 def test_lists_that_go_by_acts_bear_acts_that_say_no_state(busy: Run, said: str) -> None:
-    """Rows define what is in force; a stray act is somebody's forgery."""
+    """Rows define what is in force; a stray act is someone's forgery."""
     FourEyes.objects.create(n=1, families=["policies"], set_by="user:x", at="2026-11-26T00:00Z")
     ramp = Ramp.objects.create(
         agent="a",

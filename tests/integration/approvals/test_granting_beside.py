@@ -75,7 +75,7 @@ def test_several_grants_of_the_same_go_no_further_than_one_may(stage: Stage, too
     with pytest.raises(InvalidInput, match="more than 0, what is left"):
         given(cases[2], fiona, times=1, sum="1")
     given(other, fiona, times=3, sum="20000")  # about something else
-    given(cases[2], frank, times=3, sum="20000")  # somebody else's grant
+    given(cases[2], frank, times=3, sum="20000")  # someone else's grant
     take_back(second.pk, justification=WHY, by=fiona, roles=[ROLE])
     given(cases[3], fiona, times=1, sum="8000")
 
@@ -122,7 +122,7 @@ def test_what_was_rejected_in_this_run_is_a_persons_whatever_was_asked_between(
 
 
 def test_nobody_uses_at_once_what_they_have_just_allowed(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
-    """Somebody both decides there and configures queues: the earlier question is decided alone."""
+    """Someone both decides there and configures queues: the earlier question is decided alone."""
     allowed(boss(), times=1)
     rewrite(User.objects.filter(pk=fiona.person), is_superuser=True, is_staff=True)
     agent = paying(tools)

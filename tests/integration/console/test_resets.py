@@ -223,7 +223,7 @@ def test_an_administrator_makes_a_link_with_a_reason_on_record() -> None:
 
 @each_case("what", ["closed", "no administrator", "gone"])
 def test_a_link_ends_with_the_rights_of_whoever_made_it(what: str) -> None:
-    """Otherwise somebody locked out returns by a link made before."""
+    """Otherwise someone locked out returns by a link made before."""
     user, root = account(), boss()
     answer = root.post(f"/people/{user.pk}/reset-links", justification="She lost her phone.")
     path = path_of(next(word for word in text_of(answer).split() if "/reset/" in word))

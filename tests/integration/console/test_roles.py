@@ -113,7 +113,7 @@ OPEN = {
 }
 # Only with a link: see test_setup.py, test_invitations.py, test_resets.py.
 LINKS = {"setup_claim": "/setup/x", "invited": "/invited/x", "reset": "/reset", "reset_set": "/reset/x/y"}
-# For administrators only, whatever roles somebody has.
+# For administrators only, whatever roles someone has.
 ADMIN_READ = {"setup", "people", "person"}
 ADMIN_ACT = {
     *("invitations", "invitation_revocations", "person_session_ends", "person_reset_links", "person_own_keys"),

@@ -1,4 +1,4 @@
-"""A new installation: only somebody with access to its machine can claim it, and its set-up page is accurate."""
+"""A new installation: only someone with access to its machine can claim it, and its set-up page is accurate."""
 
 from __future__ import annotations
 

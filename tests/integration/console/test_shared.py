@@ -143,7 +143,7 @@ def test_what_is_kept_opens_no_door(reader: Callable[..., Reader]) -> None:
 
 
 def test_people_see_what_they_did_at_once(reader: Callable[..., Reader]) -> None:
-    """Somebody else's page was rendered just before the act and is still fresh."""
+    """Someone else's page was rendered just before the act and is still fresh."""
     run = start()
     olga, other = reader("operator", name="olga"), reader("operator", name="other")
     old = part(other, "/runs")

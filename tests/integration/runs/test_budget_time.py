@@ -136,7 +136,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     run = start(ordering(tools, "order", "order"), tool_calls=1, wall_seconds=60)
     assert stage.drive() == "paused"
     let_time_pass(run)
-    time_is_up(run.id)  # somebody else looked at that very moment
+    time_is_up(run.id)  # someone else looked at that very moment
     assert len(asked(run)) == 1 and timers.ask_for_time() == 0
     raised(run, tool_calls=5)
     (wait,) = asked(run)

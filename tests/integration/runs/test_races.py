@@ -173,11 +173,11 @@ def test_two_concurrent_acts_have_one_order(situations: Situations, stage: Stage
                 pass
 
 
-# --- a worker releasing a run, and somebody at the same moment ---
+# --- a worker releasing a run, and someone at the same moment ---
 
 
 def meanwhile(stage: Stage, point: str, does: Callable[[], Any]) -> list[Any]:
-    """Let somebody act and commit when the worker first passes a point."""
+    """Let someone act and commit when the worker first passes a point."""
     answers: list[Any] = []
 
     def at(passed: str, tool: str) -> None:

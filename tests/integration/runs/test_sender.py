@@ -57,7 +57,7 @@ def test_and_is_once_its_sender_is_gone(stage: Stage, in_doubt: Run) -> None:
 
 
 def test_that_the_row_of_its_sender_is_gone_is_no_proof_that_it_is(stage: Stage, in_doubt: Run) -> None:
-    """Rows of the last week are kept, so somebody deleted it."""
+    """Rows of the last week are kept, so someone deleted it."""
     Process.objects.filter(pk=stage.worker.id).delete()
     before = dump()
     with pytest.raises(IllegalTransition, match="doesn't tell any more which worker"):

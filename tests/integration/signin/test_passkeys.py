@@ -191,7 +191,7 @@ def test_a_challenge_is_good_once_for_its_person_and_for_five_minutes(
     eve.sign_in()
     token, options = to_make(olga)
     answer = device.make(options)
-    assert keep(eve, token, answer).status_code == 422  # it belongs to somebody else
+    assert keep(eve, token, answer).status_code == 422  # it belongs to someone else
     assert keep(olga, token, answer).status_code == 200
     assert keep(olga, token, answer).status_code == 409
     assert "once" in keep(olga, token, answer).content.decode()

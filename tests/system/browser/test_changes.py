@@ -54,7 +54,7 @@ def test_half_of_it_will_do(person: Person, site: Site, complaints: Complaints) 
 
 
 def decided_meanwhile(page: Page, site: Site) -> None:
-    """Check that the form is disabled when somebody else decides meanwhile."""
+    """Check that the form is disabled when someone else decides meanwhile."""
     asked = site.asked("zz-buyer", {"item": "lamps for the new floor", "amount_usd": 61_000})
     page.goto(f"/inbox/{asked['id']}")
     page.fill("#justification", "Let me see,")

@@ -64,7 +64,7 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     holds_up(finance)
     finance.goto("/inbox?on=nobody")
     expect(finance.locator(".item", has_text="Claimed Pallets")).to_have_count(0)
-    # somebody else takes it over while the first one writes: they are told next to their text, which stays
+    # someone else takes it over while the first one writes: they are told next to their text, which stays
     finance.goto(case)
     finance.fill("#justification", "As I was saying,")
     legal.goto(case)

@@ -1,4 +1,4 @@
-"""Asking somebody about a case and delegating it: finance asks legal, then delegates to them."""
+"""Asking someone about a case and delegating it: finance asks legal, then delegates to them."""
 
 from __future__ import annotations
 

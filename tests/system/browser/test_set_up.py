@@ -18,7 +18,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     stranger.click("text=Set this installation up")
     expect(stranger.locator("main")).to_contain_text("manage.py setup_link")
     assert stranger.locator("input[type=password]").count() == 0
-    # somebody with access to the machine does
+    # someone with access to the machine does
     root = somebody()
     link = first_administrator(root, bare)
     expect(root.locator("main")).to_contain_text("Nobody decides")

@@ -69,7 +69,7 @@ class Story:
     policies: Policies = field(default_factory=NoPolicies)
     queues: Collection[str] | None = None
     generation: int = 0  # number of migrations
-    heard: list[str] | None = None  # collects live model output, as if somebody watched the run
+    heard: list[str] | None = None  # collects live model output, as if someone watched the run
 
     def __post_init__(self) -> None:
         self.run: MemoryRun = memory.start(self.agent, self.input, caps=self.caps)

@@ -240,7 +240,7 @@ async def test_no_cap_keeps_an_undo_from_running_and_it_counts(outside: Outside,
 async def test_a_second_cancel_does_not_interrupt_it(outside: Outside, tools: Reversible) -> None:
     story = Story(failing(tools, [["book", "buy"]]))
     assert await story.settle() == "parked"
-    cancel(story, "leave")  # somebody writes it past the services
+    cancel(story, "leave")  # someone writes it past the services
     story.run.is_cancel_requested = False
     story.decide("approved")
     assert await story.settle() == "failed" and names(outside) == ["book", "buy", "refund", "unbook"]

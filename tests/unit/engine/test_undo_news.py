@@ -37,7 +37,7 @@ def late(slot: str, outcome: str, contradicts: str, n: int = 0) -> e.ToolAnswere
 
 
 async def test_early_news_are_asked_about(outside: Outside, tools: Reversible, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody reports between the reading of the record and the plan: nothing is lost."""
+    """Someone reports between the reading of the record and the plan: nothing is lost."""
     story = Story(failing(tools, [["book", "post"]]))
     outside.trouble("post", BusinessFailure("no room", code="full"))
     read, told = MemoryJournal.effects, []

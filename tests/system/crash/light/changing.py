@@ -45,7 +45,7 @@ class Changing:
         return True
 
     def _ask(self, approval: Approval, yes: Callable[[], Any]) -> None:
-        """Ask somebody twice at once; the answer races with the withdrawal and an approval."""
+        """Ask someone twice at once; the answer races with the withdrawal and an approval."""
         first, second = (account(f"{FINANCE}-{n}", FINANCE) for n in (0, 1))
         put = partial(inquiries.ask, approval.pk, to=second.name, question=WHY, by=first)
         at_once([put, put])

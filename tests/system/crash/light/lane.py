@@ -272,7 +272,7 @@ class Performance:
             self._lane.arm_these(self._points)
 
     def _hear(self, ready: list[int]) -> bool:
-        """Read the workers' messages and the letters. Return True if somebody should look."""
+        """Read the workers' messages and the letters. Return True if someone should look."""
         is_news = False
         for member in list(self.crew.members):
             for word, *rest in member.words() if member.says in ready else []:
