@@ -15,41 +15,46 @@ from runs.services.bodies import Moment
 
 
 class AgainBody(Strict):
-    """The same again: so many `times`, of so much in all (`sum`, where the call names an amount), for all runs of the
-    agent or for this one, until when."""
+    """A standing approval given with the decision: further identical calls pass without asking. It is limited by
+    `times`, by `sum` (required if the call names an amount), by scope and by time."""
 
-    times: Annotated[int, Field(strict=False, ge=1, le=MOST_TIMES, description="How many further calls."), NoFlag]
+    times: Annotated[
+        int, Field(strict=False, ge=1, le=MOST_TIMES, description="Number of further calls it covers."), NoFlag
+    ]
     until: Moment
     sum: Annotated[
-        Most | None, Field(description="Of all of them together; needed where the call names an amount.")
+        Most | None, Field(description="Total amount of these calls; required if the call names an amount.")
     ] = None
-    scope: Annotated[Literal["agent", "run"], Field(description="All runs of the agent, or this one alone.")] = "agent"
+    scope: Annotated[Literal["agent", "run"], Field(description="All runs of the agent, or only this run.")] = "agent"
 
 
 class DecisionBody(Strict):
-    """A decision names the plan that was seen, so that it can't be about another one."""
+    """A decision on the plan that the caller has read, named by its hash."""
 
     verdict: Annotated[
         Literal["approve", "reject", "fail", "abstain"],
         Field(
-            description="approve: a yes; the last one that is needed lets the call through. reject: the agent is told "
-            "why, and may ask again. fail: the run fails by it. abstain: neither; whoever abstains has had their say."
+            description="approve: the last approval required lets the call through. reject: the agent learns "
+            "the reason and may ask again. fail: the run fails. abstain: no opinion; the person "
+            "can't vote on this stage again."
         ),
     ]
     plan_hash: Annotated[str, Field(max_length=200)]
-    stage: Annotated[int | None, Field(ge=1, le=100, description="The stage that was read, from 1 on.")] = None
+    stage: Annotated[int | None, Field(ge=1, le=100, description="The stage that was read, starting at 1.")] = None
     typed_amount: Annotated[
-        str, Field(max_length=200, description="The amount, typed anew by whoever says yes where that is asked.")
+        str, Field(max_length=200, description="The amount, typed by the approver where the approval requires it.")
     ] = ""
-    typed_target: Annotated[str, Field(max_length=400, description="Likewise whom or what it is about.")] = ""
+    typed_target: Annotated[
+        str, Field(max_length=400, description="The target, typed by the approver where the approval requires it.")
+    ] = ""
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
     arguments: Annotated[
         dict[str, Any],
-        Field(description="With *approve*: what goes out in the place of what was asked; those that change, or all."),
+        Field(description="With *approve*: arguments that replace the requested ones; only the changed ones, or all."),
     ] = {}
     again: Annotated[
         AgainBody | None,
-        Field(description="With *approve*: let what is the same through without asking, so often, until when."),
+        Field(description="With *approve*: let further identical calls through without asking, within these limits."),
     ] = None
 
     @property

@@ -42,7 +42,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
     name = "key"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        return {"type": "http", "scheme": "bearer", "description": "An API key."}
+        return {"type": "http", "scheme": "bearer", "description": "An API key, sent as `Authorization: Bearer <key>`."}
 
 
 class SessionScheme(Session):
@@ -111,7 +111,13 @@ class ModelExtension(PydanticExtension):
 
 
 class Operations(AutoSchema):
-    """Operation ids: one that returns a page is a list, whatever its path."""
+    """Operations with a summary per action; those that return a page are lists, whatever their path."""
+
+    def get_summary(self) -> str | None:
+        """Return the summary for the view's action; `described` overrides this for methods with a single one."""
+        view: Any = self.view
+        summaries: dict[str, str] = getattr(view, self.method.lower()).summaries
+        return summaries[view.action]
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Return whether the operation is a list. With a `serializer` it is about the answer, which is no array."""
@@ -123,11 +129,11 @@ class Operations(AutoSchema):
 
 
 class Schema(ApiView):
-    """The description itself."""
+    """This document."""
 
     roles = READ
 
-    @described("Describe the API", dict)
+    @described("Get the OpenAPI document", dict)
     def get(self, request: Request) -> Response:
         return Response(description())
 

@@ -191,7 +191,7 @@ SPECTACULAR_SETTINGS = {
     # Choices stay inline: the hook would name them by field and merge equal names.
     "POSTPROCESSING_HOOKS": [],
     "TITLE": "Durable Agents",
-    "DESCRIPTION": "Start runs, watch them, decide approvals, steer and settle.",
+    "DESCRIPTION": "Start and control runs, decide approvals, and settle unknown outcomes.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     # The schema page may load nothing from elsewhere (see the content security policy).

@@ -30,11 +30,11 @@ _NAMES = ("action", "by", "queue", "agent", "run_id", "from", "to", "cursor")
 
 
 class Audit(ApiView):
-    """Decisions, overrides, other acts and what was done to accounts, newest first."""
+    """Decisions, overrides, other acts, and changes of accounts, newest first."""
 
     roles = {"GET": READS_AUDIT}
 
-    @described("What people did", AuditPage, query=(*_NAMES, "limit"))
+    @described("List audit records", AuditPage, query=(*_NAMES, "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, *_NAMES)
         run_id = query.uuid("run_id")
@@ -81,11 +81,11 @@ def act_row(act: Act) -> AuditRow:
 
 
 class Claim(ApiView):
-    """Who may depends on the queue, as with a decision."""
+    """Tell others that you are reviewing an approval. The permission depends on its queue, as with a decision."""
 
     roles = {"POST": EVERY}
 
-    @described("Say that you are on it", ApprovalRow, body=ClaimBody)
+    @described("Claim an approval", ApprovalRow, body=ClaimBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
@@ -95,11 +95,11 @@ class Claim(ApiView):
 
 
 class Release(ApiView):
-    """Letting go of one's own: whoever is on it."""
+    """End the caller's claim."""
 
     roles = {"POST": EVERY}
 
-    @described("Let it go", ApprovalRow, body=NoBody)
+    @described("Release a claim", ApprovalRow, body=NoBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         shown_one(approval_id, request.user)
         read_body(request, NoBody)
@@ -108,11 +108,11 @@ class Release(ApiView):
 
 
 class Inquiries(ApiView):
-    """Asking somebody about it."""
+    """Ask a person about an approval."""
 
     roles = {"POST": EVERY}
 
-    @described("Ask somebody about an approval", InquiryRow, status=201, body=InquiryBody)
+    @described("Ask about an approval", InquiryRow, status=201, body=InquiryBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
@@ -122,11 +122,11 @@ class Inquiries(ApiView):
 
 
 class InquiryAnswer(ApiView):
-    """Answering what one was asked."""
+    """Answer an inquiry. Only the person asked may do so."""
 
     roles = {"POST": EVERY}
 
-    @described("Answer a question about an approval", InquiryRow, body=AnswerBody)
+    @described("Answer an inquiry", InquiryRow, body=AnswerBody)
     def post(self, request: Request, approval_id: UUID, n: int) -> Response:
         shown_one(approval_id, request.user)
         text = read_body(request, AnswerBody).answer
@@ -134,11 +134,11 @@ class InquiryAnswer(ApiView):
 
 
 class InquiryWithdraw(ApiView):
-    """Waiting for an answer no longer."""
+    """Withdraw an inquiry. Only the person who asked may do so."""
 
     roles = {"POST": EVERY}
 
-    @described("Withdraw a question about an approval", InquiryRow, body=SteerBody)
+    @described("Withdraw an inquiry", InquiryRow, body=SteerBody)
     def post(self, request: Request, approval_id: UUID, n: int) -> Response:
         shown_one(approval_id, request.user)
         why = read_body(request, SteerBody).justification
@@ -148,11 +148,11 @@ class InquiryWithdraw(ApiView):
 
 
 class Delegations(ApiView):
-    """Handing it over."""
+    """Let another person decide an approval in the caller's place."""
 
     roles = {"POST": EVERY}
 
-    @described("Hand an approval to somebody", DelegationRow, status=201, body=DelegationBody)
+    @described("Delegate an approval", DelegationRow, status=201, body=DelegationBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))
@@ -162,11 +162,11 @@ class Delegations(ApiView):
 
 
 class DelegationEnd(ApiView):
-    """Taking it back, or giving it back."""
+    """End a delegation. Either side may do so."""
 
     roles = {"POST": EVERY}
 
-    @described("Take back what was handed over", DelegationRow, body=SteerBody)
+    @described("End a delegation", DelegationRow, body=SteerBody)
     def post(self, request: Request, approval_id: UUID, n: int) -> Response:
         shown_one(approval_id, request.user)
         why = read_body(request, SteerBody).justification
@@ -175,22 +175,22 @@ class DelegationEnd(ApiView):
 
 
 class Original(ApiView):
-    """One document, byte for byte."""
+    """The bytes of a document."""
 
     roles = READ
 
-    @described("A document's bytes", OpenApiTypes.BINARY, kinds=MEDIA_TYPES)
+    @described("Download a document", OpenApiTypes.BINARY, kinds=MEDIA_TYPES)
     def get(self, request: Request, approval_id: UUID, n: int) -> HttpResponse:
         Query(request)
         return served.original(asked_with(approval_id, n, request.user))
 
 
 class Pages(ApiView):
-    """How one looks."""
+    """Pages of a document, as approvers see it."""
 
     roles = READ
 
-    @described("A document's pages", PagesRow, name="approvals_documents_pages_list")
+    @described("List a document's pages", PagesRow, name="approvals_documents_pages_list")
     def get(self, request: Request, approval_id: UUID, n: int) -> Response:
         Query(request)
         told = served.facts(asked_with(approval_id, n, request.user))
@@ -203,11 +203,11 @@ class Pages(ApiView):
 
 
 class Picture(ApiView):
-    """One page of one, as a picture."""
+    """One page of a document, as an image."""
 
     roles = READ
 
-    @described("A page of a document", OpenApiTypes.BINARY, kinds=["image/png"])
+    @described("Get a page image", OpenApiTypes.BINARY, kinds=["image/png"])
     def get(self, request: Request, approval_id: UUID, n: int, page: int) -> HttpResponse:
         Query(request)
         return served.picture(asked_with(approval_id, n, request.user), page)

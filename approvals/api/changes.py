@@ -22,7 +22,7 @@ from runs.services.bodies import SteerBody
 
 
 class ToldRow(Shape):
-    """A record that it would leave."""
+    """A record that the change would write."""
 
     action: str
     subject: str
@@ -32,12 +32,12 @@ class ToldRow(Shape):
 
 
 class RuleChangeRow(Shape):
-    """A change that was proposed."""
+    """A proposed change."""
 
     id: UUID
     family: str
-    act: str = Field(description="The service, by the name of its function.")
-    told: list[ToldRow] = Field(description="What its records would have said when it was proposed.")
+    act: str = Field(description="Name of the service function that it calls.")
+    told: list[ToldRow] = Field(description="Records that it would have written when it was proposed.")
     why: str
     by: str
     made_at: datetime
@@ -45,9 +45,9 @@ class RuleChangeRow(Shape):
     ended_by: str
     ended_at: datetime | None
     ended_why: str
-    is_late: bool = Field(description="Too old to be put in force.")
-    is_genuine: bool = Field(description="false: not put on record by this installation; nothing is done by it.")
-    may_agree: bool = Field(description="Whether you may be its second person.")
+    is_late: bool = Field(description="Whether it is too old to be applied.")
+    is_genuine: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
+    may_agree: bool = Field(description="Whether you may be the second person.")
 
 
 class RuleChangePage(Page):
@@ -55,7 +55,7 @@ class RuleChangePage(Page):
 
 
 class GuardRow(Shape):
-    """A kind of rules."""
+    """A kind of rules that may need two people to change."""
 
     family: str
     words: str
@@ -63,19 +63,21 @@ class GuardRow(Shape):
 
 
 class GuardsRow(Shape):
-    """Which rules two people change."""
+    """The rules that two people must change."""
 
     families: list[GuardRow]
-    is_damaged: bool = Field(description="Set past this installation: two people change all.")
+    is_damaged: bool = Field(
+        description="The setting was changed outside this installation, so all rules need two people."
+    )
 
 
 class Changes(ApiView):
-    """The newest changes, the open ones first."""
+    """The newest proposed changes, open ones first."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR)}
 
-    @described("List proposed changes of rules", RuleChangePage, query=("state",))
+    @described("List proposed changes", RuleChangePage, query=("state",))
     def get(self, request: Request) -> Response:
         query = Query(request, "state")
         state = query.choice("state", RuleChange.State.values) or ""
@@ -84,23 +86,33 @@ class Changes(ApiView):
 
 
 class OneChange(ApiView):
+    """One proposed change."""
+
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR)}
 
-    @described("A proposed change", RuleChangeRow)
+    @described("Get a proposed change", RuleChangeRow)
     def get(self, request: Request, change_id: UUID) -> Response:
         Query(request)
         return Response(row_of(listed.one(changes.find(change_id), request.user)))
 
 
 class ChangeAct(ApiView):
-    """Put it in force, refuse it, withdraw it: `action` comes from the route."""
+    """Apply, refuse or withdraw a proposed change. Applying and refusing need a second person."""
 
     permission_classes = [OrAdmin]
     roles = {"POST": (OPERATOR, AUDITOR)}
     action = "apply"
 
-    @described("Agree to a change, refuse or withdraw it", RuleChangeRow, body=SteerBody)
+    @described(
+        {
+            "apply": "Apply a proposed change",
+            "refuse": "Refuse a proposed change",
+            "withdraw": "Withdraw a proposed change",
+        },
+        RuleChangeRow,
+        body=SteerBody,
+    )
     def post(self, request: Request, change_id: UUID) -> Response:
         changes.find(change_id)
         body = read_body(request, SteerBody)
@@ -112,17 +124,17 @@ ACTS = {"apply": changes.apply, "refuse": changes.refuse, "withdraw": changes.wi
 
 
 class FourEyesRules(ApiView):
-    """Which rules two people change; and, for administrators, saying so."""
+    """The rules that two people must change. Administrators set them with POST."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
-    @described("Which rules two people change", GuardsRow)
+    @described("Get the four-eyes rules", GuardsRow)
     def get(self, request: Request) -> Response:
         Query(request)
         return Response(guards_row())
 
-    @described("Say which rules two people change", GuardsRow, body=GuardsBody, name="four_eyes_update")
+    @described("Set the four-eyes rules", GuardsRow, body=GuardsBody, name="four_eyes_update")
     def post(self, request: Request) -> Response:
         guards.require(read_body(request, GuardsBody), by=self.by)
         return Response(guards_row())

@@ -23,7 +23,7 @@ from runs.services.bodies import SteerBody
 
 
 class UseRow(Shape):
-    """One question that it answered."""
+    """An approval that the standing approval answered."""
 
     n: int
     approval_id: UUID
@@ -33,7 +33,7 @@ class UseRow(Shape):
 
 
 class EndRow(Shape):
-    """That it was taken back."""
+    """The end of a standing approval."""
 
     by: str
     role: str
@@ -42,19 +42,19 @@ class EndRow(Shape):
 
 
 class GrantRow(Shape):
-    """That the same again needs no further yes."""
+    """A standing approval: further identical calls pass without another decision."""
 
     id: int
-    approval_id: UUID = Field(description="The question with whose decision it was given.")
+    approval_id: UUID = Field(description="The approval with whose decision it was given.")
     run_id: UUID
     queue: str
     tool: str
     agent: str
-    scope: str = Field(description="agent: all its runs; run: that one alone.")
-    fields: list[str] = Field(description="The arguments that have to be the same.")
+    scope: str = Field(description="agent: all its runs; run: that run only.")
+    fields: list[str] = Field(description="Arguments that must be identical.")
     times: int
     used: int
-    sum: str | None = Field(description="Of all of them together; null: the calls name no amount.")
+    sum: str | None = Field(description="Total amount of the calls; null: the calls name no amount.")
     spent: str | None
     currency: str
     until: datetime
@@ -62,9 +62,9 @@ class GrantRow(Shape):
     role: str
     reason: str
     at: datetime
-    state: str = Field(description="active, used_up, over, taken_back; not_genuine: it lets nothing through.")
+    state: str = Field(description="active, used_up, over, taken_back, or not_genuine (it lets nothing through).")
     end: EndRow | None
-    uses: list[UseRow] = Field(description="The newest first, not beyond 50.")
+    uses: list[UseRow] = Field(description="Newest first; at most 50.")
 
 
 class GrantPage(Page):
@@ -72,12 +72,13 @@ class GrantPage(Page):
 
 
 class Grants(ApiView):
-    """Those of the queues that one decides at; all for operators, auditors and administrators. Newest first."""
+    """Standing approvals, newest first: those of the queues where the caller decides, or all for operators, auditors
+    and administrators."""
 
     permission_classes = [SetsUp]
     roles = READ
 
-    @described("List standing grants", GrantPage, query=("queue", "cursor", "limit"))
+    @described("List standing approvals", GrantPage, query=("queue", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "queue", "cursor")
         queue = query.choice("queue", sorted(wait_hooks.queues)) or ""
@@ -86,22 +87,24 @@ class Grants(ApiView):
 
 
 class OneGrant(ApiView):
+    """One standing approval."""
+
     permission_classes = [SetsUp]
     roles = READ
 
-    @described("A standing grant", GrantRow)
+    @described("Get a standing approval", GrantRow)
     def get(self, request: Request, grant_id: int) -> Response:
         Query(request)
         return Response(grant_row(listed.one(grant_id, request.user)))
 
 
 class GrantEnd(ApiView):
-    """Taking it back: whoever gave it, whoever decides at its queue, operators and administrators may."""
+    """End a standing approval. Its giver, approvers of its queue, operators and administrators may do so."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}
 
-    @described("Take a standing grant back", GrantRow, body=SteerBody)
+    @described("End a standing approval", GrantRow, body=SteerBody)
     def post(self, request: Request, grant_id: int) -> Response:
         listed.one(grant_id, request.user)
         why = read_body(request, SteerBody).justification
@@ -110,10 +113,12 @@ class GrantEnd(ApiView):
 
 
 class QueueGrants(ApiView):
+    """Set the limits of standing approvals at a queue."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Set how far standing grants may go", QueueRow, body=BoundsBody)
+    @described("Set limits of standing approvals", QueueRow, body=BoundsBody)
     def post(self, request: Request, queue: str) -> Response:
         queues.find(queue)
         return Response(row_of(acts.allow(queue, read_body(request, BoundsBody), by=self.by)))

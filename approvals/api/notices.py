@@ -23,7 +23,7 @@ from runs.services.bodies import SteerBody
 
 
 class PreferenceRow(Shape):
-    """How you are told: of each kind by which ways, and when."""
+    """Notification preferences: channels for each kind, and quiet hours."""
 
     ways: dict[str, list[str]]
     zone: str
@@ -34,26 +34,26 @@ class PreferenceRow(Shape):
 
 
 class TryRow(Shape):
-    """One try. `unknown`: it began, and whoever made it did not live to say what came of it."""
+    """One attempt of a call. `unknown`: it started, and its worker was lost before recording the result."""
 
     at: str
-    outcome: str = Field(description="unknown, sent, failed, refused, needless.")
+    outcome: str = Field(description="unknown, sent, failed, refused or needless.")
     why: str
     message: str
 
 
 class DeliveryRow(Shape):
-    """One notice for one recipient by one way."""
+    """One notification to one recipient over one channel."""
 
     id: int
     kind: str
     by: Delivery.By
-    to: str = Field(description="A person's name, or a channel's; never an address.")
+    to: str = Field(description="A person's or channel's name, never an address.")
     state: Delivery.State
     note: str
     run_id: UUID | None
     approval_id: UUID | None
-    message: UUID | None = Field(description="As its headers name it: a receiver tells a repeat by it.")
+    message: UUID | None = Field(description="Message id in its headers, by which a receiver recognizes a repeat.")
     due_at: datetime
     made_at: datetime
     ended_at: datetime | None
@@ -65,19 +65,23 @@ class DeliveryPage(Page):
 
 
 class ChannelRow(Shape):
-    """A chat or a shared mailbox that is told."""
+    """A chat or shared mailbox that receives notifications."""
 
     id: int
     name: str
-    queue: str = Field(description="Empty: what operators are told.")
+    queue: str = Field(description="Empty: notifications to operators.")
     form: Channel.Form
-    address: str = Field(description="Of a webhook the host and its last characters: the rest is the right to write.")
+    address: str = Field(
+        description="Of a webhook only the host and the last characters, because the rest authorizes posting."
+    )
     kinds: list[str]
     set_by: str
     made_at: datetime
     changed_at: datetime
     ended_at: datetime | None
-    is_genuine: bool = Field(description="false: not put on record by this installation; is told nothing.")
+    is_genuine: bool = Field(
+        description="False: the row was not written by this installation, so nothing is sent to the channel."
+    )
 
 
 class ChannelPage(Page):
@@ -85,7 +89,7 @@ class ChannelPage(Page):
 
 
 class Asked(Shape):
-    """That it was asked for."""
+    """Confirms that a test was requested."""
 
     asked: bool
 
@@ -103,39 +107,41 @@ class OrAdmin(BasePermission):
 
 
 class Settings(ApiView):
-    """One's own."""
+    """The caller's notification preferences."""
 
     permission_classes = [OrAdmin]
     roles = {**READ, "POST": EVERY}
 
-    @described("How you are told", PreferenceRow)
+    @described("Get your notification preferences", PreferenceRow)
     def get(self, request: Request) -> Response:
         Query(request)
         assert request.user.pk is not None  # whoever is nobody was refused
         return Response(PreferenceRow.of(None, **own.preference_of(request.user.pk)))
 
-    @described("Say how you are told", PreferenceRow, body=PreferenceBody)
+    @described("Set your notification preferences", PreferenceRow, body=PreferenceBody)
     def post(self, request: Request) -> Response:
         return Response(PreferenceRow.of(None, **own.prefer(read_body(request, PreferenceBody), by=self.by)))
 
 
 class Test(ApiView):
+    """Send a test notification to the caller."""
+
     permission_classes = [OrAdmin]
     roles = {"POST": EVERY}
 
-    @described("Ask for a test", Asked, status=202)
+    @described("Test your notifications", Asked, status=202)
     def post(self, request: Request) -> Response:
         own.ask_for_test(by=self.by)
         return Response(Asked.of(None, asked=True), status=202)
 
 
 class Deliveries(ApiView):
-    """What was sent, newest first: to everybody, for those who answer for it; else one's own."""
+    """Sent notifications, newest first: all for operators, auditors and administrators, otherwise the caller's own."""
 
     permission_classes = [OrAdmin]
     roles = READ
 
-    @described("What was sent to whom", DeliveryPage, query=("state", "by", "cursor", "limit"))
+    @described("List deliveries", DeliveryPage, query=("state", "by", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "by", "cursor")
         state, by = query.choice("state", Delivery.State.values), query.choice("by", Delivery.By.values)
@@ -151,17 +157,19 @@ class Deliveries(ApiView):
 
 
 class Replay(ApiView):
+    """Send a notification again, as a new message."""
+
     permission_classes = [OrAdmin]
     roles = {"POST": (OPERATOR,)}
 
-    @described("Send it again", DeliveryRow, body=SteerBody)
+    @described("Send a notification again", DeliveryRow, body=SteerBody)
     def post(self, request: Request, delivery_id: int) -> Response:
         row = log.replay(delivery_id, by=self.by, justification=read_body(request, SteerBody).justification)
         return Response(delivery_row(log.shown([row])[0]))
 
 
 class Channels(ApiView):
-    """The chats and mailboxes that are told; and the place to add one."""
+    """Chats and mailboxes that receive notifications. POST adds one."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
@@ -177,21 +185,25 @@ class Channels(ApiView):
 
 
 class OneChannel(ApiView):
+    """One channel. POST changes it."""
+
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
 
-    @described("A channel", ChannelRow)
+    @described("Get a channel", ChannelRow)
     def get(self, request: Request, channel_id: int) -> Response:
         Query(request)
         return Response(channel_row(channels.find(channel_id)))
 
-    @described("Change a channel", ChannelRow, body=ChannelChangeBody, name="notifications_channels_update")
+    @described("Update a channel", ChannelRow, body=ChannelChangeBody, name="notifications_channels_update")
     def post(self, request: Request, channel_id: int) -> Response:
         channels.find(channel_id)
         return Response(channel_row(channels.change(channel_id, read_body(request, ChannelChangeBody), by=self.by)))
 
 
 class ChannelEnd(ApiView):
+    """End a channel permanently."""
+
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
@@ -203,10 +215,12 @@ class ChannelEnd(ApiView):
 
 
 class ChannelTest(ApiView):
+    """Send a test notification to a channel."""
+
     permission_classes = [OrAdmin]
     roles = {"POST": ()}
 
-    @described("Ask for a test of a channel", Asked, status=202)
+    @described("Test a channel", Asked, status=202)
     def post(self, request: Request, channel_id: int) -> Response:
         channels.ask_for_test(channel_id, by=self.by)
         return Response(Asked.of(None, asked=True), status=202)

@@ -22,7 +22,7 @@ from runs.services.bodies import SteerBody
 
 
 class ChangeRow(Shape):
-    """One thing that a version says another way than the one before."""
+    """A difference from the previous version."""
 
     what: str
     was: str
@@ -30,8 +30,8 @@ class ChangeRow(Shape):
 
 
 PROOF = (
-    "What a yes that it demands has to show: who one is, `within` so many seconds, by a second `factor`; the `amount`, "
-    "the `target`, typed. Null: no more than the queue asks."
+    "Proof required to approve: authentication within the last `within` seconds, a second "
+    "`factor`, and the `amount` or `target` typed. Null: the queue's requirement applies."
 )
 
 
@@ -39,12 +39,12 @@ class VersionRow(Shape):
     """A version of a policy."""
 
     version: int
-    agent: str = Field(description="Empty: any.")
-    tool: str = Field(description="Empty: any.")
+    agent: str = Field(description="Empty: any agent.")
+    tool: str = Field(description="Empty: any tool.")
     condition: str = Field(description="Empty: always.")
     effect: Policy.Effect
     queue: str
-    within_hours: int = Field(description="Of a gate in code that counts working hours, those.")
+    within_hours: int = Field(description="For a gate in code that counts working hours: the number of hours.")
     rule: str
     proof: Any = Field(description=PROOF)
     set_by: str
@@ -52,31 +52,33 @@ class VersionRow(Shape):
     ended_at: datetime | None = Field(description="Null: in force.")
     ended_by: str
     changes: list[ChangeRow]
-    is_genuine: bool = Field(description="false: not put on record by this installation; calls stop for an operator.")
+    is_genuine: bool = Field(
+        description="False: not recorded by this installation, so affected calls stop for an operator."
+    )
 
 
 class PolicyRow(Shape):
-    """A policy, by its newest version."""
+    """A policy, as of its newest version."""
 
     name: str
     version: int
     is_in_force: bool
-    versions: list[VersionRow] = Field(description="The newest first; not beyond 100.")
+    versions: list[VersionRow] = Field(description="Newest first; at most 100.")
 
 
 class RuleRow(Shape):
-    """A rule in force: a policy, or a gate that an agent brings."""
+    """A rule in force: a policy, or a gate defined in an agent's code."""
 
-    source: str = Field(description="policy, or code.")
-    name: str = Field(description="Of a policy; a gate in code has none.")
+    source: str = Field(description="policy or code.")
+    name: str = Field(description="Name of a policy; a gate in code has none.")
     version: int | None
     agent: str
-    agent_versions: list[str] = Field(description="Of a gate in code: the agent's versions that bring it.")
+    agent_versions: list[str] = Field(description="For a gate in code: the agent versions that define it.")
     tool: str
     condition: str
     effect: Policy.Effect
     queue: str
-    within_hours: int = Field(description="Of a gate in code that counts working hours, those.")
+    within_hours: int = Field(description="For a gate in code that counts working hours: the number of hours.")
     rule: str
     proof: Any = Field(description=PROOF)
     is_genuine: bool
@@ -85,12 +87,12 @@ class RuleRow(Shape):
 class RulePage(Page):
     results: list[RuleRow]
     problem: str = Field(
-        description="Why nobody can tell what is in force, so that no call leaves; empty if nothing is."
+        description="Why the rules in force can't be determined, in which case no call is sent; empty: no problem."
     )
 
 
 class Policies(ApiView):
-    """All rules in force; and the place to put a policy in force."""
+    """All rules in force. POST creates a policy."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -102,22 +104,24 @@ class Policies(ApiView):
         rows = [rule_row(each) for each in (*rules, *listed.in_code())]
         return Response({"results": rows, "next": None, "problem": problem})
 
-    @described("Put a policy in force", PolicyRow, status=201, body=NewPolicyBody)
+    @described("Create a policy", PolicyRow, status=201, body=NewPolicyBody)
     def post(self, request: Request) -> Response:
         made = acts.create(read_body(request, NewPolicyBody), by=self.by)
         return Response(row_of(made.name), status=201)
 
 
 class OnePolicy(ApiView):
+    """One policy. POST creates its next version."""
+
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("A policy", PolicyRow)
+    @described("Get a policy", PolicyRow)
     def get(self, request: Request, policy: str) -> Response:
         Query(request)
         return Response(row_of(policy))
 
-    @described("Change a policy", PolicyRow, body=PolicyBody, name="policies_update")
+    @described("Update a policy", PolicyRow, body=PolicyBody, name="policies_update")
     def post(self, request: Request, policy: str) -> Response:
         acts.find(policy)
         acts.change(policy, read_body(request, PolicyBody), by=self.by)
@@ -125,6 +129,8 @@ class OnePolicy(ApiView):
 
 
 class PolicyRetire(ApiView):
+    """Retire a policy."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
@@ -136,10 +142,12 @@ class PolicyRetire(ApiView):
 
 
 class PoliciesRestore(ApiView):
+    """Confirm which policies are in force after they were changed outside this installation."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Say anew which policies are in force", RulePage, body=SteerBody)
+    @described("Restore policies", RulePage, body=SteerBody)
     def post(self, request: Request) -> Response:
         acts.restore(by=self.by, justification=read_body(request, SteerBody).justification)
         rules, problem = listed.in_force()
@@ -148,7 +156,7 @@ class PoliciesRestore(ApiView):
 
 
 class CallRow(Shape):
-    """A call on record."""
+    """A recorded call."""
 
     run_id: str
     slot: str
@@ -157,29 +165,29 @@ class CallRow(Shape):
 
 
 class TriedChange(Shape):
-    """How many calls would have become something else, and the newest of them."""
+    """The number of calls with a different result, and the newest of them."""
 
     calls: int
     examples: list[CallRow]
 
 
 class LoadRow(Shape):
-    """What a queue would have been asked."""
+    """Approvals that a queue would have received."""
 
     queue: str
     calls: int
     a_day: float
-    median_seconds: float | None = Field(description="How long its last 500 decisions took; null: it made none.")
+    median_seconds: float | None = Field(description="Median duration of its last 500 decisions; null: it made none.")
     decided: int
 
 
 class TriedRow(Shape):
-    """What a policy would have done to the newest calls on record, against the policies in force."""
+    """Effect of a policy on the newest recorded calls, compared with the policies in force."""
 
     calls: int
     since: datetime | None
-    is_cut: bool = Field(description="The time was up before as many as asked for were read.")
-    unsure: int = Field(description="Calls of which the condition can't be told.")
+    is_cut: bool = Field(description="Time ran out before all requested calls were read.")
+    unsure: int = Field(description="Calls for which the condition can't be evaluated.")
     unreadable: int
     gated: TriedChange
     denied: TriedChange
@@ -188,12 +196,12 @@ class TriedRow(Shape):
 
 
 class PoliciesTry(ApiView):
-    """Trying a policy on history: reads only."""
+    """Try a policy on recorded calls. Nothing is changed."""
 
     permission_classes = [SetsUp]
     roles = {"POST": tuple(MAY_TRY)}
 
-    @described("Try a policy on history", TriedRow, body=TryBody)
+    @described("Try a policy", TriedRow, body=TryBody)
     def post(self, request: Request) -> Response:
         found = tried(read_body(request, TryBody), is_setter=is_admin(request.user))
         return Response(

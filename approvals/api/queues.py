@@ -24,20 +24,20 @@ from runs.services.bodies import SteerBody
 
 
 class MemberRow(Shape):
-    """Somebody who decides."""
+    """A person who decides at the queue."""
 
     name: str
     person: int
-    limit: str = Field(description="In words; empty: none.")
-    limit_of: str = Field(description="person, role, or empty.")
+    limit: str = Field(description="Description of the limit; empty: none.")
+    limit_of: str = Field(description="person or role; empty: no limit.")
 
 
 class LimitRow(Shape):
-    """The most that somebody may approve alone."""
+    """The most that a person or a role's holder may approve alone."""
 
-    person: int | None = Field(description="Null: the role's own.")
+    person: int | None = Field(description="Null: the role's limit.")
     name: str
-    most: str | None = Field(description="Null: as much as they like.")
+    most: str | None = Field(description="Null: unlimited.")
     currency: str
     set_by: str
     set_at: datetime
@@ -45,25 +45,25 @@ class LimitRow(Shape):
 
 
 class DeputyRow(Shape):
-    """Who stands in for whom."""
+    """A person who may decide in another's place."""
 
     id: int
     deputy: str
     principal: str
-    queue: str = Field(description="Empty: all that the principal decides.")
+    queue: str = Field(description="Empty: everything that the principal may decide.")
     starts_at: datetime
     ends_at: datetime
     reason: str
     set_by: str
     revoked_at: datetime | None
-    is_genuine: bool = Field(description="false: not put on record by this installation; decides nothing.")
+    is_genuine: bool = Field(description="False: not recorded by this installation, so the deputy may decide nothing.")
 
 
 class ProofRow(Shape):
-    """What a yes has to show at a queue, above an amount or from a risk on; with neither, for each call."""
+    """Proof required to approve at a queue, above an amount or from a risk level; with neither, for every call."""
 
-    minutes: int = Field(description="Within how many its person has shown who they are; 0: that isn't asked.")
-    second_factor: bool = Field(description="By a second factor; else by a password too.")
+    minutes: int = Field(description="Maximum age of the person's authentication; 0: no requirement.")
+    second_factor: bool = Field(description="Whether a second factor is required; otherwise a password suffices.")
     type_amount: bool
     type_target: bool
     above: str | None
@@ -72,15 +72,17 @@ class ProofRow(Shape):
 
 
 class BoundsRow(Shape):
-    """How far standing grants may go at a queue."""
+    """Limits of standing approvals at a queue."""
 
     times: int
     days: int
-    sum: str | None = Field(description="In the queue's currency; null: what whoever gives it may approve at once.")
+    sum: str | None = Field(
+        description="In the queue's currency; null: the amount that the person giving one may approve at once."
+    )
 
 
 class QueueRow(Shape):
-    """A queue: who decides there, up to how much, and what waits."""
+    """A queue: who decides there, their limits, and open approvals."""
 
     name: str
     title: str
@@ -88,13 +90,13 @@ class QueueRow(Shape):
     state: Queue.State
     currency: str
     needs_amount: bool
-    open: int = Field(description="Questions that are open; not counted beyond 1,000.")
+    open: int = Field(description="Number of open approvals, counted up to 1,000.")
     members: list[MemberRow]
     limits: list[LimitRow]
-    deputies: list[DeputyRow] = Field(description="Now and to come.")
-    proof: ProofRow | None = Field(description="What a yes has to show here; null: no more than being said.")
-    reasons: list[str] = Field(description="Short ones that are offered to whoever decides; any other does, too.")
-    grants: BoundsRow | None = Field(description="How far standing grants may go; null: none may be given.")
+    deputies: list[DeputyRow] = Field(description="Current and future deputies.")
+    proof: ProofRow | None = Field(description="Proof required to approve here; null: none.")
+    reasons: list[str] = Field(description="Short reasons to choose from; any other text is accepted too.")
+    grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
     set_by: str
     made_at: datetime
     changed_at: datetime
@@ -130,7 +132,7 @@ class SetsUp(BasePermission):
 
 
 class Queues(ApiView):
-    """The queues that there are, by name; and the place to add one."""
+    """Queues by name. POST creates one."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -141,28 +143,32 @@ class Queues(ApiView):
         rows = [QueueName.of(queue, is_genuine=queue.is_genuine) for queue in listed.all_of_them()]
         return Response({"results": rows, "next": None})
 
-    @described("Add a queue", QueueRow, status=201, body=QueueBody)
+    @described("Create a queue", QueueRow, status=201, body=QueueBody)
     def post(self, request: Request) -> Response:
         queue = acts.create(read_body(request, QueueBody), by=self.by)
         return Response(row_of(queue), status=201)
 
 
 class OneQueue(ApiView):
+    """One queue. POST changes it."""
+
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("A queue", QueueRow)
+    @described("Get a queue", QueueRow)
     def get(self, request: Request, queue: str) -> Response:
         Query(request)
         return Response(row_of(acts.find(queue)))
 
-    @described("Change a queue", QueueRow, body=QueueChangeBody, name="queues_update")
+    @described("Update a queue", QueueRow, body=QueueChangeBody, name="queues_update")
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.change(queue, read_body(request, QueueChangeBody), by=self.by)))
 
 
 class QueueClose(ApiView):
+    """Close a queue: until it is opened, nothing is requested or decided there."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
@@ -174,10 +180,12 @@ class QueueClose(ApiView):
 
 
 class QueueOpen(ApiView):
+    """Open a closed queue."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Open a queue again", QueueRow, body=SteerBody)
+    @described("Open a queue", QueueRow, body=SteerBody)
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         why = read_body(request, SteerBody).justification
@@ -185,6 +193,8 @@ class QueueOpen(ApiView):
 
 
 class QueueRemove(ApiView):
+    """Remove a queue that nothing uses."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
@@ -196,47 +206,55 @@ class QueueRemove(ApiView):
 
 
 class QueueLimit(ApiView):
+    """Set the most that a person, or a holder of the role, may approve alone."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Set a limit", QueueRow, body=LimitBody)
+    @described("Set an approval limit", QueueRow, body=LimitBody)
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.limit(queue, read_body(request, LimitBody), by=self.by)))
 
 
 class QueueLift(ApiView):
+    """Remove an approval limit."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Lift a limit", QueueRow, body=LiftBody)
+    @described("Remove an approval limit", QueueRow, body=LiftBody)
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.lift(queue, read_body(request, LiftBody), by=self.by)))
 
 
 class QueueProof(ApiView):
+    """Set the proof of identity that approving requires."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Set what a yes has to show", QueueRow, body=ProofBody)
+    @described("Set required proof", QueueRow, body=ProofBody)
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.prove(queue, read_body(request, ProofBody), by=self.by)))
 
 
 class QueueReasons(ApiView):
+    """Set the reasons offered to approvers."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
-    @described("Set the reasons that are offered", QueueRow, body=ReasonsBody)
+    @described("Set offered reasons", QueueRow, body=ReasonsBody)
     def post(self, request: Request, queue: str) -> Response:
         acts.find(queue)
         return Response(row_of(acts.offer(queue, read_body(request, ReasonsBody), by=self.by)))
 
 
 class Deputies(ApiView):
-    """Naming a deputy: one's own, or as an administrator anybody's."""
+    """Name a deputy: the caller's own or, as an administrator, another person's."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}
@@ -247,12 +265,12 @@ class Deputies(ApiView):
 
 
 class DeputyRevoke(ApiView):
-    """Ending a deputy's time: its principal, the deputy, or an administrator may."""
+    """End a deputyship now. The person represented, the deputy and administrators may do so."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}
 
-    @described("End a deputy's time", DeputyRow, body=SteerBody)
+    @described("End a deputyship", DeputyRow, body=SteerBody)
     def post(self, request: Request, deputy_id: int) -> Response:
         deputies.find(deputy_id)
         why = read_body(request, SteerBody).justification

@@ -18,19 +18,22 @@ class DecisionRow(Shape):
     justification: str
     by: str
     role: str
-    standing: Any = Field(description="As whose deputy and under which limits; null: by their own role, without one.")
+    standing: Any = Field(
+        description="Deputyship and limit under which the person decided; null: in their own role, without a limit."
+    )
     proof: Any = Field(
-        description="What its person showed: `by` what and `at` when, `age` in seconds, and what was `typed`; null: no "
-        "more was asked than a yes."
+        description="Proof that the person gave: `by` which means, `at` which time, `age` in seconds, and "
+        "what they `typed`. Null: none was required."
     )
     at: datetime
     is_genuine: bool | None = Field(
-        description="false: not written by this installation; it decided nothing. null: from before there were codes."
+        description="False: not written by this installation, so it decided nothing. Null: it predates "
+        "authentication codes."
     )
 
 
 class VoteRow(Shape):
-    """One person's word on one stage."""
+    """One person's vote on one stage."""
 
     verdict: str = Field(description="approve, reject, fail or abstain.")
     by: str
@@ -39,44 +42,44 @@ class VoteRow(Shape):
     proof: Any = Field(description="As in a decision.")
     justification: str
     at: datetime
-    is_genuine: bool | None = Field(description="false: not written by this installation; it counts for nothing.")
+    is_genuine: bool | None = Field(description="False: not written by this installation, so it doesn't count.")
 
 
 class StageRow(Shape):
-    """One stage of a decision: so many different people of a queue."""
+    """One stage of an approval: a number of different people of one queue."""
 
     number: int
     queue: str
     quorum: int
     state: Literal["done", "now", "next", "ended"]
-    yes: int = Field(description="How many of those that it takes have said yes.")
+    yes: int = Field(description="Number of approvals so far; `quorum` are required.")
     votes: list[VoteRow]
 
 
 class InquiryRow(Shape):
-    """What a named person was asked about it."""
+    """An inquiry to a named person about an approval."""
 
     n: int
     by: str
     role: str
-    to: str = Field(description="The name of the account that is asked.")
+    to: str = Field(description="User name of the person asked.")
     question: str
-    stops_clock: bool = Field(description="The deadline was put off meanwhile.")
+    stops_clock: bool = Field(description="Whether the approval's deadline was postponed meanwhile.")
     at: datetime
-    outcome: Literal["", "answered", "withdrawn"] = Field(description="Empty: it waits.")
-    answer: str = Field(description="Of one that was withdrawn: why.")
+    outcome: Literal["", "answered", "withdrawn"] = Field(description="Empty: not answered yet.")
+    answer: str = Field(description="The answer; if withdrawn, the reason.")
     ended_by: str
     ended_at: datetime | None
     is_genuine: bool
 
 
 class DelegationRow(Shape):
-    """To whom it was handed, who may decide it in the place of whoever handed it over until it is taken back."""
+    """A person who may decide the approval in another's place until the delegation ends."""
 
     n: int
     by: str
     role: str
-    to: str = Field(description="The name of the account that may decide it.")
+    to: str = Field(description="User name of the person who may decide it.")
     reason: str
     made_at: datetime
     ended_at: datetime | None
@@ -85,24 +88,24 @@ class DelegationRow(Shape):
 
 
 class ClaimRow(Shape):
-    """That somebody is on it. It binds nobody."""
+    """A person reviews the approval now. A claim is information only: others may still decide."""
 
-    id: int = Field(description="To be named by whoever takes it over.")
+    id: int = Field(description="Name it to take the claim over.")
     by: str
     role: str
     at: datetime
-    until: datetime = Field(description="When it lapses by itself.")
+    until: datetime = Field(description="Time when the claim lapses.")
 
 
 class DocumentRow(Shape):
-    """Something that whoever decides is shown. Its bytes are bound by plan_hash through their digest."""
+    """A document shown to approvers. Its digest, and so its bytes, are covered by plan_hash."""
 
     n: int
     name: str
     media_type: str
     size: int = Field(description="In bytes.")
-    sha256: str = Field(description="Of its bytes, 64 hex digits.")
-    url: str = Field(description="Its bytes; the pictures of its pages are listed at `pages` below it.")
+    sha256: str = Field(description="SHA-256 of its bytes, 64 hex digits.")
+    url: str = Field(description="Address of its bytes. Add `/pages` for the list of page images.")
 
 
 class PageRow(Shape):
@@ -113,22 +116,22 @@ class PageRow(Shape):
 
 
 class PagesRow(Shape):
-    """How a document looks. A text has no pages: it is read as it is."""
+    """Page images of a document. A text document has none: read its bytes."""
 
-    problem: str = Field(description="Why it can't be shown, and so not be approved; empty: it can be.")
-    note: str = Field(description="What it holds besides its pages.")
+    problem: str = Field(description="Why it can't be shown, and so not be approved; empty: it can be shown.")
+    note: str = Field(description="Content that the pages don't show.")
     pages: list[PageRow]
 
 
 class PreviousRow(Shape):
-    """The revision before, and what was said to it."""
+    """The previous revision and its decision."""
 
     id: UUID
     decision: DecisionRow | None
 
 
 class ApprovalRow(Shape):
-    """One revision of one question to one queue."""
+    """One revision of an approval request to one queue."""
 
     id: UUID
     run_id: UUID
@@ -139,40 +142,43 @@ class ApprovalRow(Shape):
     title: str
     effect: str
     rule: str
-    arguments: Any = Field(description="Read from the bytes that plan_hash covers.")
-    editable: Any = Field(description="Schema of the arguments that may be changed with an approval; null: none may.")
-    plan_hash: str = Field(description="Name it in the decision.")
+    arguments: Any = Field(description="The call's arguments, read from the bytes that plan_hash covers.")
+    editable: Any = Field(description="Schema of the arguments that an approver may change; null: none.")
+    plan_hash: str = Field(description="Send it with the decision.")
     evidence: list[Any]
-    documents: list[DocumentRow] = Field(description="What is shown with it, as the plan names it.")
-    why: str = Field(description="The agent's own words. Untrusted.")
+    documents: list[DocumentRow] = Field(description="Documents attached to the plan.")
+    why: str = Field(description="The agent's own explanation. Untrusted.")
     wanted: Any = Field(
-        description="What a yes has to show: who one is, shown `within` so many seconds, by a second `factor`; and the "
-        "words to be `typed` (`amount`, `target`). Empty: no more than a yes. While it is open, as its plan and its "
-        "queue ask it by now; after that, as the plan bound it."
+        description="Proof required to approve: authentication within the last `within` seconds, a second "
+        "`factor`, and text to be `typed` (`amount`, `target`). Empty: none. While the approval "
+        "is open this follows its plan and the queue's current settings; afterwards, the plan as "
+        "decided."
     )
     hidden: bool = Field(
-        description="The caller is not asked and has no right to read it: arguments, evidence, documents, effect, why."
+        description="True if the caller may not read arguments, evidence, documents, effect and why: they "
+        "don't decide here and have no right to read payloads."
     )
     requested_by: str
     opened_at: datetime
-    deadline: datetime = Field(description="When time runs out; of what waits for ever, the next reminder.")
+    deadline: datetime = Field(description="Time of expiry; if the approval never expires, time of the next reminder.")
     timing: Any = Field(
-        description="By which calendar it was counted, what comes when nobody answers (on_timeout: reject, escalate, "
-        "remind), and when people are reminded. Null: a plain deadline, and a no after it."
+        description="Calendar by which the deadline was counted, what happens at time-out (on_timeout: "
+        "reject, escalate, remind), and reminder times. Null: a plain deadline, after which the "
+        "call is denied."
     )
-    escalated_to: list[str] = Field(description="Queues that may decide it too, because nobody answered in time.")
+    escalated_to: list[str] = Field(description="Queues that may also decide it because nobody did in time.")
     reminded: int
     reminded_at: datetime | None
-    decided_at: datetime | None = Field(description="Of one that nobody answered (state expired): when time ran out.")
-    decision: DecisionRow | None = Field(description="What closed it; null while it is open.")
-    stage: int = Field(description="Which stage this question is of. Each stage has a question of its own.")
-    stages: list[StageRow] = Field(description="All that is asked, in order. One yes of one person is one stage.")
-    claims: list[ClaimRow] = Field(description="Who is on it now, while it is open.")
+    decided_at: datetime | None = Field(description="Time of the decision; if it expired without one, time of expiry.")
+    decision: DecisionRow | None = Field(description="The decision that closed it; null while it is open.")
+    stage: int = Field(description="Stage that this approval belongs to. Each stage has an approval of its own.")
+    stages: list[StageRow] = Field(description="All stages, in order. A person's approval counts for one stage only.")
+    claims: list[ClaimRow] = Field(description="People who are reviewing it now, while it is open.")
     previous: PreviousRow | None
     inquiries: list[InquiryRow] = Field(
-        description="What named people were asked about it; of one that is hidden, those to and by the caller."
+        description="Inquiries to named people about it. If its content is hidden, only those from or to the caller."
     )
-    delegations: list[DelegationRow] = Field(description="To whom it was handed.")
+    delegations: list[DelegationRow] = Field(description="People to whom it was delegated.")
 
 
 class ApprovalPage(Page):
@@ -180,20 +186,23 @@ class ApprovalPage(Page):
 
 
 class AuditRow(Shape):
-    """One act of a person: who, as what, from where, why, on what exact state, before and after."""
+    """One recorded act of a person: actor, role, source address, justification, exact state acted on, and values before
+    and after."""
 
     id: str
-    kind: str = Field(description="override, decision, act or account: what recorded it.")
+    kind: str = Field(description="Type of the record: override, decision, act or account.")
     action: str
     at: datetime
     is_genuine: bool | None = Field(
-        description="false: without this installation's code, or changed; not a fact. "
-        "null: from before there were codes, or of accounts, which the database records."
+        description="False: the record lacks this installation's authentication code or was changed, so it is "
+        "not a fact. Null: it predates these codes, or it is an account record, which the "
+        "database writes."
     )
     by: str = Field(
-        description="As it was called then: user:, key:, os: (a command), system: or database: (past the application)."
+        description="Actor's name at that time, with a prefix: user:, key:, os: (a command), system:, or "
+        "database: (outside the application)."
     )
-    person: int | None = Field(description="The account, which keeps its number when it is renamed.")
+    person: int | None = Field(description="Id of the account; it survives renaming.")
     role: str
     auth: str
     address: str
@@ -202,13 +211,13 @@ class AuditRow(Shape):
     agent: str | None
     queue: str
     subject: str = Field(
-        description="What it was about: an agent version, a question, a signal, a host, an account, a key."
+        description="Object of the act: an agent version, a question, a signal, a host, an account or a key."
     )
     approval_id: UUID | None
     plan_hash: str | None
-    documents: list[str] = Field(description="SHA-256 of what was shown with what was decided.")
-    seq: int | None = Field(description="The journal's last event when the person acted.")
-    chain: str | None = Field(description="Its hash.")
+    documents: list[str] = Field(description="SHA-256 of the documents shown with the decision.")
+    seq: int | None = Field(description="Last journal event when the person acted.")
+    chain: str | None = Field(description="Hash of that event.")
     before: Any
     after: Any
 

@@ -23,14 +23,14 @@ from runs.services.bodies import SteerBody
 
 
 class HolidayRow(Shape):
-    """A day on which nobody works."""
+    """A day without working hours."""
 
     day: date
     name: str
 
 
 class ExampleRow(Shape):
-    """A question that is put at a moment, and when so many working hours are over."""
+    """A deadline in working hours for a question asked at a given moment."""
 
     asked: datetime
     due: datetime
@@ -38,15 +38,17 @@ class ExampleRow(Shape):
 
 
 class CalendarRow(Shape):
-    """A business calendar as it is now."""
+    """The current version of a business calendar."""
 
     name: str
     version: int
     zone: str
-    week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: nobody works.')
+    week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: no work on that day.')
     holidays: list[HolidayRow]
-    used_by: list[str] = Field(description="Queues.")
-    preview: list[ExampleRow] = Field(description="Of as many working hours as `hours` in the query says, or 8.")
+    used_by: list[str] = Field(description="Queues that use it.")
+    preview: list[ExampleRow] = Field(
+        description="Example deadlines after `hours` working hours (query parameter), or 8."
+    )
     set_by: str
     set_at: datetime
     is_genuine: bool
@@ -67,14 +69,14 @@ class CalendarPage(Page):
 
 
 class StepRow(Shape):
-    """Whom a question is put to besides."""
+    """An escalation step: who is asked in addition."""
 
     to: str
     hours: float
 
 
 class AbsenceRow(Shape):
-    """Who is away, from and until when."""
+    """A person's period of absence."""
 
     id: int
     name: str
@@ -87,26 +89,28 @@ class AbsenceRow(Shape):
 
 
 class TimingRow(Shape):
-    """What a queue says of time."""
+    """Time settings of a queue."""
 
     queue: str
-    version: int = Field(description="0: nobody has set anything.")
+    version: int = Field(description="0: never set.")
     calendar: str = Field(description="Empty: around the clock.")
-    on_timeout: str = Field(description="reject, escalate, remind; empty: as the gate says, and a no where it doesn't.")
+    on_timeout: str = Field(
+        description="reject, escalate or remind; empty: as the gate says, otherwise the call is denied."
+    )
     steps: list[StepRow]
-    remind: list[int] = Field(description="Shares of the time in percent after which people are reminded.")
-    every_hours: float | None = Field(description="The first interval of reminders of what waits for ever.")
+    remind: list[int] = Field(description="Percentages of the time after which reminders are sent.")
+    every_hours: float | None = Field(description="First interval of reminders for approvals without expiry.")
     clock_stops_hours: float | None = Field(
-        description="For how long the clock may stand at most while somebody named is asked. Null: it runs on."
+        description="Longest time for which an inquiry may stop the clock. Null: it never stops."
     )
     at_once_if_away: bool
-    is_deserted: bool = Field(description="Whether everybody who decides there is away, and nobody stands in.")
-    absences: list[AbsenceRow] = Field(description="Now and to come.")
+    is_deserted: bool = Field(description="Whether everyone who decides there is absent without a deputy.")
+    absences: list[AbsenceRow] = Field(description="Current and future absences.")
     is_genuine: bool
 
 
 class Calendars(ApiView):
-    """The calendars that there are, by name; and the place to add one, or a further version of one."""
+    """Calendars by name. POST creates one, or a new version of one."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -126,10 +130,12 @@ class Calendars(ApiView):
 
 
 class OneCalendar(ApiView):
+    """One calendar, with example deadlines."""
+
     permission_classes = [SetsUp]
     roles = READ
 
-    @described("A calendar", CalendarRow, query=("hours",))
+    @described("Get a calendar", CalendarRow, query=("hours",))
     def get(self, request: Request, calendar: str) -> Response:
         query = Query(request, "hours")
         most = int(LONGEST_WORK.total_seconds() // 3600)
@@ -138,6 +144,8 @@ class OneCalendar(ApiView):
 
 
 class CalendarRemove(ApiView):
+    """Remove a calendar that no queue uses."""
+
     permission_classes = [SetsUp]
     roles = {"POST": ()}
 
@@ -149,15 +157,17 @@ class CalendarRemove(ApiView):
 
 
 class QueueTiming(ApiView):
+    """Time settings of a queue. POST replaces them."""
+
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
 
-    @described("What a queue says of time", TimingRow)
+    @described("Get a queue's time settings", TimingRow)
     def get(self, request: Request, queue: str) -> Response:
         Query(request)
         return Response(timing_row(queue_acts.find(queue)))
 
-    @described("Set what a queue says of time", TimingRow, body=TimingBody, name="queues_timing_update")
+    @described("Set a queue's time settings", TimingRow, body=TimingBody, name="queues_timing_update")
     def post(self, request: Request, queue: str) -> Response:
         found = queue_acts.find(queue)
         acts.set_timing(queue, read_body(request, TimingBody), by=self.by)
@@ -165,23 +175,23 @@ class QueueTiming(ApiView):
 
 
 class Absences(ApiView):
-    """Saying that somebody is away: oneself, or as an administrator anybody."""
+    """Record an absence: the caller's own or, as an administrator, another person's."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}
 
-    @described("Be away", AbsenceRow, status=201, body=AbsenceBody)
+    @described("Record an absence", AbsenceRow, status=201, body=AbsenceBody)
     def post(self, request: Request) -> Response:
         return Response(absence_row(away.leave(read_body(request, AbsenceBody), by=self.by)), status=201)
 
 
 class AbsenceEnd(ApiView):
-    """Ending an absence: the person, or an administrator, may."""
+    """End an absence now. The person and administrators may do so."""
 
     permission_classes = [SetsUp]
     roles = {"POST": EVERY}
 
-    @described("Be back", AbsenceRow, body=SteerBody)
+    @described("End an absence", AbsenceRow, body=SteerBody)
     def post(self, request: Request, absence_id: int) -> Response:
         away.find(absence_id)
         why = read_body(request, SteerBody).justification

@@ -55,21 +55,22 @@ class Approvals(ApiView):
 
 
 class OneApproval(ApiView):
+    """One approval."""
+
     roles = READ
 
-    @described("An approval", ApprovalRow)
+    @described("Get an approval", ApprovalRow)
     def get(self, request: Request, approval_id: UUID) -> Response:
         Query(request)
         return Response(approval_rows([shown_one(approval_id, request.user)])[0])
 
 
 class Decide(ApiView):
-    """Approve, also with changes, reject, let fail or abstain. Who may depends on the queue, so the route lets every
-    role in and the queue decides."""
+    """Approve (also with changes), reject, fail the run, or abstain. The permission depends on the approval's queue."""
 
     roles = {"POST": EVERY}
 
-    @described("Approve, reject, let fail or abstain", ApprovalRow, body=DecisionBody)
+    @described("Decide an approval", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
         by = services.deciding(approval, self.by, roles(request.user))

@@ -20,21 +20,19 @@ from ledger.web.bodies import Strict
 from ledger.web.cursors import Condition
 
 MINUTES, MOST_MINUTES = 10, 60
-_Minutes = Annotated[int, Field(ge=1, le=MOST_MINUTES, description="For how long, from now on.")]
-_Claim = Annotated[
-    int | None, Field(ge=1, le=2**53 - 1, description="The `id` of somebody else's claim that ends by this.")
-]
+_Minutes = Annotated[int, Field(ge=1, le=MOST_MINUTES, description="Duration in minutes, from now.")]
+_Claim = Annotated[int | None, Field(ge=1, le=2**53 - 1, description="`id` of another person's claim to end.")]
 
 
 class ClaimBody(Strict):
-    """For how long, and in whose place if all places are taken."""
+    """Duration of the claim, and whose claim it replaces if none is free."""
 
     minutes: _Minutes = MINUTES
     take_over: _Claim = None
 
 
 class NoBody(Strict):
-    """Nothing has to be said."""
+    """An empty body."""
 
 
 MOST_ON, MOST_TOLD = 20, 60  # shown of one question

@@ -30,22 +30,22 @@ Words = Annotated[str, Field(max_length=MAX_JUSTIFICATION)]
 
 
 class InquiryBody(Strict):
-    """Whom somebody asks about a case, and what."""
+    """An inquiry to a person about an approval."""
 
-    to: Annotated[Name, Field(description="The name of the account that is asked.")]
+    to: Annotated[Name, Field(description="User name of the person to ask.")]
     question: Words
 
 
 class AnswerBody(Strict):
-    """What whoever was asked answers."""
+    """The answer to an inquiry."""
 
     answer: Words
 
 
 class DelegationBody(SteerBody):
-    """To whom a question is handed, who may then decide it in the caller's place."""
+    """The person who may decide an approval in the caller's place."""
 
-    to: Annotated[Name, Field(description="The name of the account that may decide it.")]
+    to: Annotated[Name, Field(description="User name of the person who may decide it.")]
 
 
 @dataclass(frozen=True, slots=True)

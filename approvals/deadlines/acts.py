@@ -55,15 +55,15 @@ Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False)
 
 
 class Holiday(Strict):
-    """A day on which nobody works."""
+    """A day without working hours."""
 
     day: Day
     name: Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class CalendarBody(SteerBody):
-    """A calendar, or a further version of it. `week` has for each day its shifts as text: "09:00-12:00, 13:00-18:00";
-    a day that is missing has none."""
+    """A calendar, or a new version of it. `week` gives each day's shifts as text: "09:00-12:00, 13:00-18:00". A missing
+    day has none."""
 
     name: Name
     zone: Text
@@ -72,16 +72,16 @@ class CalendarBody(SteerBody):
 
 
 class StepBody(Strict):
-    """Whom a question is put to besides, and how many hours they have."""
+    """An escalation step: who is asked in addition, and how many hours they have."""
 
     to: Name
     hours: Hours
 
 
 class TimingBody(SteerBody):
-    """All that a queue says of time; what is left out is not said. `remind` are shares of the time in percent after
-    which people are reminded; `every_hours` the first interval of reminders of what waits for ever;
-    `clock_stops_hours` for how long the clock may stand at most while somebody named is asked about a question."""
+    """All time settings of a queue; a missing field is unset. `remind`: percentages of the time after which reminders
+    are sent. `every_hours`: first interval of reminders for approvals without expiry. `clock_stops_hours`: the longest
+    time for which an inquiry may stop the clock."""
 
     calendar: Name = ""
     on_timeout: Literal["", "reject", "escalate", "remind"] = ""
@@ -93,7 +93,8 @@ class TimingBody(SteerBody):
 
 
 class AbsenceBody(SteerBody):
-    """Who is away: oneself if nobody is named, from now on if no beginning is; `deputy` stands in, nobody if none."""
+    """A period of absence. Without a person it is the caller's own; without `from`, it starts now. `deputy` may stand
+    in."""
 
     person: Name = ""
     deputy: Name = ""

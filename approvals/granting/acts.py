@@ -36,8 +36,8 @@ from runs.services.bodies import SteerBody
 
 
 class BoundsBody(SteerBody):
-    """How far standing grants may go at a queue: at most so many `times`, so many `days`, and of so much in all (`sum`,
-    in the queue's currency; empty: as much as whoever gives one may approve at once). No times: none may be given."""
+    """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency (empty:
+    the amount that the person giving one may approve at once). Without `times`, none may be given."""
 
     times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = 0
     days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = 0

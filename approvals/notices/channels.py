@@ -31,8 +31,8 @@ Key = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class PreferenceBody(Strict):
-    """How you are told. A kind that isn't named is told as it is for everybody; quiet hours need both ends, or
-    neither."""
+    """Notification preferences. A kind that isn't named follows the default. Quiet hours need both a start and an
+    end."""
 
     ways: Annotated[dict[KindName, Ways], Field(max_length=40)] = {}
     zone: Name = "UTC"
@@ -51,7 +51,7 @@ class DeviceBody(Strict):
 
 
 class ChannelBody(SteerBody):
-    """A chat's webhook or a shared mailbox, for a queue, or with none named for what operators are told."""
+    """A chat webhook or shared mailbox for a queue's notifications; without a queue, for those to operators."""
 
     name: Name
     queue: Name = ""
@@ -61,7 +61,7 @@ class ChannelBody(SteerBody):
 
 
 class ChannelChangeBody(SteerBody):
-    """What is named is set anew, the rest stays."""
+    """Fields to change; the others stay."""
 
     address: Annotated[str, Field(max_length=2000)] | None = None
     kinds: Annotated[list[KindName], Field(max_length=40)] | None = None

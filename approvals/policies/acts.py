@@ -66,8 +66,8 @@ class Rule(Strict):
 
 
 class TryBody(Rule):
-    """A policy that is only tried, in the place of the one in force that `name` names, if it does, on the newest
-    `calls` on record. The rest is taken as a form sends it, and makes no difference."""
+    """A policy to try on the newest `calls` recorded calls, in place of the one in force with the same `name`, if any.
+    Other fields are accepted as a form sends them, and ignored."""
 
     name: Name = ""
     rule: Text = "as tried"
@@ -77,14 +77,13 @@ class TryBody(Rule):
 
 
 class NewPolicyBody(Rule, SteerBody):
-    """A policy under a new name."""
+    """A policy with a new name."""
 
     name: Name
 
 
 class PolicyBody(Rule, SteerBody):
-    """A policy's new version. `seen` is the version that it was made from: refused where there is a newer one by
-    now."""
+    """A new version of a policy. `seen` is the version it is based on; refused if there is a newer one."""
 
     seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = None
 

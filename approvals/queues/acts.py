@@ -42,8 +42,8 @@ Most = Annotated[
 
 
 class QueueBody(SteerBody):
-    """A queue. `role` names the group whose holders decide there; `needs_amount`: whoever has a limit approves nothing
-    that names no amount."""
+    """A queue. `role` names the group whose members decide there. `needs_amount`: people with a limit can't approve
+    calls without an amount."""
 
     name: Name
     title: Name
@@ -53,7 +53,7 @@ class QueueBody(SteerBody):
 
 
 class QueueChangeBody(SteerBody):
-    """What is named is set anew, the rest stays."""
+    """Fields to change; the others stay."""
 
     title: Name | None = None
     role: Name | None = None
@@ -62,8 +62,8 @@ class QueueChangeBody(SteerBody):
 
 
 class LimitBody(SteerBody):
-    """The most that a person (or, with none named, whoever holds the role and has no limit of their own) may approve
-    alone. Null: as much as they like."""
+    """The most that a person may approve alone. Without a person it applies to every holder of the role who has no
+    limit of their own. Null: unlimited."""
 
     person: Name = ""
     most: Most | None
@@ -71,10 +71,9 @@ class LimitBody(SteerBody):
 
 
 class ProofBody(SteerBody):
-    """What a yes has to show, for calls above an amount (in the queue's currency) or from a risk on; with neither, for
-    each. `minutes`: within how many its person has shown who they are, by `second_factor` or by a password; 0: that
-    isn't asked. `type_amount`, `type_target`: they type what they let through. With none of these nothing is asked any
-    more."""
+    """Proof required to approve calls above an amount (in the queue's currency) or from a risk level; with neither, all
+    calls. `minutes`: maximum age of the person's authentication, by `second_factor` or by password; 0: no requirement.
+    `type_amount`, `type_target`: the person must type these. With none of these, no proof is required."""
 
     minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = 0
     second_factor: bool = False
@@ -88,20 +87,20 @@ MOST_REASONS, LONGEST_REASON = 20, 200
 
 
 class ReasonsBody(SteerBody):
-    """Short reasons that are offered to whoever decides there, in their order; with none, none are."""
+    """Short reasons offered to approvers, in this order; empty: none."""
 
     reasons: Annotated[list[Annotated[str, Field(max_length=LONGEST_REASON)]], Field(max_length=MOST_REASONS)]
 
 
 class LiftBody(SteerBody):
-    """Whose limit ends: a person's own, or with none named the role's."""
+    """Removes the limit of a person or, without a person, of the role."""
 
     person: Name = ""
 
 
 class DeputyBody(SteerBody):
-    """Who stands in for whom: for oneself if no principal is named, at all queues if none is, from now on if no
-    beginning is."""
+    """A deputyship. Without a principal it is for the caller, without a queue for all queues, and without `from` it
+    starts now."""
 
     deputy: Name
     principal: Name = ""

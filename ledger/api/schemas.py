@@ -12,7 +12,7 @@ from ledger.web.shapes import Page, Shape
 
 
 class EventRow(Shape):
-    """One line of a run's journal."""
+    """One event of a run's journal."""
 
     seq: int
     kind: str
@@ -21,10 +21,10 @@ class EventRow(Shape):
     slot: str | None
     attempt: int
     fact: str | None
-    data: dict[str, Any] = Field(description="The metadata that the hash chain covers in the clear.")
-    payload: Any = Field(description="Arguments, results, messages, tracebacks.")
-    damage: str | None = Field(default=None, description="Why the stored payload can't be read, if so.")
-    hidden: bool = Field(default=False, description="There is a payload, and the caller has no right to read it.")
+    data: dict[str, Any] = Field(description="Metadata, stored in the clear and covered by the hash chain.")
+    payload: Any = Field(description="Arguments, results, messages and tracebacks.")
+    damage: str | None = Field(default=None, description="Why the stored payload can't be read; null if it can.")
+    hidden: bool = Field(default=False, description="True if there is a payload that the caller may not read.")
     hash: str
     prev_hash: str
 
@@ -34,7 +34,7 @@ class EventPage(Page):
 
 
 class EntryRow(Shape):
-    """One fact about one side effect. A call's story is its successive rows."""
+    """One fact about a side effect. Successive rows show the course of a call."""
 
     id: int
     seq: int
@@ -43,7 +43,7 @@ class EntryRow(Shape):
     fact: str
     tool: str
     replay_class: str
-    key: str | None = Field(description="The idempotency key; null also where the caller has no right to read it.")
+    key: str | None = Field(description="Idempotency key; also null if the caller may not read it.")
     external_id: str | None
     digest: str | None
     actor: str
@@ -55,7 +55,7 @@ class EntryPage(Page):
 
 
 class OverrideRow(Shape):
-    """An act of a person on a run: who, as what, why, on what exact state."""
+    """A person's act on a run: actor, role, justification, and the exact state acted on."""
 
     id: int
     run_id: UUID
@@ -77,37 +77,36 @@ class OverridePage(Page):
 
 
 class VerificationRow(Shape):
-    """Whether a run's record, recomputed just now, is what was written."""
+    """Result of verifying a run's record, computed for this request."""
 
     run_id: UUID
     holds: bool
-    problems: list[str] = Field(description="What doesn't hold, in words; the first 200.")
+    problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
     problem_count: int
     events: int
     first_at: datetime | None
     last_at: datetime | None
     chain: str = Field(
-        description="The chain's head: note it down elsewhere to be able to tell later that nothing before it was "
-        "rewritten."
+        description="Head of the hash chain. Keep it elsewhere to prove later that nothing before it was rewritten."
     )
 
 
 class ListRow(Shape):
-    """Whether records that belong to no run are what was written."""
+    """Result of verifying records that belong to no run."""
 
     name: str = Field(
-        description="acts: what people did besides, such as declaring a host dead; "
-        "accounts: who was given which account, role or key."
+        description="acts: other acts of people, such as declaring a host dead. accounts: who was given which "
+        "account, role or key."
     )
     holds: bool
-    problems: list[str] = Field(description="What doesn't hold, in words; the first 200.")
+    problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
     problem_count: int
     records: int
     chain: str = Field(
-        description="The last record's hash: note it down elsewhere, since a list can't tell that its end was cut off."
+        description="Hash of the last record. Keep it elsewhere: a list alone can't show that its end was cut off."
     )
 
 
 class VerificationPage(Page):
     results: list[VerificationRow]
-    lists: list[ListRow] = Field(description="What belongs to no run; on the first page alone.")
+    lists: list[ListRow] = Field(description="Records that belong to no run; on the first page only.")

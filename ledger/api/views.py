@@ -30,11 +30,11 @@ AUDIT = {"GET": (AUDITOR, OPERATOR, APPROVER)}
 
 
 class Events(ApiView):
-    """`?after=seq`: what came later, ascending. Following `next` never skips: seq is gapless."""
+    """Events of a run after `after`, in order. `seq` has no gaps, so following `next` skips nothing."""
 
     roles = READ
 
-    @described("A run's journal", EventPage, query=("after", "limit"))
+    @described("List a run's events", EventPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
@@ -45,45 +45,45 @@ class Events(ApiView):
 
 
 class Entries(ApiView):
-    """The side-effect ledger, ascending."""
+    """Recorded facts about the run's side effects, in order."""
 
     roles = READ
 
-    @described("A run's side effects", EntryPage, query=("after", "limit"))
+    @described("List a run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         hidden = {} if reads(run_id) else {"key": None}
         return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden))
 
 
 class Overrides(ApiView):
-    """What people did to the run, and why, ascending."""
+    """People's acts on the run and their justifications, in order."""
 
     roles = READ
 
-    @described("What people did to a run", OverridePage, query=("after", "limit"))
+    @described("List a run's overrides", OverridePage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         return by_id(request, run_id, OverrideRecord.objects.all(), override_row)
 
 
 class RunVerification(ApiView):
-    """Computed from the stored rows, now. A run whose head or row is gone is an alarm; only one without any trace is
-    unknown."""
+    """Verification of the stored rows, computed for this request. A run with a missing head or row fails it; a run
+    without any trace is 404."""
 
     roles = READ
 
-    @described("Whether a run's record is what was written", VerificationRow)
+    @described("Verify a run's record", VerificationRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         return Response(verification_row(verify(run_id)))
 
 
 class Verifications(ApiView):
-    """Every run, by id. A page ends after `limit` runs or a few seconds; following `next` comes to all of them. The
-    first page also tells of the records that belong to no run."""
+    """Verification of every run, by id. A page ends after `limit` runs or a few seconds; follow `next` until it is
+    null. The first page also covers records that belong to no run."""
 
     roles = AUDIT
 
-    @described("Whether the whole record is what was written", VerificationPage, query=("cursor", "limit"))
+    @described("Verify all records", VerificationPage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query, until = Query(request, "cursor"), time.monotonic() + PAGE_SECONDS
         after = query.uuid("cursor")

@@ -61,7 +61,7 @@ _LAST = 2**63 - 1
 
 
 class GuardsBody(Strict):
-    """All that two people change from now on."""
+    """The complete set of rules that two people must change from now on."""
 
     families: list[str] = Field(max_length=20)
     justification: str = ""

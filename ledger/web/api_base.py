@@ -87,7 +87,7 @@ class AlwaysJSON(BaseContentNegotiation):
 
 
 class ApiView(APIView):
-    """Base of every API view. Says who may by `roles`; without it nobody may."""
+    """Base of every API view. `roles` names the roles allowed per method; without it nothing is allowed."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {}
     acting_role: str | None = None
@@ -125,20 +125,20 @@ class ApiView(APIView):
 READ = {"GET": EVERY}
 
 _PROBLEMS = {
-    400: "Malformed",
-    401: "No or no valid key",
+    400: "The request is malformed",
+    401: "The key is missing or invalid",
     403: "None of your roles allows this",
-    404: "Unknown id",
-    409: "The state does not allow this",
-    413: "Larger than 1 MiB",
-    415: "Not JSON",
-    422: "Understood, and wrong: see errors",
-    503: "Busy, or the database does not answer; come back after Retry-After",
+    404: "No such object, or you may not see it",
+    409: "The current state does not allow this",
+    413: "The body is larger than 1 MiB",
+    415: "The body is not JSON",
+    422: "The input is invalid: see `errors`",
+    503: "Busy, or the database does not answer: try again after Retry-After seconds",
 }
 
 
 def described(
-    summary: str,
+    summary: str | Mapping[str, str],
     answer: Any,
     *,
     status: int = 200,
@@ -148,7 +148,11 @@ def described(
     name: str | None = None,
     kinds: Sequence[str] = ("application/json",),
 ) -> Callable[[Any], Any]:
-    """Describe a view's method for OpenAPI. `kinds` are the answer's media types; `name` if the address gives none."""
+    """Describe a view's method for OpenAPI.
+
+    `summary` is one text, or one for each `action` that routes give the view. `kinds` are the answer's media types;
+    `name` is the operation id if the address gives none.
+    """
     can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
     parameters = [
         *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
@@ -158,13 +162,20 @@ def described(
         (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
         for code in can_go_wrong
     }
-    return extend_schema(
+    by_action = summary if isinstance(summary, Mapping) else {}
+    schema = extend_schema(
         operation_id=name,
-        summary=summary,
+        summary=None if by_action else str(summary),
         request=body,
         parameters=parameters,
         responses={**{(status, kind): answer for kind in kinds}, **problems},
     )
+
+    def describe(method: Any) -> Any:
+        method.summaries = by_action
+        return schema(method)
+
+    return describe
 
 
 _QUERY_TYPES = {"limit": int, "after": int, "run_id": UUID}

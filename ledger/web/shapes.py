@@ -37,7 +37,7 @@ class Page(Shape):
 
 
 class FieldError(Shape):
-    """One field that is wrong, what is wrong with it and what would be right."""
+    """A wrong field, what is wrong with it, and how to fix it."""
 
     field: str
     problem: str
@@ -45,7 +45,7 @@ class FieldError(Shape):
 
 
 class Problem(BaseModel):
-    """A problem document (RFC 9457). `code` is stable; some problems carry further members."""
+    """A problem document (RFC 9457). `code` is stable. Some problems have additional members."""
 
     model_config = ConfigDict(extra="allow")
 

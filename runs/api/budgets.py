@@ -21,11 +21,11 @@ from runs.services.budgets.starting import most_of
 
 
 class RunBudget(ApiView):
-    """Set what a run may use. Which approvers may is the installation's to say, so the route lets all of them in."""
+    """Set the caps of a run. Approvers need to decide at the queue for budgets."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.RAISERS}
 
-    @described("Set what a run may use", RunRow, body=BudgetBody)
+    @described("Set a run's budget", RunRow, body=BudgetBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         run = lifecycle.find(run_id)
         role = authority.role_to(authority.BUDGET, run, held=roles(request.user), person=request.user.pk)
@@ -37,16 +37,16 @@ class RunBudget(ApiView):
 
 
 class RunModels(ApiView):
-    """Which models a run asks. It keeps those that it began with, until somebody moves it."""
+    """The models that a run uses. They stay as they were when it first used them, until someone changes them."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
-    @described("List the models that a run asks", AskedPage)
+    @described("List a run's models", AskedPage)
     def get(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         return self._now(run_id)
 
-    @described("Move a run to other models", AskedPage, body=ModelsBody)
+    @described("Set a run's models", AskedPage, body=ModelsBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         body = read_body(request, ModelsBody)
         thinking.move(run_id, body.models, assistant=body.assistant, by=self.by, justification=body.justification)
@@ -58,11 +58,11 @@ class RunModels(ApiView):
 
 
 class Prices(ApiView):
-    """What the models' tokens cost now. Few, so one page unless asked otherwise."""
+    """Current prices of model tokens. The whole list fits one page unless you set a limit."""
 
     roles = READ
 
-    @described("List the prices in force", PricePage, query=("after", "limit"))
+    @described("List prices", PricePage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)

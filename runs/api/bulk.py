@@ -27,24 +27,29 @@ from runs.services.bulk.acts import BatchActBody, BatchBody
 
 
 class BatchRow(Shape):
-    """An act on many runs."""
+    """An operation on many runs."""
 
     id: UUID
     action: str
     state: Literal["draft", "running", "stopped", "done"]
     said: dict[str, Any] = Field(
-        description="effects, priority, budget, verdict, sender_is_gone; of a receipt its SHA-256."
+        description="Parameters: effects, priority, budget, verdict, sender_is_gone, and the SHA-256 of a receipt."
     )
-    receipt: Any = Field(description="As it was given: until it is over, to whoever reads every run's payloads.")
+    receipt: Any = Field(
+        description="The receipt as given; shown until the batch is done, to callers who may read payloads of all runs."
+    )
     justification: str
-    chosen: dict[str, Any] = Field(description="The filter, or that runs were named; which they are was frozen then.")
+    chosen: dict[str, Any] = Field(
+        description="The filter, or that runs were named. The set of runs was fixed at creation."
+    )
     total: int
     done: int
     refused: int
-    failed: int = Field(description="The database refused it again and again, or something of ours broke.")
-    left: int = Field(description="What nothing has become of: yet, or ever where it was stopped.")
+    failed: int = Field(description="Runs where the database kept refusing, or an internal error occurred.")
+    left: int = Field(description="Runs not processed yet; after a stop, runs that never will be.")
     forecast: dict[str, Any] = Field(
-        description="As of when it was made: states, how many it may be done to, which would be refused and why."
+        description="Forecast at creation: runs by state, how many allow the operation, and which would be "
+        "refused and why."
     )
     by: str
     made_at: datetime
@@ -59,11 +64,11 @@ class BatchPage(Page):
 
 
 class BatchItemRow(Shape):
-    """One of its runs, and what became of it."""
+    """One run of a batch and its result."""
 
     n: int
     run: UUID
-    outcome: Literal["", "done", "refused", "failed"] = Field(description="Empty: nothing has, yet or ever.")
+    outcome: Literal["", "done", "refused", "failed"] = Field(description="Empty: not processed, or not processed yet.")
     code: str
     why: str
     at: datetime | None
@@ -94,12 +99,12 @@ _LEFT = "left"  # as an address says it
 
 
 class Bulk(ApiView):
-    """Acts on many runs. Of each run it is asked whether whoever wants it may, so the route lets in whoever may act on
-    some run."""
+    """Operations on many runs. The permission is checked for each run; callers who may not act on any run are
+    refused."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": authority.STOPPERS}
 
-    @described("List acts on many runs", BatchPage, query=("cursor", "limit"))
+    @described("List batches", BatchPage, query=("cursor", "limit"))
     def get(self, request: Request) -> Response:
         query, user = Query(request, "cursor"), request.user
         rows = newest(person=user.pk, held=roles(user), limit=query.limit + 1, beyond=query.moment())
@@ -108,7 +113,7 @@ class Bulk(ApiView):
             rows, lambda batch: {"cursor": closed(batch.made_at, batch.pk)}, lambda batch: batch_row(shown[batch.pk])
         )
 
-    @described("Act on many runs", BatchRow, status=202, body=BatchBody, headers=("Idempotency-Key",))
+    @described("Create a batch", BatchRow, status=202, body=BatchBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         body, held = read_body(request, BatchBody), roles(request.user)
         acts.check_asker(body.action, held)
@@ -122,20 +127,22 @@ class Bulk(ApiView):
 
 
 class OneBulk(ApiView):
+    """One batch."""
+
     roles = READ
 
-    @described("An act on many runs", BatchRow)
+    @described("Get a batch", BatchRow)
     def get(self, request: Request, batch_id: UUID) -> Response:
         Query(request)
         return Response(batch_row(progress_of([_find(request, batch_id)])[0]))
 
 
 class BulkItems(ApiView):
-    """What became of each run."""
+    """The runs of a batch and their results."""
 
     roles = READ
 
-    @described("What became of each run", BatchItemPage, query=("outcome", "after", "limit"))
+    @described("List a batch's runs", BatchItemPage, query=("outcome", "after", "limit"))
     def get(self, request: Request, batch_id: UUID) -> Response:
         query = Query(request, "outcome", "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31 - 1)
@@ -146,12 +153,12 @@ class BulkItems(ApiView):
 
 
 class SteerBulk(ApiView):
-    """Starting what was looked at, or stopping what is under way: `action` comes from the route."""
+    """Start a previewed batch, or stop one that is in progress."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described("Start or stop an act on many runs", BatchRow, body=BatchActBody)
+    @described({"start": "Start a batch", "stop": "Stop a batch"}, BatchRow, body=BatchActBody)
     def post(self, request: Request, batch_id: UUID) -> Response:
         _find(request, batch_id)
         body = read_body(request, BatchActBody)

@@ -11,7 +11,7 @@ from runs.models import Run, State
 
 
 class Trouble(Shape):
-    """Why a run failed."""
+    """The reason for a failure."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -20,18 +20,20 @@ class Trouble(Shape):
 
 
 class Cancellation(Shape):
-    """Why a run was cancelled."""
+    """The reason for a cancellation."""
 
-    by: str = Field(description="Who asked for it: a person, a parent, or the rule whose time had come.")
+    by: str = Field(description="Who cancelled it: a person, the parent run, or the rule whose time had come.")
     why: str
 
 
 class JournalRow(Shape):
-    """How large a run's journal is."""
+    """Size of a run's journal."""
 
     events: int
-    bytes: int | None = Field(description="As they are stored; null: it began before they were counted.")
-    is_large: bool = Field(description="The run has not ended, and had better be renewed before it goes on long.")
+    bytes: int | None = Field(description="Stored size; null: the run started before sizes were recorded.")
+    is_large: bool = Field(
+        description="The journal is large and the run has not ended: continue it as new before it runs much longer."
+    )
 
 
 def trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:

@@ -21,11 +21,11 @@ class DeadRow(Shape):
     """A host that was declared dead."""
 
     host: str
-    processes: int = Field(description="How many processes of it are on record as ended by that word.")
+    processes: int = Field(description="Number of its processes that this declaration recorded as ended.")
 
 
 class Dead(ApiView):
-    """That nothing runs on a host any more."""
+    """Declare that nothing runs on a host any more. Its runs continue on other hosts."""
 
     roles = {"POST": (OPERATOR,)}
 
@@ -37,7 +37,7 @@ class Dead(ApiView):
 
 
 class Drain(ApiView):
-    """That a worker is to hand its runs back and to end."""
+    """Ask a worker to release its runs and exit."""
 
     roles = {"POST": (OPERATOR,)}
 

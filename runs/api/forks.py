@@ -36,101 +36,104 @@ MOST_ANSWERS = 100
 
 
 class ForkBody(SteerBody):
-    """Begin a new run at the beginning of a visit of this one."""
+    """Start a new run from the beginning of one visit of this run."""
 
-    visit: Annotated[int, Field(description="See GET …/fork; 1 is the first.")]
+    visit: Annotated[int, Field(description="A visit listed by GET …/fork; 1 is the first.")]
     version: Annotated[str, Field(max_length=50)] | None = Field(
-        default=None, description="Of the same agent; left out: the run's own."
+        default=None, description="A version of the same agent; default: the run's own."
     )
-    state: Any = Field(default=None, description="In the place of the recorded one; left out: that.")
-    what_if: bool = Field(default=False, description="Nothing is sent: its calls are answered from the record.")
+    state: Any = Field(default=None, description="Replaces the recorded state; default: the recorded state.")
+    what_if: bool = Field(default=False, description="Send nothing: calls are answered from the record.")
     answers: Annotated[dict[str, Any], Field(max_length=MOST_ANSWERS)] | None = Field(
-        default=None, description="Of a what-if: what a tool gives that isn't on record, by its name."
+        default=None, description="With `what_if`: results for tools without a recorded result, by tool name."
     )
     if_effects: int | None = Field(
-        default=None, description="How many effects you have seen after that point: with others by now, 409."
+        default=None, description="Number of effects after that point that you have seen. If it has changed: 409."
     )
     budget: Budget | None = None
 
 
 class PointRow(Shape):
-    """The beginning of a visit."""
+    """The start of a visit."""
 
     visit: int
     node: str
-    seq: int = Field(description="The event that it began with.")
+    seq: int = Field(description="Event with which it started.")
     at: datetime
-    problem: str = Field(description="Why no fork can begin here; empty: one can.")
+    problem: str = Field(description="Why the run can't be forked here; empty: it can.")
 
 
 class DoneRow(Shape):
-    """An effect that a run had after a point: what a fork may do again."""
+    """An effect of the run after a point, which a fork may repeat."""
 
     run: UUID
     slot: str
     attempt: int
-    tool: str = Field(description="`child:NAME` of a run that was started as a step.")
+    tool: str = Field(description="`child:NAME` for a run started as a step.")
     at: str
     outcome: Literal["committed", "open", "undone"] = Field(
-        description="open: nobody knows what came of it; undone: by the run itself."
+        description="open: the outcome is unknown. undone: the run undid it itself."
     )
     external_id: str | None
     arguments: Any
-    has_result: bool = Field(description="Whether what came of it can stand for the same call.")
-    is_verified: bool = Field(description="false: a row alone tells of it, its event can't be read.")
+    has_result: bool = Field(description="Whether its recorded result can answer the same call.")
+    is_verified: bool = Field(description="False: only a row shows it; its event can't be read.")
 
 
 class ForkPreview(Shape):
-    """Where a run can be begun again, and, at a visit, what would happen again. Each of these effects stops the fork
-    until a person has said what becomes of that call."""
+    """Points where a run can be forked and, for one visit, the effects that a fork might repeat. The fork needs a
+    verdict on each of them."""
 
     points: list[PointRow] = Field(description="The newest 500 visits.")
     visit: int | None
-    state: Any = Field(description="With which the visit began; null without one.")
+    state: Any = Field(description="State at the start of the visit; null if no visit was named.")
     effects: list[DoneRow]
     all_are_asked_about: bool = Field(
-        description="Nobody can say that these are all: every call with an effect is asked about."
+        description="The list of effects may be incomplete, so the fork asks before every call with an effect."
     )
-    hidden: bool = Field(description="The caller has no right to read state and arguments.")
+    hidden: bool = Field(description="True if the caller may not read state and arguments.")
 
 
 class VerdictBody(Strict):
-    """What one effect counts as: happened (the same call is answered by what it gave), unknown (a person is asked at
-    the call), did_not (it may be done)."""
+    """A verdict on one effect. happened: the same call is answered with its result. unknown: a person is asked at the
+    call. did_not: the call may be made."""
 
     slot: Annotated[str, Field(max_length=200)]
     attempt: int = 0
     counts_as: Literal["happened", "unknown", "did_not"]
-    run: Annotated[str, Field(max_length=36)] = Field(default="", description="Needed where several runs' are listed.")
-    result: Any = Field(default=None, description="What it gave, where the record doesn't have that.")
+    run: Annotated[str, Field(max_length=36)] = Field(
+        default="", description="Required if effects of several runs are listed."
+    )
+    result: Any = Field(default=None, description="Its result, if it isn't recorded.")
     sender_is_gone: bool = Field(
-        default=False, description="Attests that nothing runs any more of a worker that was given up without proof."
+        default=False, description="Attests that a worker that was given up without proof of its end no longer runs."
     )
 
 
 class StartAgainBody(SteerBody):
-    """Begin a new run from this one's input."""
+    """Start a new run from this one's input."""
 
     audit: Annotated[list[VerdictBody], Field(max_length=2000)] = []
     version: Annotated[str, Field(max_length=50)] | None = Field(
-        default=None, description="Of the same agent; left out: the run's own."
+        default=None, description="A version of the same agent; default: the run's own."
     )
-    input: Any = Field(default=None, description="Only where the recorded one can't be believed.")
+    input: Any = Field(default=None, description="Only if the recorded input is not sound.")
     budget: Budget | None = None
 
 
 class StartAgainPreview(Shape):
-    """What is left of a run's record. Each effect has to be decided before a run is started from its input again."""
+    """A run's effects. Each needs a verdict before the run can be started again from its input."""
 
-    has_ended: bool = Field(description="false: it is cancelled by that, with its effects left as they are.")
+    has_ended: bool = Field(description="False: starting again cancels the run and leaves its effects.")
     input: Any
-    input_is_sound: bool = Field(description="false: it has to be given.")
+    input_is_sound: bool = Field(description="False: the input must be given.")
     effects: list[DoneRow]
-    problems: list[str] = Field(description="What is wrong with its record, the first 50.")
+    problems: list[str] = Field(description="Problems of its record; at most 50.")
     all_are_asked_about: bool = Field(
-        description="Nobody can say that these are all: every further call with an effect is asked about."
+        description="The list of effects may be incomplete, so the new run asks before every further call "
+        "with an effect."
     )
-    hidden: bool = Field(description="The caller has no right to read input and arguments.")
+    hidden: bool = Field(description="True if the caller may not read input and arguments.")
 
 
 def done_row(effect: Evidence, *, is_read: bool) -> DoneRow:
@@ -138,11 +141,11 @@ def done_row(effect: Evidence, *, is_read: bool) -> DoneRow:
 
 
 class RunFork(ApiView):
-    """Begin a new run within the course of this one. It sends again, by a person's word, so it stays with operators."""
+    """Start a new run from a visit of this one. A fork may repeat effects, so only operators may create one."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
-    @described("Show where a run can be forked", ForkPreview, query=("visit", "version"))
+    @described("Preview a fork", ForkPreview, query=("visit", "version"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "visit", "version")
         visit = query.integer("visit", default=0, lowest=0, highest=2**31 - 1)
@@ -186,11 +189,11 @@ class RunFork(ApiView):
 
 
 class StartAgain(ApiView):
-    """Begin a new run from this one's input, after a person has gone through what it did."""
+    """Start a new run from this one's input after reviewing its effects."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
-    @described("Show what a run did, before it is started again", StartAgainPreview)
+    @described("Preview starting a run again", StartAgainPreview)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)

@@ -25,7 +25,7 @@ Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
 
 
 class HaltedRow(Shape):
-    """The halt that a run is under."""
+    """The halt that holds the run."""
 
     kind: Kind
     scope: Scope
@@ -36,49 +36,50 @@ class HaltedRow(Shape):
 
 
 class HearingRow(Shape):
-    """A worker that has not confirmed. `silent`: it gives no sign of life, so nobody knows what it does."""
+    """A worker that has not confirmed the halt. `silent`: it sends no heartbeat, so its state is unknown."""
 
     worker: UUID
     name: str = Field(description="Host and process.")
     says: Literal["stopping", "unheard", "silent"]
-    running: int = Field(description="Of its runs in the scope, those that have not come to their next step.")
+    running: int = Field(description="Its runs in the scope that have not reached their next step.")
 
 
 class InFlightRow(Shape):
-    """A call that had left when its scope was halted. It may come back, and is recorded then."""
+    """A call that was sent before its scope was halted. Its result is still recorded."""
 
     run: UUID
     slot: str
     what: str
     since: datetime
-    timeout: float = Field(description="Seconds, after which it is given up.")
+    timeout: float = Field(description="Seconds until the call is given up.")
     worker: str
 
 
 class UnknownName(Shape):
-    """A name that a halt gives and nothing here has, now or before: it holds what comes under it, and nothing yet."""
+    """A name in a halt that matches nothing known, now or earlier. The halt applies if something by that name
+    appears."""
 
     scope: Scope
     key: str
-    like: list[str] = Field(description="Names of that kind that there are, the most alike first.")
+    like: list[str] = Field(description="Existing names of that kind, most similar first.")
 
 
 class HaltRow(Shape):
-    """Nothing begins in its scope."""
+    """A halt: nothing starts in its scope."""
 
     id: UUID
     kind: Kind
     scope: Scope
     key: str
-    refuse: bool = Field(description="New starts are refused, and not only kept waiting.")
+    refuse: bool = Field(description="New starts are refused instead of kept waiting.")
     state: Literal["requested", "confirmed", "lifted"] = Field(
-        description="Requested until every living worker has said that it begins nothing there any more, and that its "
-        "runs there stand still but for calls in flight."
+        description="Requested until every live worker has confirmed that it starts nothing in the scope any "
+        "more and that its runs there have stopped, except for calls in flight."
     )
-    is_staged: bool = Field(description="It is lifted for some.")
-    share: str = Field(description="Per cent of the runs that it lets through.")
-    agents: list[str] = Field(description="Whose runs it lets through.")
-    tags: list[str] = Field(description="Runs with one of these it lets through.")
+    is_staged: bool = Field(description="Whether the halt is lifted for some runs.")
+    share: str = Field(description="Percentage of the runs that it lets through.")
+    agents: list[str] = Field(description="Agents whose runs it lets through.")
+    tags: list[str] = Field(description="Tags whose runs it lets through.")
     revision: int
     by: str
     why: str
@@ -87,12 +88,14 @@ class HaltRow(Shape):
     changed_at: datetime
     unconfirmed: list[HearingRow]
     unknown: list[UnknownName] = Field(
-        description="Of what it halts, or lets through: names that nothing here has, perhaps misspelt. Of tags "
-        "only whoever sees every run is told."
+        description="Names in the scope or in the exceptions that match nothing known, perhaps misspelt. Tags "
+        "are included only for callers who may see all runs."
     )
-    in_flight: list[InFlightRow] | None = Field(description="Null: it would tell of runs that aren't yours.")
-    held: int | None = Field(description="Runs that are put aside for it, up to 10,001; null: as in_flight.")
-    genuine: bool = Field(description="False: a row was not written by this installation. It holds all the same.")
+    in_flight: list[InFlightRow] | None = Field(description="Null if you may not see all runs in the scope.")
+    held: int | None = Field(description="Runs held by it, up to 10,001; null as with in_flight.")
+    genuine: bool = Field(
+        description="False: a row was not written by this installation. The halt is in force all the same."
+    )
 
 
 class HaltPage(Page):
@@ -103,7 +106,7 @@ _SETTERS = (OPERATOR,)
 
 
 class Halts(ApiView):
-    """Halts, newest first; a POST sets one."""
+    """Halts, newest first. POST creates one."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -121,16 +124,18 @@ class Halts(ApiView):
 
 
 class OneHalt(ApiView):
+    """One halt."""
+
     roles = READ
 
-    @described("A halt", HaltRow)
+    @described("Get a halt", HaltRow)
     def get(self, request: Request, halt: UUID) -> Response:
         Query(request)
         return Response(_one(halt))
 
 
 class HaltStage(ApiView):
-    """Lift it for some, or take that back."""
+    """Lift a halt for some runs, or apply it to them again."""
 
     roles = {"POST": _SETTERS}
 
@@ -142,6 +147,8 @@ class HaltStage(ApiView):
 
 
 class HaltLift(ApiView):
+    """Lift a halt completely."""
+
     roles = {"POST": _SETTERS}
 
     @described("Lift a halt", HaltRow, body=LiftBody)

@@ -17,7 +17,7 @@ from runs.services import lifecycle
 
 
 class Incidents(ApiView):
-    """Newest first."""
+    """Recoveries of all runs, newest first."""
 
     roles = {"GET": (OPERATOR, AUDITOR)}
 
@@ -35,7 +35,7 @@ class Incidents(ApiView):
 
 
 class RunIncidents(ApiView):
-    """One run's, newest first."""
+    """Recoveries of one run, newest first."""
 
     roles = READ
 

@@ -19,42 +19,43 @@ from runs.services.injecting import Look, LookBody, look
 
 
 class ChangeRow(Shape):
-    """One value of the state that the patch makes another one."""
+    """One value of the state that the patch changes."""
 
     path: str
-    before: Any = Field(description="null: there was none.")
-    after: Any = Field(description="null: there is none.")
+    before: Any = Field(description="Null: no value before.")
+    after: Any = Field(description="Null: no value afterwards.")
 
 
 class SeenRow(Shape):
-    """The state of the run that was looked at, to be sent with what is handed."""
+    """The state of the run that was read. Send it with the patch or message."""
 
     seq: int
     head: str
 
 
 class ContextRow(Shape):
-    """Where a run stands that something may be handed to."""
+    """The place where a run would accept a patch or message."""
 
     seen: SeenRow
-    node: str = Field(description="The node that takes it over.")
-    visit: str = Field(description="Its visit: generation and number.")
+    node: str = Field(description="Node that receives it.")
+    visit: str = Field(description="Generation and number of the node's visit.")
     place: int = Field(
-        description="The call of the node's own line after which it does; -1: as it is entered; 0: before it is."
+        description="Call in the node's own sequence after which it is applied; 0: before the first call; -1: "
+        "when the node is entered."
     )
-    open: list[str] = Field(description="Calls without an outcome, which keep what they were made with.")
-    state: dict[str, Any] = Field(description="The state that the node has there.")
-    after: dict[str, Any] | None = Field(description="The state after the patch; null: none was sent.")
+    open: list[str] = Field(description="Calls without an outcome; they keep their original arguments.")
+    state: dict[str, Any] = Field(description="State of the node at that place.")
+    after: dict[str, Any] | None = Field(description="State after the patch; null: no patch was sent.")
     changes: list[ChangeRow]
-    hears: bool = Field(description="Whether the agent asks models, which hear a message.")
+    hears: bool = Field(description="Whether the agent uses models, which receive a message.")
 
 
 class RunContext(ApiView):
-    """What would be made of a run by what is handed to it. Nothing is changed."""
+    """Preview the effect of a patch or message on a run. Nothing is changed."""
 
     roles = {"POST": (OPERATOR,)}
 
-    @described("Look what would be made of a run by what is handed to it", ContextRow, body=LookBody)
+    @described("Preview context for a run", ContextRow, body=LookBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         must_read(run_id)

@@ -25,7 +25,7 @@ from runs.services.limits.acts import KeyBody, LimitBody, PriorityBody
 
 
 class RuleRow(Shape):
-    """What counts for a key; null: it isn't limited in that way."""
+    """Limits for a key; null: unlimited."""
 
     per_minute: int | None
     burst: int | None
@@ -36,26 +36,30 @@ class RuleRow(Shape):
 
 
 class LimitRow(Shape):
-    """One key: what counts, and how it stands."""
+    """A limit key: the rule in force and its current state."""
 
     key: str
-    is_genuine: bool = Field(description="false: changed outside the application; nothing goes out under it.")
+    is_genuine: bool = Field(description="False: changed outside the application, so calls under it are not sent.")
     rule: RuleRow
-    source: str = Field(description="Who says so: a person, `installation`, `tool`; empty: nobody, or a pattern does.")
-    set_at: datetime | None = Field(description="When a person last said anything of it.")
+    source: str = Field(description="Source of the rule: a person, `installation`, `tool`; empty: none, or a pattern.")
+    set_at: datetime | None = Field(description="Time of the last change by a person.")
     breaker: Literal["closed", "open"]
     is_by_hand: bool
     opened_at: datetime | None
-    rest_until: datetime | None = Field(description="From then on one try at a time finds out.")
-    held_until: datetime | None = Field(description="Until then the other side asked to be left alone.")
-    served: int | None = Field(description="Tries of the last half minute to minute, where a breaker counts them.")
+    rest_until: datetime | None = Field(
+        description="After this time single attempts test whether the other side has recovered."
+    )
+    held_until: datetime | None = Field(description="Time until which the other side asked not to be called.")
+    served: int | None = Field(description="Attempts in the last 30 to 60 seconds, if a breaker counts them.")
     failed: int | None
     last_error: str
     last_error_at: datetime | None
-    under_way: int | None = Field(description="Null, as any number here: it would tell of runs that aren't yours.")
-    driven: int | None = Field(description="Of an agent or a tag: its runs that are driven now.")
-    waiting: int | None = Field(description="Tries that wait for a permit, in place or by a timer.")
-    runs: list[UUID] = Field(description="Some of the runs that wait by a timer, the next one first.")
+    under_way: int | None = Field(
+        description="Null, like any count here, if it would include runs that you may not see."
+    )
+    driven: int | None = Field(description="For an agent or a tag: its runs that workers are executing now.")
+    waiting: int | None = Field(description="Attempts that wait for a permit, in place or on a timer.")
+    runs: list[UUID] = Field(description="Some of the runs that wait on a timer, earliest first.")
 
 
 class LimitPage(Page):
@@ -63,7 +67,7 @@ class LimitPage(Page):
 
 
 class Limits(ApiView):
-    """All that is said or known of limits, by key; a POST says what counts for one."""
+    """All limits that are set or in use, by key. POST sets the limits of one key."""
 
     roles = {**READ, "POST": (OPERATOR,)}
 
@@ -81,12 +85,16 @@ class Limits(ApiView):
 
 
 class SteerLimit(ApiView):
-    """Reset a limit, or open and close a breaker: `action` comes from the route."""
+    """Reset a limit to its configured values, or open or close a circuit breaker by hand."""
 
     roles = {"POST": (OPERATOR,)}
     action: ClassVar[str] = ""
 
-    @described("Reset a limit, open or close a breaker", LimitRow, body=KeyBody)
+    @described(
+        {"reset": "Reset a limit", "open": "Open a circuit breaker", "close": "Close a circuit breaker"},
+        LimitRow,
+        body=KeyBody,
+    )
     def post(self, request: Request) -> Response:
         body = read_body(request, KeyBody)
         ACTS[self.action](body.key, by=self.by, justification=body.justification)
@@ -101,7 +109,7 @@ ACTS: Mapping[str, Callable[..., Limit]] = {
 
 
 class RunPriority(ApiView):
-    """How urgent a run is."""
+    """Set a run's priority."""
 
     roles = {"POST": (OPERATOR,)}
 

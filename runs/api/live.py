@@ -28,12 +28,12 @@ class SaidNowPage(Shape):
 
 
 class Live(ApiView):
-    """The text so far of each model request under way: nothing of it is on record. Asking for it is what makes it
-    heard, from the next request on, for half a minute."""
+    """Text so far of each model request in progress; none of it is recorded. A request to this address turns the output
+    on for 30 seconds, starting with the next model request."""
 
     roles = READ
 
-    @described("What a run's models are saying now", SaidNowPage)
+    @described("Get live model output", SaidNowPage)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         lifecycle.find(run_id)

@@ -22,12 +22,12 @@ from runs.services.messages.sending import Told, told_of
 
 
 class OneMessage(ApiView):
-    """Ask a run something by the message's name; read what became of it by its id, a number. The answer may be waited
-    for."""
+    """POST sends a message, addressed by its name. GET returns a message with its result, addressed by its id (a
+    number). Both can wait for the answer."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
-    @described("A message and its answer", RequestRow, query=("wait",))
+    @described("Get a message and its answer", RequestRow, query=("wait",))
     def get(self, request: Request, run_id: UUID, name: str) -> Response:
         seconds = _seconds(request)
         lifecycle.find(run_id)
@@ -56,7 +56,7 @@ class OneMessage(ApiView):
 
 
 class Messages(ApiView):
-    """The messages of a run, in the order in which they came."""
+    """Messages to a run, in order of arrival."""
 
     roles = READ
 
@@ -75,7 +75,7 @@ def _seconds(request: Request) -> int:
 
 
 class RunView(ApiView):
-    """What one of the agent's views says of a run's recorded state."""
+    """Evaluate one of the agent's views on the run's recorded state."""
 
     roles = READ
 

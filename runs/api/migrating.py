@@ -24,47 +24,47 @@ from runs.services.migrating.outcomes import Meant, Outcome, each
 
 
 class MovedRow(Shape):
-    """One run: what would become of it, or what did."""
+    """One run and the result of its migration, or the expected result."""
 
     run: UUID
     how: Literal["replayed", "reentered", "unbegun", "refused"] = Field(
-        description="replayed: its visit goes on in the middle; reentered: its node is entered from the top; unbegun: "
-        "it had entered none; refused: it stays where it is."
+        description="replayed: continues within its visit. reentered: enters its node again from the top. "
+        "unbegun: had not entered a node. refused: not migrated."
     )
     is_moved: bool
-    code: str = Field(description="Of a refusal: its name, which is stable. Empty: none.")
-    why: str = Field(description="Why it is refused, or why it can't go on in the middle.")
-    node: str = Field(description="Where it stands; empty: before its first node.")
+    code: str = Field(description="Stable code of a refusal; empty: none.")
+    why: str = Field(description="Why it is refused, or why it can't continue within its visit.")
+    node: str = Field(description="Current node; empty: it has not entered one.")
     to_node: str
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
-    anew: list[str] = Field(description="What is done after that, or once more.")
-    withdrawn: list[str] = Field(description="What it waited for and nobody is asked any more.")
-    is_retried: bool = Field(description="It had failed, and is retried with the move.")
+    anew: list[str] = Field(description="Calls that are made afterwards or repeated.")
+    withdrawn: list[str] = Field(description="Waits that end, so that people are no longer asked.")
+    is_retried: bool = Field(description="The run had failed and is retried with the migration.")
 
 
 class MovedRows(Shape):
-    """The runs that were asked for, in their order."""
+    """The requested runs, in order."""
 
     results: list[MovedRow]
 
 
 class Look(ApiView):
-    """What would become of runs. Nothing is changed."""
+    """Preview the migration of runs. Nothing is changed."""
 
     roles = {"POST": (OPERATOR, AUDITOR)}
 
-    @described("Look what would become of runs that are moved", MovedRows, body=LookBody)
+    @described("Preview a migration", MovedRows, body=LookBody)
     def post(self, request: Request, name: str) -> Response:
         return _answer(acts.preview(name, read_body(request, LookBody)))
 
 
 class Migrations(ApiView):
-    """Moving runs. Each is a transaction of its own; under an `Idempotency-Key` a repeat is about the same runs, moves
-    those that were refused or not come to, and answers the rest as it was answered, without trying them again."""
+    """Migrate runs, each in its own transaction. A repetition with the same `Idempotency-Key` concerns the same runs:
+    it migrates those that were refused or not reached, and returns the recorded results of the others."""
 
     roles = {"POST": (OPERATOR,)}
 
-    @described("Move runs to another version", MovedRows, body=MigrateBody, headers=("Idempotency-Key",))
+    @described("Migrate runs to another version", MovedRows, body=MigrateBody, headers=("Idempotency-Key",))
     def post(self, request: Request, name: str) -> Response:
         body = read_body(request, MigrateBody)
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))

@@ -31,11 +31,11 @@ class PoolWaitRow(Shape):
     slot: str
     wanted: str | int
     since: datetime
-    deadline: datetime = Field(description="Not let in by then, its run ends as cancelled.")
+    deadline: datetime = Field(description="If the call is not admitted by then, its run ends as cancelled.")
 
 
 class PoolPeriodRow(Shape):
-    """A period that is over."""
+    """A past period."""
 
     starts_at: datetime
     ends_at: datetime
@@ -45,7 +45,7 @@ class PoolPeriodRow(Shape):
 
 
 class PoolNoticeRow(Shape):
-    """What was told of a pool in this period: a warning at four fifths, a breach."""
+    """A notification about the pool in this period: a warning at 80 percent, or a breach."""
 
     kind: PoolNotice.Kind
     at: datetime
@@ -55,7 +55,8 @@ class PoolNoticeRow(Shape):
 
 
 class PoolRow(Shape):
-    """A pool, where it stands in its period, and who waits for it. Dollars are texts, anything else numbers."""
+    """A pool, its use in the current period, and the calls that wait for it. Dollars are strings, other amounts
+    numbers."""
 
     id: int
     name: str
@@ -71,10 +72,10 @@ class PoolRow(Shape):
     starts_at: datetime
     refills_at: datetime
     warned_at: datetime | None
-    waiting: int = Field(description="How many calls wait for it; not counted beyond 1,000.")
-    waiting_first: list[PoolWaitRow] = Field(description="Those that are let in first.")
+    waiting: int = Field(description="Number of calls that wait for it, counted up to 1,000.")
+    waiting_first: list[PoolWaitRow] = Field(description="Calls next in line.")
     notices: list[PoolNoticeRow]
-    last: list[PoolPeriodRow] = Field(description="The last periods that are over, newest first.")
+    last: list[PoolPeriodRow] = Field(description="The latest past periods, newest first.")
     set_by: str
     made_at: datetime
     off_at: datetime | None
@@ -85,7 +86,7 @@ class PoolPage(Page):
 
 
 class Pools(ApiView):
-    """The pools that are on, newest first; and the place to make one."""
+    """Active pools, newest first. POST creates one."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -97,7 +98,7 @@ class Pools(ApiView):
         shown = {one.pool.pk: row_of(one) for one in listed(found[: query.limit])}
         return query.page(found, lambda pool: {"after": str(pool.pk)}, lambda pool: shown[pool.pk])
 
-    @described("Make a pool", PoolRow, status=201, body=PoolBody, headers=("Idempotency-Key",))
+    @described("Create a pool", PoolRow, status=201, body=PoolBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         body = read_body(request, PoolBody)
 
@@ -108,14 +109,16 @@ class Pools(ApiView):
 
 
 class OnePool(ApiView):
+    """One pool. POST changes its limit or its name."""
+
     roles = {**READ, "POST": _SETTERS}
 
-    @described("A pool", PoolRow)
+    @described("Get a pool", PoolRow)
     def get(self, request: Request, pool_id: int) -> Response:
         Query(request)
         return Response(one(find(pool_id)))
 
-    @described("Set a pool's limit anew, or rename it", PoolRow, body=PoolChangeBody, name="pools_update")
+    @described("Update a pool", PoolRow, body=PoolChangeBody, name="pools_update")
     def post(self, request: Request, pool_id: int) -> Response:
         acts.find(pool_id)
         body = read_body(request, PoolChangeBody)
@@ -123,11 +126,11 @@ class OnePool(ApiView):
 
 
 class PoolOff(ApiView):
-    """Switch a pool off, for good."""
+    """Switch a pool off permanently."""
 
     roles = {"POST": _SETTERS}
 
-    @described("Switch a pool off", PoolRow, body=SteerBody)
+    @described("Switch off a pool", PoolRow, body=SteerBody)
     def post(self, request: Request, pool_id: int) -> Response:
         acts.find(pool_id)
         body = read_body(request, SteerBody)
@@ -135,11 +138,11 @@ class PoolOff(ApiView):
 
 
 class RunPools(ApiView):
-    """The pools that a run belongs to, or drew on. Few, so one page."""
+    """Pools that the run belongs to or has drawn on, all on one page."""
 
     roles = READ
 
-    @described("List the pools that a run belongs to", PoolPage)
+    @described("List a run's pools", PoolPage)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         rows = [row_of(each) for each in of_run(lifecycle.find(run_id))]

@@ -26,45 +26,45 @@ from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 
 
 class AssignedRow(Shape):
-    """Where a ramp decided which version a run's start got."""
+    """The ramp that chose the run's version when it was started by the agent's name."""
 
     ramp: int
-    is_new: bool = Field(description="It got the newer side's.")
+    is_new: bool = Field(description="Whether the ramp chose the newer version.")
     why: Literal["share", "tag", "halted", "unserved", "unknown"]
 
 
 class ForecastRow(Shape):
-    """When the last run of a version that is under way may end."""
+    """Forecast of when the last active run of a version may end."""
 
-    earliest: datetime | None = Field(description="As such runs usually take.")
-    latest: datetime | None = Field(description="As nearly all take; null: it can't be told, and `why` says why.")
+    earliest: datetime | None = Field(description="By the usual duration of such runs.")
+    latest: datetime | None = Field(
+        description="By the duration of nearly all such runs; null: unknown, for the reason in `why`."
+    )
     why: str
-    people: int = Field(description="Runs that wait for a person, or are paused.")
-    people_until: datetime | None = Field(description="The last deadline of what those wait for.")
-    time_up_at: datetime | None = Field(description="When the time of all of them is up.")
+    people: int = Field(description="Runs that wait for a person or are paused.")
+    people_until: datetime | None = Field(description="Latest deadline of their waits.")
+    time_up_at: datetime | None = Field(description="Time when all of them have reached their time cap.")
 
 
 class VersionRow(Shape):
     """One version of an agent."""
 
     version: str
-    is_known: bool = Field(description="This process has it, or some process had.")
-    is_closed: bool = Field(description="To new starts.")
+    is_known: bool = Field(description="A process has, or had, this version.")
+    is_closed: bool = Field(description="Closed to new starts.")
     closed_by: str | None
     closed_at: datetime | None
     why: str | None
-    served: bool = Field(description="A living worker drives its runs.")
+    served: bool = Field(description="Whether a live worker executes its runs.")
     workers: int
-    begins: int = Field(description="Of these, those that begin runs; the others only drain it.")
-    living: int = Field(
-        description="Of the runs that you see those that have not ended; of each state up to 10,001 are counted."
-    )
-    runs: dict[str, int] = Field(description="By state, each up to 10,001.")
-    forecast: ForecastRow | None = Field(description="Null: none is under way, or you don't see all of them.")
+    begins: int = Field(description="Number of these workers that start runs; the others only finish existing ones.")
+    living: int = Field(description="Active runs that you may see; counted up to 10,001 per state.")
+    runs: dict[str, int] = Field(description="By state, each counted up to 10,001.")
+    forecast: ForecastRow | None = Field(description="Null: no run is active, or you may not see all of them.")
 
 
 class FiguresRow(Shape):
-    """Of the newest runs that the ramp began on the newer version, up to 1,000."""
+    """Figures over the newest runs that the ramp started on the newer version, up to 1,000."""
 
     begun: int
     failed: int
@@ -73,27 +73,29 @@ class FiguresRow(Shape):
 
 
 class RampRow(Shape):
-    """Starts by an agent's name go over from one version to another."""
+    """A gradual move of starts by an agent's name to another version."""
 
     id: int
     agent: str
     from_version: str
     to_version: str
     state: Literal["on", "halted", "rolled_back", "done"]
-    share: str = Field(description="Per cent of the starts that go to the newer version.")
+    share: str = Field(description="Percentage of the starts that go to the newer version.")
     tags: list[str]
-    bounds: dict[str, int | None] = Field(description="Per cent above which it halts; null: whatever the figure is.")
-    at_least: int = Field(description="Not before so many runs were begun on the newer version.")
+    bounds: dict[str, int | None] = Field(description="Percentages above which it halts; null: no bound.")
+    at_least: int = Field(description="Number of runs started on the newer version before the bounds apply.")
     revision: int
     set_by: str
     made_at: datetime
     halted_at: datetime | None
-    halted_by: dict[str, Any] | None = Field(description="The figures that halted it, for who sees all runs.")
+    halted_by: dict[str, Any] | None = Field(
+        description="Figures that halted it; only for callers who may see all runs."
+    )
     ended_at: datetime | None
     figures: FiguresRow | None = Field(
-        description="What counts towards the bounds now; null: it is over, or you don't see all the runs it is of."
+        description="Current figures for the bounds; null: the ramp is over, or you may not see all its runs."
     )
-    to_new: int | None = Field(description="Starts that it gave the newer version, up to 10,001; null: as figures.")
+    to_new: int | None = Field(description="Starts that went to the newer version, up to 10,001; null as with figures.")
     to_old: int | None
 
 
@@ -102,7 +104,7 @@ class RampPage(Page):
 
 
 class VersionPage(Page):
-    """An agent's versions, newest first, and the ramp that is under way."""
+    """An agent's versions, newest first, and the active ramp."""
 
     results: list[VersionRow]
     ramp: RampRow | None
@@ -112,7 +114,7 @@ _SETTERS = (OPERATOR,)
 
 
 class Versions(ApiView):
-    """An agent's versions. Few, so one page."""
+    """An agent's versions, all on one page."""
 
     roles = READ
 
@@ -123,12 +125,14 @@ class Versions(ApiView):
 
 
 class SteerVersion(ApiView):
-    """Close a version to new starts, or open it: `action` comes from the route."""
+    """Close a version to new starts, or open it again. Its existing runs continue."""
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
 
-    @described("Close a version to new starts, or open it", VersionRow, body=SteerBody)
+    @described(
+        {"close": "Close a version to new starts", "open": "Open a version to new starts"}, VersionRow, body=SteerBody
+    )
     def post(self, request: Request, name: str, version: str) -> Response:
         body = read_body(request, SteerBody)
         GATES[self.action](name, version, by=self.by, justification=body.justification)
@@ -140,7 +144,7 @@ GATES: Mapping[str, Callable[..., VersionGate]] = {"close": acts.close, "open": 
 
 
 class Ramps(ApiView):
-    """Ramps, newest first; a POST sets one."""
+    """Ramps, newest first. POST creates one."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -151,7 +155,7 @@ class Ramps(ApiView):
         found = ramps(query.text("agent") or "", limit=query.limit + 1, beyond=after or None)
         return query.page(ramped_all(found), lambda one: {"after": str(one.ramp.pk)}, _ramp_row)
 
-    @described("Set a ramp", RampRow, status=201, body=RampBody, headers=("Idempotency-Key",))
+    @described("Create a ramp", RampRow, status=201, body=RampBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         body = read_body(request, RampBody)
 
@@ -162,9 +166,11 @@ class Ramps(ApiView):
 
 
 class OneRamp(ApiView):
+    """One ramp."""
+
     roles = READ
 
-    @described("A ramp", RampRow)
+    @described("Get a ramp", RampRow)
     def get(self, request: Request, ramp_id: int) -> Response:
         Query(request)
         return Response(ramp_row(acts.find(ramp_id)))
@@ -182,12 +188,16 @@ class RaiseRamp(ApiView):
 
 
 class SteerRamp(ApiView):
-    """Let a halted ramp go on, take one back, or finish it: `action` comes from the route."""
+    """Resume a halted ramp, roll a ramp back, or finish it."""
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
 
-    @described("Let a ramp go on, take it back or finish it", RampRow, body=RampActBody)
+    @described(
+        {"resume": "Resume a ramp", "rollback": "Roll back a ramp", "finish": "Finish a ramp"},
+        RampRow,
+        body=RampActBody,
+    )
     def post(self, request: Request, ramp_id: int) -> Response:
         acts.find(ramp_id)
         return Response(ramp_row(ACTS[self.action](ramp_id, read_body(request, RampActBody), by=self.by)))

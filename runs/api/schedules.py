@@ -26,7 +26,7 @@ _SETTERS = (OPERATOR, INTEGRATOR)
 
 
 class Schedules(ApiView):
-    """The schedules, newest first; and the place to set one."""
+    """Schedules, newest first. POST creates one."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -37,7 +37,7 @@ class Schedules(ApiView):
         shown = {one.schedule.id: row_of(one) for one in listed(found[: query.limit])}
         return query.page(found, lambda one: {"cursor": closed(one.created_at, one.id)}, lambda one: shown[one.id])
 
-    @described("Set a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
+    @described("Create a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
         body = read_body(request, ScheduleBody)
 
@@ -48,14 +48,16 @@ class Schedules(ApiView):
 
 
 class OneSchedule(ApiView):
+    """One schedule. POST replaces its settings."""
+
     roles = {**READ, "POST": _SETTERS}
 
-    @described("A schedule", ScheduleRow)
+    @described("Get a schedule", ScheduleRow)
     def get(self, request: Request, schedule_id: UUID) -> Response:
         Query(request)
         return Response(one(acts.find(schedule_id)))
 
-    @described("Change a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update")
+    @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update")
     def post(self, request: Request, schedule_id: UUID) -> Response:
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, ScheduleBody)
@@ -63,12 +65,16 @@ class OneSchedule(ApiView):
 
 
 class SteerSchedule(ApiView):
-    """Pause, resume or delete: `action` comes from the route."""
+    """Pause, resume or delete a schedule. Runs that it started continue."""
 
     roles = {"POST": _SETTERS}
     action: ClassVar[str] = ""
 
-    @described("Pause, resume or delete a schedule", ScheduleRow, body=SteerBody)
+    @described(
+        {"pause": "Pause a schedule", "resume": "Resume a schedule", "delete": "Delete a schedule"},
+        ScheduleRow,
+        body=SteerBody,
+    )
     def post(self, request: Request, schedule_id: UUID) -> Response:
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, SteerBody)

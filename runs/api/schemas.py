@@ -27,9 +27,9 @@ class Usage(Shape):
 
 
 class Amounts(Shape):
-    """Of each resource as much; null: no cap."""
+    """An amount per resource; null: no cap."""
 
-    usd: str | None = Field(description="US dollars, to the millionth.")
+    usd: str | None = Field(description="US dollars, with six decimal places.")
     tokens_in: int | None
     tokens_out: int | None
     model_calls: int | None
@@ -38,45 +38,48 @@ class Amounts(Shape):
 
 
 class ExceededRow(Shape):
-    """The cap at which a run stands still; its amounts are of that resource, dollars as text."""
+    """The cap that stopped the run. Amounts are of that resource; dollars are strings."""
 
     wait_id: UUID
-    resource: str = Field(description="As a budget names it: usd, tokens_in, …, wall_seconds.")
+    resource: str = Field(description="Resource name as in a budget: usd, tokens_in, …, wall_seconds.")
     most: int | str | None
     used: int | str | None
-    reserved: int | str | None = Field(description="Set aside for calls whose outcome is not on record.")
+    reserved: int | str | None = Field(description="Reserved for calls without a recorded outcome.")
     wanted: int | str | None
     enough: dict[str, int | str] = Field(
-        description="The least that each cap has to be for it to go on: all of them, by their names."
+        description="The minimum of every cap with which the run continues, by resource."
     )
     since: datetime
-    until: datetime = Field(description="When it ends as cancelled if nobody raises it.")
-    queue: str = Field(description="Who is asked besides the operators; empty: nobody.")
+    until: datetime = Field(description="Time when the run is cancelled if nobody raises the cap.")
+    queue: str = Field(description="Queue that is asked in addition to operators; empty: none.")
 
 
 class Caps(Amounts):
-    """The most that a run may use; null: no cap."""
+    """A run's caps; null: no cap."""
 
-    wall_seconds: int | None = Field(description="The time from its start, waits included.")
+    wall_seconds: int | None = Field(description="Time since its start, including waits.")
 
 
 class BudgetRow(Shape):
-    """What a run may use, has used, and has set aside."""
+    """A run's caps, use and reservations."""
 
     caps: Caps
     used: Amounts
-    reserved: Amounts = Field(description="Set aside for calls whose outcome is not on record.")
-    left: Amounts = Field(description="What is neither used nor set aside.")
-    cost_usd: str | None = Field(description="What it cost so far; null where a model that it asked has no price.")
-    unpriced_calls: int = Field(description="Model requests of whose cost nobody knows anything.")
-    time_up_at: datetime | None = Field(description="When people are asked whether it may go on; null once they are.")
+    reserved: Amounts = Field(description="Reserved for calls without a recorded outcome.")
+    left: Amounts = Field(description="Neither used nor reserved.")
+    cost_usd: str | None = Field(description="Cost so far; null if a model it used has no price.")
+    unpriced_calls: int = Field(description="Model requests whose cost is unknown.")
+    time_up_at: datetime | None = Field(
+        description="Time when the run reaches its time cap and people are asked whether it may continue; null "
+        "once they are asked."
+    )
     exceeded: ExceededRow | None
 
 
 class PriceRow(Shape):
-    """What a model's tokens cost, in US dollars for a million of them."""
+    """The price of a model's tokens, in US dollars per million."""
 
-    id: int = Field(description="The version that a run's journal names.")
+    id: int = Field(description="Price version named in a run's journal.")
     model: str
     usd_in: str
     usd_out: str
@@ -90,7 +93,7 @@ class PricePage(Page):
 
 
 class ParentRow(Shape):
-    """The run that started this one, and as which of its steps."""
+    """The run that started this one, and the step that did so."""
 
     id: UUID
     slot: str
@@ -98,7 +101,7 @@ class ParentRow(Shape):
 
 
 class ChildCounts(Shape):
-    """How many runs it has started that are now so."""
+    """Number of child runs, by state."""
 
     running: int
     waiting: int
@@ -109,24 +112,26 @@ class ChildCounts(Shape):
 
 
 class ProgressRow(Shape):
-    """How far a run has come, by its own word."""
+    """Progress reported by the run."""
 
     done: float
-    total: float | None = Field(description="The whole; null: nobody knows.")
+    total: float | None = Field(description="Total; null: unknown.")
     note: str
     at: datetime
-    left_seconds: float | None = Field(description="What is left, as it went on last; null where that can't be told.")
+    left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null: unknown.")
 
 
 class LogCounts(Shape):
-    """Lines that a run's nodes said for people."""
+    """Number of log lines by a run's nodes."""
 
     kept: int
-    lost: int = Field(description="Older than the newest that are kept, or dropped on the way.")
+    lost: int = Field(
+        description="Lines no longer kept because newer ones replaced them, or lost before they were stored."
+    )
 
 
 class LogRow(Shape):
-    """One of them."""
+    """A log line of a run's node."""
 
     id: int
     at: datetime
@@ -139,7 +144,7 @@ class LogPage(Page):
 
 
 class RunRow(Shape):
-    """One run as it is now."""
+    """The current state of a run."""
 
     id: UUID
     agent: str
@@ -147,15 +152,15 @@ class RunRow(Shape):
     state: State
     status: Status
     waiting_for: list[WaitRow]
-    step_index: int = Field(description="Steps done so far.")
-    epoch: int = Field(description="Rises with every worker that takes the run over.")
-    seq: int = Field(description="The journal's last event.")
+    step_index: int = Field(description="Number of steps done.")
+    epoch: int = Field(description="Increases each time a worker claims the run.")
+    seq: int = Field(description="Number of the journal's last event.")
     journal: JournalRow
-    renewed_as: UUID | None = Field(description="The run that it goes on as, with an empty journal.")
-    handed_off_to: UUID | None = Field(description="The run of another agent that it goes on as.")
-    came_from: UUID | None = Field(description="The run that goes on as this one.")
-    turn: int = Field(description="How many runs went before it.")
-    forked_from: UUID | None = Field(description="The run that it began again from, or within.")
+    renewed_as: UUID | None = Field(description="Run that continues this one, with an empty journal.")
+    handed_off_to: UUID | None = Field(description="Run of another agent that continues this one.")
+    came_from: UUID | None = Field(description="Run that this one continues.")
+    turn: int = Field(description="Number of runs before it in the chain of continuations.")
+    forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
     fork_how: Literal["", "fork", "what_if", "start_again"] = Field(description="what_if: it sends nothing at all.")
     last_checkpoint_at: datetime | None
     created_at: datetime
@@ -164,40 +169,46 @@ class RunRow(Shape):
     ended_at: datetime | None
     priority: int
     output: Any
-    output_omitted: bool = Field(description="Too large for a list: GET the run itself.")
+    output_omitted: bool = Field(description="The output is too large for a list; get the single run.")
     error: Trouble | None
-    cancelled: Cancellation | None = Field(description="Null also of one that was cancelled before this was kept.")
-    blocked: str | None = Field(
-        description="Why nothing drives it though it is ready: no running worker has its version, or begins its runs."
+    cancelled: Cancellation | None = Field(
+        description="Null also for runs that were cancelled before this was recorded."
     )
-    halted: HaltedRow | None = Field(description="The halt that it is under: nothing begins before it is lifted.")
-    served: bool | None = Field(description="Whether a living worker drives its version; null: it has ended.")
+    blocked: str | None = Field(
+        description="Why no worker executes it although it is ready: none has its version, or none starts runs of it."
+    )
+    halted: HaltedRow | None = Field(description="The halt that holds it; nothing starts until the halt is lifted.")
+    served: bool | None = Field(description="Whether a live worker can execute its version; null: the run has ended.")
     assigned: AssignedRow | None = Field(description="Null: no ramp chose its version.")
-    business_key: str | None = Field(description="Of the caller's business: one run of an agent and a key lives.")
-    queued_behind: UUID | None = Field(description="The run of its key whose end it waits for before it begins.")
-    start_at: datetime | None = Field(description="Not begun before.")
-    start_before: datetime | None = Field(description="Not begun by then, it ends as cancelled.")
+    business_key: str | None = Field(
+        description="Your own key, such as an invoice number. At most one run per agent and key is active."
+    )
+    queued_behind: UUID | None = Field(description="Run with the same key that must end before this one starts.")
+    start_at: datetime | None = Field(description="The run does not start before this time.")
+    start_before: datetime | None = Field(description="If the run has not started by this time, it ends as cancelled.")
     tags: list[str] | dict[str, str]
-    attributes: dict[str, Any] = Field(description="What it is found by: as its agent declares them.")
+    attributes: dict[str, Any] = Field(description="Attributes by which it can be searched, as declared by its agent.")
     hidden: bool = Field(
-        description="The caller has no right to read what it holds: output, the words of its error, details of waits."
+        description="True if the caller may not read its contents: output, error messages and details of waits."
     )
     trace_id: str
     created_by: str
     node: str | None
     visit: int
     resumable: bool = Field(
-        description="A person can let it go on: resume if paused, unless for its budget; retry if failed."
+        description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
     )
     pause_requested: bool
     cancel_requested: bool
     usage: Usage
     budget: BudgetRow
-    parent: ParentRow | None = Field(description="Null: no run started it.")
-    depth: int = Field(description="How many runs are above it.")
+    parent: ParentRow | None = Field(description="Null: not started by another run.")
+    depth: int = Field(description="Number of ancestors.")
     children: ChildCounts
-    last_durable_at: datetime | None = Field(description="When the last thing was put on record; null before a claim.")
-    progress: ProgressRow | None = Field(description="Null: it has said nothing of it.")
+    last_durable_at: datetime | None = Field(
+        description="Time when it last recorded something; null before its first claim."
+    )
+    progress: ProgressRow | None = Field(description="Null: the run reported none.")
     log: LogCounts
 
 
@@ -206,11 +217,13 @@ class RunPage(Page):
 
 
 class AskedRow(Shape):
-    """Which models an assistant's requests go to: the first that serves."""
+    """Models that an assistant's requests go to. The first available one is used."""
 
-    assistant: str = Field(description="Empty: every one that the run hasn't asked by yet.")
+    assistant: str = Field(description="Empty: every assistant that the run has not used yet.")
     models: list[str]
-    by: str = Field(description="Who said so; `system:settings` is what counted when the run began to ask.")
+    by: str = Field(
+        description="Actor who set them; `system:settings` are the models in the settings when the run first used them."
+    )
 
 
 class AskedPage(Page):
@@ -218,38 +231,38 @@ class AskedPage(Page):
 
 
 class FiringRow(Shape):
-    """What became of one planned time."""
+    """One planned time of a schedule and what happened at it."""
 
     planned_at: datetime
     at: datetime
     outcome: Firing.Outcome
-    run_id: UUID | None = Field(description="The run that it started; of a skipped one the run that lived.")
+    run_id: UUID | None = Field(description="Run that it started; if skipped, the run that was still active.")
     why: str
-    n: int = Field(description="Of missed ones: how many planned times up to this one.")
+    n: int = Field(description="If missed: how many planned times up to this one were missed.")
 
 
 class ScheduleRow(Shape):
-    """Starts by the clock."""
+    """A schedule."""
 
     id: UUID
     name: str
     agent: str
     input: Any
-    hidden: bool = Field(description="The caller has no right to read the input.")
+    hidden: bool = Field(description="True if the caller may not read the input.")
     cron: str
     zone: str
     missed: Schedule.Missed
     overlap: Schedule.Overlap
     tags: list[str] | dict[str, str]
     budget: dict[str, Any] | None
-    set_by: str = Field(description="Whoever set what it starts, agent and input: it starts runs as they would.")
+    set_by: str = Field(description="Person who last set its agent and input. Runs start with that person's rights.")
     created_at: datetime
     updated_at: datetime
     is_paused: bool
-    stopped: str = Field(description="Why it starts nothing any more; empty: it does.")
-    trouble: str = Field(description="Why what is due has not started yet; empty: nothing is amiss.")
+    stopped: str = Field(description="Why it no longer starts runs; empty: it does.")
+    trouble: str = Field(description="Why due runs have not started yet; empty: no problem.")
     next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
-    last: list[FiringRow] = Field(description="What became of the last planned times, newest first.")
+    last: list[FiringRow] = Field(description="Results of the latest planned times, newest first.")
 
 
 class SchedulePage(Page):
@@ -257,7 +270,7 @@ class SchedulePage(Page):
 
 
 class BulkItem(Shape):
-    """What became of one start of many: as the start alone would have been answered."""
+    """Result of one start, as the single start would have returned it."""
 
     status: int
     run: RunRow | None
@@ -265,42 +278,41 @@ class BulkItem(Shape):
 
 
 class BulkAnswer(Shape):
-    """One result for each start, in their order."""
+    """One result for each start, in order."""
 
     results: list[BulkItem]
 
 
 class SentRow(Shape):
-    """A signal that a run was sent."""
+    """A signal that was sent to a run."""
 
     name: str
-    n: int = Field(
-        description="Its number among the run's signals of that name, from 1 in the order in which they came."
-    )
-    run: UUID = Field(description="The run that has it: the newest that the one in the address goes on as.")
+    n: int = Field(description="Number among the run's signals of that name, from 1, in order of arrival.")
+    run: UUID = Field(description="Run that received it: the newest continuation of the run in the address.")
 
 
 class RequestError(Shape):
-    """Why a message was not taken: the agent's own words where it refused."""
+    """The reason why a message was not accepted; if the agent refused it, in the agent's words."""
 
     code: str
     message: str
 
 
 class RequestRow(Shape):
-    """A message that a run was sent, and what became of it."""
+    """A message to a run and its result."""
 
-    id: int = Field(description="Its place among the run's messages, from 1.")
+    id: int = Field(description="Number of the message within the run, from 1.")
     run: UUID
     name: str
     by: str
     sender_id: str | None
     outcome: Literal["waiting", "answered", "refused", "failed", "ended"] = Field(
-        description="`refused` by the agent, `failed` where its code broke, `ended`: the run did, before it got to it."
+        description="`refused`: by the agent. `failed`: the agent's code failed. `ended`: the run ended "
+        "before handling it."
     )
     body: Any
     answer: Any
-    hidden: bool = Field(description="Body, answer and reason are there, and the caller has no right to read them.")
+    hidden: bool = Field(description="True if body, answer and reason exist but the caller may not read them.")
     error: RequestError | None
     sent_at: datetime | None
     answered_at: datetime | None
@@ -311,7 +323,7 @@ class RequestPage(Page):
 
 
 class ViewRow(Shape):
-    """What a view says of a run's recorded state."""
+    """Result of a view on a run's recorded state."""
 
     run: UUID
     name: str
@@ -319,7 +331,7 @@ class ViewRow(Shape):
 
 
 class RequestKindRow(Shape):
-    """A message that an agent takes."""
+    """A message that an agent accepts."""
 
     name: str
     title: str
@@ -329,7 +341,7 @@ class RequestKindRow(Shape):
 
 
 class ViewKindRow(Shape):
-    """A view that an agent has."""
+    """A view that an agent offers."""
 
     name: str
     title: str
@@ -338,7 +350,7 @@ class ViewKindRow(Shape):
 
 
 class MessageRow(Shape):
-    """One thing said in a conversation between the run and its models."""
+    """A message in the conversation between the run and its models."""
 
     conversation: str
     idx: int
@@ -371,7 +383,7 @@ class NodeRow(Shape):
 
 
 class AttributeRow(Shape):
-    """Something that runs of an agent are found by."""
+    """A typed attribute by which an agent's runs can be searched."""
 
     name: str
     kind: Literal["keyword", "keywords", "number", "money", "date", "flag"]
@@ -384,11 +396,11 @@ class GateRow(Shape):
 
 
 class CertificateRow(Shape):
-    """How a keyed tool stands."""
+    """Certification status of a keyed tool."""
 
     standing: Word
-    until: datetime | None = Field(description="Until when what was found counts.")
-    told: str = Field(description="What the newest probe saw; empty: there was none.")
+    until: datetime | None = Field(description="Time until which the finding is valid.")
+    told: str = Field(description="Finding of the newest probe; empty: no probe was run.")
     by: str
     at: datetime | None
 
@@ -400,11 +412,11 @@ class ToolRow(Shape):
     effect: str
     replay_class: str
     gate: GateRow | None
-    certificate: CertificateRow | None = Field(description="Null: it isn't keyed.")
+    certificate: CertificateRow | None = Field(description="Null: not a keyed tool.")
 
 
 class AgentRow(Shape):
-    """One version of an agent, with all that is needed to start it."""
+    """One version of an agent, with everything needed to start it."""
 
     name: str
     version: str
@@ -418,9 +430,9 @@ class AgentRow(Shape):
     nodes: list[NodeRow]
     tools: list[ToolRow]
     attributes: list[AttributeRow]
-    messages: list[RequestKindRow] = Field(description="What its runs take while they are under way.")
+    messages: list[RequestKindRow] = Field(description="Messages that its runs accept while they are active.")
     views: list[ViewKindRow]
-    signals: list[str] | None = Field(description="The signals that its nodes wait for; null: of any name.")
+    signals: list[str] | None = Field(description="Signals that its nodes wait for; null: signals of any name.")
 
 
 class AgentPage(Page):
@@ -428,16 +440,16 @@ class AgentPage(Page):
 
 
 class BusyToolRow(Shape):
-    """A blocking tool whose threads in one worker are all busy: its further calls there wait."""
+    """A blocking tool with all its threads in one worker in use; further calls there wait."""
 
     tool: str
     busy: int
-    threads: int = Field(description="How many threads the tool has in a worker.")
-    since: datetime = Field(description="When a thread was free last.")
+    threads: int = Field(description="Number of threads that the tool has in a worker.")
+    since: datetime = Field(description="Time when a thread was last free.")
 
 
 class ProcessRow(Shape):
-    """One process that is alive now."""
+    """A live process."""
 
     id: UUID
     kind: str
@@ -447,8 +459,8 @@ class ProcessRow(Shape):
     last_heartbeat_at: datetime
     slots_used: int
     slots_total: int
-    busy_tools: list[BusyToolRow] = Field(description="Of a worker: the tools whose threads are all busy.")
-    drain_asked_at: datetime | None = Field(description="Of a worker that an operator has asked to let go and end.")
+    busy_tools: list[BusyToolRow] = Field(description="For a worker: tools with all their threads in use.")
+    drain_asked_at: datetime | None = Field(description="For a worker: time when an operator asked it to drain.")
 
     @classmethod
     def of(cls, stored: Any, **more: Any) -> Self:

@@ -17,7 +17,7 @@ from runs.services import lifecycle
 
 
 class WithheldRow(Shape):
-    """One verdict: which hook kept what back, on its way from where to where. Never the content."""
+    """One screening verdict: which hook withheld what, between which places. Never the content."""
 
     seq: int
     at: datetime
@@ -40,11 +40,11 @@ class WithheldPage(Page):
 
 
 class Withheld(ApiView):
-    """Every verdict that wasn't to let a piece pass, in the order of the journal."""
+    """All screening verdicts that withheld content, in journal order."""
 
     roles = READ
 
-    @described("What hooks kept back of a run's content", WithheldPage, query=("after", "limit"))
+    @described("List withheld content", WithheldPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         query = Query(request, "after")

@@ -24,13 +24,13 @@ from runs.services.settling.agreeing import Heard, heard, is_for_two
 
 
 class SimilarRow(Shape):
-    """An earlier call of the same tool of this agent that somebody settled."""
+    """An earlier call of the same tool and agent that a person settled."""
 
     run: UUID
     verdict: Verdict
     by: str
     at: datetime
-    about: str | None = Field(description="Null also for whoever may not read that run's payloads.")
+    about: str | None = Field(description="Also null if the caller may not read that run's payloads.")
     why: str
 
 
@@ -40,17 +40,17 @@ class DoubtRow(Shape):
     wait_id: UUID
     tool: str
     slot: str
-    needs_two: bool = Field(description="Whether two people settle it.")
+    needs_two: bool = Field(description="Whether two people must agree on it.")
     can_ask: bool = Field(
-        description="Whether the other side can be asked once more, by the tool's hook, and isn't already."
+        description="Whether the upstream system can be queried through the tool's hook, and no query is in progress."
     )
-    link: str | None = Field(description="Where the other system shows it, as the tool's author says.")
-    similar: dict[str, int] = Field(description="Of the newest like it: how many came to which verdict.")
+    link: str | None = Field(description="Link into the upstream system, as given by the tool's author.")
+    similar: dict[str, int] = Field(description="Verdicts on the newest similar calls, counted by verdict.")
     cases: list[SimilarRow]
 
 
 class Doubts(Shape):
-    """The unknown outcomes of a run, the oldest first; at most twenty."""
+    """The unknown outcomes of a run, oldest first; at most twenty."""
 
     results: list[DoubtRow]
 
@@ -59,12 +59,12 @@ MOST = 20
 
 
 class Reconcile(ApiView):
-    """What helps to settle unknown outcomes; and saying what became of one. Where two people settle that, the first
-    one's word is answered with 202."""
+    """Unknown outcomes of a run. POST settles one. If two people must settle it, the first verdict is answered with
+    202."""
 
     roles = {**READ, "POST": (OPERATOR,)}
 
-    @described("What helps to settle a run's unknown outcomes", Doubts)
+    @described("List a run's unknown outcomes", Doubts)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)
@@ -93,11 +93,11 @@ class Reconcile(ApiView):
 
 
 class TakeBack(ApiView):
-    """Take back what one said oneself became of a call."""
+    """Withdraw the caller's own proposed verdict."""
 
     roles = {"POST": (OPERATOR,)}
 
-    @described("Take back what you said of an unknown outcome", RunRow, body=DoubtBody)
+    @described("Withdraw a proposed verdict", RunRow, body=DoubtBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         body = read_body(request, DoubtBody)
@@ -106,11 +106,11 @@ class TakeBack(ApiView):
 
 
 class AskUpstream(ApiView):
-    """Have the other side asked once more. What it answers is told by the run's wait once a worker has asked it."""
+    """Query the upstream system again about a call. A worker does so, and records the answer in the run's wait."""
 
     roles = {"POST": (OPERATOR,)}
 
-    @described("Have the other side asked what became of a call", RunRow, status=202, body=DoubtBody)
+    @described("Query the upstream system about a call", RunRow, status=202, body=DoubtBody)
     def post(self, request: Request, run_id: UUID) -> Response:
         lifecycle.find(run_id)
         body = read_body(request, DoubtBody)

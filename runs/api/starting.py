@@ -50,8 +50,8 @@ def begin(body: StartBody, *, by: Actor, most: Budget | None, key: str | None = 
 
 
 class BulkStart(ApiView):
-    """Many starts in one request. Each is a transaction of its own under a key of its own, made of the request's: a
-    repeat starts what an earlier one didn't come to, or was refused, and answers the rest as it was answered."""
+    """Start up to 200 runs. Each start is a transaction of its own. A repetition with the same `Idempotency-Key` starts
+    those that failed or were not reached, and returns the recorded results of the others."""
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}
 

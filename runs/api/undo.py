@@ -20,40 +20,41 @@ from runs.services.undo import shown
 
 
 class EffectRow(Shape):
-    """One effect, and what becomes of it."""
+    """One effect of a run and what happens to it."""
 
     slot: str
     attempt: int
     tool: str
     external_id: str | None
     then: Literal["undo", "ask", "stays", "child", "reopen", "run"] = Field(
-        description="undo: `by` is called; ask: a person is asked; stays: nothing is done; child: a run at work is "
-        "cancelled and undoes its own; reopen: one that ended well is reopened for that; run: what it did before."
+        description="undo: `by` is called. ask: a person is asked. stays: nothing is done. child: an active "
+        "run is cancelled and undoes its own effects. reopen: a completed run is reopened for "
+        "that. run: what that run did."
     )
-    by: str = Field(description="The tool that undoes it.")
-    arguments: Any = Field(description="What that is called with; null where nothing is, or nobody here knows.")
-    why: str = Field(description="Why it stays, or what is wrong with undoing it.")
-    run: str = Field(description="The run whose effects these are, where that isn't this one.")
-    became: Literal["", "undone", "left"] = Field(description="What came of it; empty: nothing yet, or it stays.")
+    by: str = Field(description="Tool that undoes it.")
+    arguments: Any = Field(description="Arguments of that tool; null if nothing is called, or they are not known here.")
+    why: str = Field(description="Why it stays, or why it can't be undone.")
+    run: str = Field(description="Run that had the effect, if it isn't this one.")
+    became: Literal["", "undone", "left"] = Field(description="Result; empty: none yet, or the effect stays.")
 
 
 class UndoRow(Shape):
-    """The effects of a run, the last first."""
+    """The effects of a run, last first."""
 
     state: Literal["possible", "under_way", "done"] = Field(
-        description="possible: as it would be now; under_way: as it is being done; done: as it was when the run ended."
+        description="possible: as an undo would proceed now. under_way: in progress. done: as of the run's end."
     )
-    is_needed: bool = Field(description="Whether a cancel has to say `effects`: there is something to undo.")
+    is_needed: bool = Field(description="Whether a cancel must say `effects` because there is something to undo.")
     effects: list[EffectRow]
-    hidden: bool = Field(description="The caller has no right to read the arguments.")
+    hidden: bool = Field(description="True if the caller may not read the arguments.")
 
 
 class RunUndo(ApiView):
-    """What of a run would be undone, in which order, and what stays and why."""
+    """The effects that would be undone, in which order, and those that stay and why."""
 
     roles = READ
 
-    @described("Show what would be undone", UndoRow)
+    @described("Preview a run's undo", UndoRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         run = lifecycle.find(run_id)

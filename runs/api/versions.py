@@ -19,15 +19,15 @@ from runs.queries.manifest import Manifest, manifest_of
 
 
 class FactRow(Shape):
-    """One thing of a manifest."""
+    """One entry of a manifest."""
 
-    kind: str = Field(description="Such as `state`, `result`, `node` or `tool`.")
+    kind: str = Field(description="For example `state`, `result`, `node` or `tool`.")
     name: str
     note: str
 
 
 class ManifestRow(Shape):
-    """What of a version is on record, what is made anew, what is secret and what is outside."""
+    """The parts of a version that are recorded, recomputed, secret, or external."""
 
     persisted: list[FactRow]
     recomputed: list[FactRow]
@@ -36,26 +36,26 @@ class ManifestRow(Shape):
 
 
 class ChangeRow(Shape):
-    """Code of this process that isn't the version's."""
+    """A difference between the code in this process and the recorded version."""
 
     differences: list[str]
-    proposed: str = Field(description="The number for the changed code.")
+    proposed: str = Field(description="Suggested version number for the changed code.")
 
 
 class OneAgentRow(AgentRow):
-    """One version of an agent, with all that is known of it."""
+    """One version of an agent, with its fingerprint, manifest and code differences."""
 
     fingerprint: str
-    changed: ChangeRow | None = Field(description="What differs from the code that the version was first used with.")
+    changed: ChangeRow | None = Field(description="Differences from the code that the version was first used with.")
     manifest: ManifestRow
 
 
 class OneAgent(ApiView):
-    """One agent version, by `name@version` or its name (the newest)."""
+    """One agent version, by `name@version`, or by its name for the newest."""
 
     roles = READ
 
-    @described("An agent version", OneAgentRow)
+    @described("Get an agent version", OneAgentRow)
     def get(self, request: Request, reference: str) -> Response:
         Query(request)
         try:

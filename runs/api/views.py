@@ -48,7 +48,7 @@ _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
 class Runs(ApiView):
-    """The runs, newest first; and the place to start one."""
+    """Runs, newest first. POST starts one."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
@@ -97,31 +97,33 @@ def _found(query: Query, filters: Filters, sought: Sought) -> Response:
 
 
 class OneRun(ApiView):
+    """The current state of a run."""
+
     roles = READ
 
-    @described("A run", RunRow)
+    @described("Get a run", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         return Response(one(run_id))
 
 
 class Latest(ApiView):
-    """The newest run that a run goes on as; the run itself where it goes on as none."""
+    """The newest run in a chain of continuations, or the run itself if it was not continued."""
 
     roles = READ
 
-    @described("The newest run that a run goes on as", RunRow)
+    @described("Get a run's newest continuation", RunRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         return Response(one(succession.newest(run_id).pk))
 
 
 class Children(ApiView):
-    """The runs that a run has started, newest first."""
+    """Runs that the run started, newest first."""
 
     roles = READ
 
-    @described("List the runs that a run started", RunPage, query=("cursor", "limit"))
+    @described("List child runs", RunPage, query=("cursor", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "cursor")
         lifecycle.find(run_id)
@@ -131,11 +133,11 @@ class Children(ApiView):
 
 
 class Log(ApiView):
-    """What a run's nodes said for people, newest first."""
+    """Log lines written by the run's nodes, newest first."""
 
     roles = READ
 
-    @described("What a run's nodes said for people", LogPage, query=("level", "before", "limit"))
+    @described("List log lines", LogPage, query=("level", "before", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "level", "before")
         before = query.integer("before", default=2**63 - 1, lowest=1, highest=2**63 - 1)
@@ -146,11 +148,11 @@ class Log(ApiView):
 
 
 class Transcript(ApiView):
-    """What was said: model requests and answers, tool calls and results, in order."""
+    """Model requests and answers, tool calls and results, in order."""
 
     roles = READ
 
-    @described("What was said in a run", MessagePage, query=("after", "cursor", "limit"))
+    @described("List a run's conversation", MessagePage, query=("after", "cursor", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         query = Query(request, "after", "cursor")
         after = query.integer("after", default=0, lowest=0, highest=2**31)
@@ -165,13 +167,13 @@ class Transcript(ApiView):
 
 
 class Steer(ApiView):
-    """Pause, resume or cancel: `action` comes from the route. Who may depends on the run, so the route lets in whoever
-    may stop some run, and the run decides. The record is the service's business."""
+    """Act on a run. The permission depends on the run: its starter, operators, and approvers at queues where it waits
+    or has waited."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described("Pause a run", RunRow, body=SteerRunBody)
+    @described({"pause": "Pause a run", "requeue": "Requeue a run"}, RunRow, body=SteerRunBody)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, SteerRunBody)
 
@@ -225,15 +227,15 @@ class Steer(ApiView):
 
 
 class GoOn(Steer):
-    """Resume a run; an operator may hand it something."""
+    """Resume a paused run, or retry a failed one. An operator may add a patch or a message."""
 
-    @described("Resume or retry a run", RunRow, body=GoOnBody, headers=("Idempotency-Key",))
+    @described({"resume": "Resume a run", "retry": "Retry a run"}, RunRow, body=GoOnBody, headers=("Idempotency-Key",))
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
         return self._done(request, run_id, GoOnBody)
 
 
 class Cancel(Steer):
-    """End a run; where it has effects that can be undone, whoever does says what becomes of them."""
+    """Cancel a run. If it has effects that can be undone, the body says whether to undo them."""
 
     @described("Cancel a run", RunRow, body=CancelBody)
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
@@ -241,7 +243,7 @@ class Cancel(Steer):
 
 
 class Retry(GoOn):
-    """Trying again sends calls anew, so it stays with those who run the fleet."""
+    """Retry a failed run. This may send calls again, so only operators may do it."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
@@ -256,13 +258,13 @@ _ACTS: Mapping[str, Callable[..., Run]] = {
 
 
 class Requeue(Steer):
-    """Who a run is taken from is the business of those who run the fleet."""
+    """Take a run from its worker, so that another one claims it. Operators only."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": (OPERATOR,)}
 
 
 class Signals(ApiView):
-    """Tell a run something that it waits for, or will wait for."""
+    """Send a signal that the run waits for, or may wait for later."""
 
     roles = {"POST": (INTEGRATOR, OPERATOR)}
 
@@ -279,8 +281,8 @@ class Signals(ApiView):
 
 
 class Answers(ApiView):
-    """Answer what a run asks. Who may depends on the question, so the route lets every role in and the question
-    decides."""
+    """Answer a question of a run. The permission depends on the question: operators, and the role it is addressed
+    to."""
 
     roles = {"POST": EVERY}
 
@@ -300,15 +302,15 @@ class AnyTypeJSON(StrictJSONParser):
 
 
 class Callback(ApiView):
-    """Where the outside answers a call that it took earlier. The token in the address is the authority."""
+    """Receive the result of a call that the other system accepted earlier. The token in the address authorizes it."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
     parser_classes = (AnyTypeJSON,)
 
-    @described("Answer a call that was taken earlier", dict, body=dict)
+    @described("Deliver a call's result", dict, body=dict)
     def post(self, request: Request, token: str) -> Response:
-        """Whoever has no token gets nothing of the body read: reading costs far more than looking up."""
+        # Look the token up before reading the body, which costs far more.
         if not callbacks.is_awaited(token):
             forgeries.note(request.META.get("REMOTE_ADDR", ""))
             raise NotFound("callback for the token", token[:8] + "…")
@@ -318,7 +320,7 @@ class Callback(ApiView):
 
 
 class Agents(ApiView):
-    """What can be started, with schemas and samples. Few, so one page unless asked otherwise."""
+    """Agents that can be started, with schemas and samples. The whole list fits one page unless you set a limit."""
 
     roles = READ
 
@@ -333,11 +335,11 @@ class Agents(ApiView):
 
 
 class Fleet(ApiView):
-    """The processes that are alive now."""
+    """All live processes."""
 
     roles = {"GET": (OPERATOR, AUDITOR)}
 
-    @described("List the processes alive now", ProcessPage, query=("after", "limit"))
+    @described("List live processes", ProcessPage, query=("after", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         after = query.integer("after", default=0, lowest=0, highest=2**31)

@@ -15,43 +15,47 @@ Status = Literal["running", "waiting", "paused", "completed", "failed", "cancell
 
 
 class ChildRow(Shape):
-    """The child that a run waits for, as it is now."""
+    """The current state of the child run that a run waits for."""
 
     id: UUID
     state: State
     status: Status
     need: Literal["approval", "input", "reconcile", "operator", "budget", "resume"] | None = Field(
-        description="What a person has to do before it goes on; null: nothing."
+        description="Action by a person that it needs to continue; null: none."
     )
-    need_at: UUID | None = Field(description="The run that stands still for it: the child, or one that it waits for.")
+    need_at: UUID | None = Field(description="The run that needs it: the child, or a run that the child waits for.")
 
 
 class ProposedRow(Shape):
-    """What one person says became of a call, where two people settle that."""
+    """One person's proposed verdict on a call that two people must settle."""
 
-    n: int = Field(description="Its number: whoever agrees sends it as `agrees_with`.")
-    seq: int = Field(description="Its event.")
+    n: int = Field(description="Number to send as `agrees_with` when agreeing.")
+    seq: int = Field(description="Event of the proposal.")
     at: datetime
     by: str
     verdict: Literal["happened", "did_not"]
-    receipt: Any = Field(description="Null also for whoever may not read the run's payloads.")
+    receipt: Any = Field(description="Also null if the caller may not read the run's payloads.")
     justification: str
-    news: int | None = Field(description="An event that told more of the call since: it counts no more.")
+    news: int | None = Field(
+        description="A later event with new information about the call; the proposal no longer counts."
+    )
 
 
 class UpstreamRow(Shape):
-    """What the other side was asked of an unknown outcome, and what it answered last."""
+    """A query to the upstream system about an unknown outcome, and its last answer."""
 
     asked_by: str
     asked_at: datetime
-    is_asked: bool = Field(description="Whether the answer is still to come.")
+    is_asked: bool = Field(description="Whether the answer is pending.")
     answer: Literal["happened", "did_not", "nothing"] | None
-    result: Any = Field(description="Of what happened; null also for whoever may not read the run's payloads.")
+    result: Any = Field(
+        description="Result of a call that happened; also null if the caller may not read the run's payloads."
+    )
     told_at: datetime | None
 
 
 class WaitRow(Shape):
-    """One thing that a run waits for."""
+    """A wait of a run."""
 
     id: UUID
     kind: Wait.Kind
@@ -59,8 +63,10 @@ class WaitRow(Shape):
     deadline: datetime
     detail: dict[str, Any]
     slot: str
-    child: ChildRow | None = Field(description="Of a wait for a child, where its row can be read.")
+    child: ChildRow | None = Field(description="For a wait for a child run: its state, if it can be read.")
     proposed: ProposedRow | None = Field(
-        description="Of an unknown outcome that two people settle: the first one's word."
+        description="For an unknown outcome that two people must settle: the first person's verdict."
     )
-    upstream: UpstreamRow | None = Field(description="Of an unknown outcome, where somebody had the other side asked.")
+    upstream: UpstreamRow | None = Field(
+        description="For an unknown outcome: the query to the upstream system, if one was made."
+    )

@@ -19,22 +19,25 @@ from runs.queries.why.seen import Cause, Reader, Seen, look_at
 
 
 class WhoRow(Shape):
-    """Who must act before the run moves."""
+    """The people or systems that must act before the run continues."""
 
     kind: Literal["nobody", "system", "outside", "people"] = Field(
-        description="nobody: it moves, or never will again; outside: whoever calls back or sends."
+        description="nobody: it continues by itself, or has ended. outside: an external system must call back "
+        "or send something."
     )
-    roles: list[str] = Field(description="Of people: those with one of these roles.")
-    queue: str = Field(description="The queue that it waits at; empty: at none.")
-    name: str = Field(description="What they are asked. Untrusted where an agent wrote it.")
-    but: str = Field(description="Who said the first of two words, so that it takes another one; empty: nobody.")
+    roles: list[str] = Field(description="For people: those with one of these roles.")
+    queue: str = Field(description="Queue that it waits at; empty: none.")
+    name: str = Field(description="The question. Untrusted if an agent wrote it.")
+    but: str = Field(
+        description="Person who gave the first of two verdicts, so another person must give the second; empty: nobody."
+    )
 
 
 class EvidenceRow(Shape):
-    """What shows that it is so."""
+    """The record that supports a reason."""
 
     what: str
-    seq: int | None = Field(description="The event of the run's journal.")
+    seq: int | None = Field(description="Event in the run's journal.")
     wait: UUID | None
     run: UUID | None
     at: datetime | None
@@ -42,28 +45,32 @@ class EvidenceRow(Shape):
 
 
 class OfferRow(Shape):
-    """One act on the run, and whether whoever asked may do it now."""
+    """An action on the run, and whether the caller may take it now."""
 
     act: str
-    subject: str = Field(description="Which of several: a wait, a name; empty: there is one.")
+    subject: str = Field(
+        description="Its object if there are several, such as a wait or a name; empty: there is only one."
+    )
     allowed: bool
-    role: str = Field(description="Under which of the caller's roles.")
+    role: str = Field(description="The caller's role that allows it.")
     method: str
     path: str
-    body: dict[str, Any] = Field(description="The JSON schema of what is sent.")
-    code: str = Field(description="The problem that it would be answered with now; empty: none.")
+    body: dict[str, Any] = Field(description="JSON schema of the request body.")
+    code: str = Field(description="Code of the problem it would return now; empty: none.")
     why_not: str
 
 
 class WhyRow(Shape):
-    """Why a run doesn't move, or what does."""
+    """The reasons why a run does not progress, or what makes it progress."""
 
     run: UUID
     state: State
-    seq: int | None = Field(description="The journal's last event, as of which all this is; null: its head is lost.")
+    seq: int | None = Field(
+        description="Number of the last journal event when this was computed; null: the run's head is missing."
+    )
     cause: Cause
     sentence: str
-    also: str = Field(description="What else is the matter; empty: nothing.")
+    also: str = Field(description="Further reasons; empty: none.")
     since: datetime | None
     until: datetime | None
     who: WhoRow
@@ -85,9 +92,11 @@ def why_row(seen: Seen, found: Why) -> WhyRow:
 
 
 class RunWhy(ApiView):
+    """The reasons why a run does not progress, who must act, and which actions the caller may take."""
+
     roles = READ
 
-    @described("Why a run doesn't move, and what may be done", WhyRow)
+    @described("Explain a run's status", WhyRow)
     def get(self, request: Request, run_id: UUID) -> Response:
         Query(request)
         seen = look_at(run_id)

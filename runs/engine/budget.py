@@ -168,12 +168,12 @@ A_CENTURY = 100 * 366 * 86_400
 
 
 class Budget(BaseModel):
-    """The most that a run may use of each; what isn't given has no cap of its own.
+    """The caps of a run; a resource that isn't given has no cap.
 
-    `usd` is in US dollars, to the millionth; `tokens_in` and `tokens_out` are of all its model requests together;
-    `model_calls`, `tool_calls` and `steps` are counts; `wall_seconds` is the time from its start, waits included. A run
-    that comes to a cap stands still until somebody raises it. Raises ValidationError for what is negative, and for a
-    resource or a currency that nobody counts.
+    `usd` is in US dollars, with six decimal places; `tokens_in` and `tokens_out` count all its model requests together;
+    `model_calls`, `tool_calls` and `steps` are counts; `wall_seconds` is the time since its start, including waits. A
+    run that reaches a cap stops until someone raises it. Raises ValidationError for negative values, unknown resources
+    and unknown currencies.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

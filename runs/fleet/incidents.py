@@ -193,36 +193,36 @@ _WHY = {
 
 
 class DoubtedCall(Doubt):
-    """A call or model request that was under way when the worker was lost, and what was made of it."""
+    """A call or model request that was in progress when the worker was lost, and how it was resolved."""
 
     fate: Fate
     why: str
 
 
 class IncidentRow(Shape):
-    """One recovery: a run was taken from a worker that did not leave it by itself."""
+    """A recovery: the run was taken over from a worker that had not released it."""
 
     id: int
     run_id: UUID
-    seq: int = Field(description="The journal event that tells of it.")
+    seq: int = Field(description="Journal event of the recovery.")
     cause: Incident.Cause
     proof: str
     worker: UUID
     host: str
     pid: int
-    reached: Incident.Reached = Field(description="How far the run had come.")
+    reached: Incident.Reached = Field(description="How far the run had got.")
     epoch_before: int
     epoch_after: int | None
     last_sign_at: datetime | None
     detected_at: datetime
     freed_at: datetime
     claimed_at: datetime | None
-    stepped_at: datetime | None = Field(description="When the next step began.")
-    silent_seconds: float | None = Field(description="From the last sign of life until the run was freed.")
-    down_seconds: float | None = Field(description="From then until the next step began.")
-    skipped: int = Field(description="Outcomes of the visit that were on record, and answered from there.")
+    stepped_at: datetime | None = Field(description="Time when the next step started.")
+    silent_seconds: float | None = Field(description="Time from the last sign of life until the run was freed.")
+    down_seconds: float | None = Field(description="Time from then until the next step started.")
+    skipped: int = Field(description="Recorded outcomes of the visit that were replayed, not executed again.")
     calls: list[DoubtedCall]
-    is_counted: bool = Field(description="Whether the death counts towards stopping the run.")
+    is_counted: bool = Field(description="Whether the worker's death counts towards stopping the run.")
     deaths: int
     is_stopped: bool = Field(description="Whether the run was stopped for an operator.")
 

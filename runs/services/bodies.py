@@ -51,7 +51,7 @@ BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(
 
 
 class FirstSignal(Strict):
-    """A signal that goes to the run that answers the start."""
+    """A signal sent to the run that the start returns."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     payload: Any = None
@@ -62,31 +62,37 @@ Attributes = Annotated[dict[str, Any], Field(max_length=MOST_ATTRIBUTES)]
 
 
 class StartBody(Strict):
-    """`agent` is a name (its newest version) or `name@version`; `input` and `attributes` must fit what that version
-    declares."""
+    """`agent` is a name (which starts the newest version, or the one a ramp chooses) or `name@version`. `input` and
+    `attributes` must fit the schemas of that version."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)]
     input: Any
     tags: Tags = []
     budget: Budget | None = None
     business_key: BusinessKey | None = Field(
-        default=None, description="Of the caller's business, an invoice say: one run of an agent and a key lives."
+        default=None,
+        description="Your own key, such as an invoice number. At most one run per agent and key is active.",
     )
     on_conflict: Literal["refuse", "join", "replace", "queue", "debounce"] | None = Field(
-        default=None, description="What happens where a run of the key lives; left out: refuse, with a signal join."
+        default=None,
+        description="What happens if a run with the key is active; default: refuse, or join if a signal is given.",
     )
     debounce_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
-    start_at: Moment | None = Field(default=None, description="Not begun before.")
-    start_before: Moment | None = Field(default=None, description="Not begun by then, it ends as cancelled.")
+    start_at: Moment | None = Field(default=None, description="Do not start before this time.")
+    start_before: Moment | None = Field(
+        default=None, description="If the run has not started by this time, it ends as cancelled."
+    )
     signal: FirstSignal | None = Field(
-        default=None, description="Sent to the run that answers: a new one, or a joined."
+        default=None, description="Sent to the run that is returned, whether new or joined."
     )
     attributes: Attributes = {}
-    priority: Annotated[int, Field(ge=-100, le=100, description="Claimed before those of a lower one; 0.")] = 0
+    priority: Annotated[
+        int, Field(ge=-100, le=100, description="Runs with a higher priority are claimed first; default 0.")
+    ] = 0
 
 
 class ScheduleBody(Strict):
-    """Starts by the clock: what is started, and by which cron line in which time zone."""
+    """A schedule: what to start, and by which cron expression in which time zone."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     agent: Annotated[str, Field(min_length=1, max_length=200)]
@@ -94,10 +100,10 @@ class ScheduleBody(Strict):
     cron: Annotated[str, Field(min_length=1, max_length=200, description="Minute, hour, day, month, day of the week.")]
     zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
     missed: Literal["skip", "once", "all"] = Field(
-        default="skip", description="What becomes of planned times that nobody came to in time."
+        default="skip", description="What happens to planned times that were missed."
     )
     overlap: Literal["skip", "queue", "replace", "allow"] = Field(
-        default="skip", description="What happens while the run before has not ended."
+        default="skip", description="What happens if the previous run has not ended."
     )
     tags: Tags = []
     budget: Budget | None = None
@@ -107,32 +113,32 @@ MOST_AT_ONCE = 200
 
 
 class BulkBody(Strict):
-    """Many starts, each whole or not at all, whatever becomes of the others."""
+    """Many starts. Each succeeds or fails on its own."""
 
-    runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as of a start.")]
+    runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as in a single start.")]
 
 
 class SteerBody(Strict):
-    """Why: a person's act on a run always says so."""
+    """The person's justification. It is recorded."""
 
     justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
 
 
 class SteerRunBody(SteerBody):
-    """What is done to one run."""
+    """An operation on one run."""
 
     newest: bool = Field(
         default=False,
-        description="Do it to the newest run that this one goes on as, instead of refusing it for one that went on.",
+        description="If the run was continued as another, act on the newest one instead of refusing.",
     )
 
 
 Effects = Literal["undo", "leave"]
-_EFFECTS = "What becomes of effects that can be undone; has to be said where there are any."
+_EFFECTS = "What happens to effects that can be undone; required if there are any."
 
 
 class CancelBody(SteerRunBody):
-    """What is said with the end of a run."""
+    """Parameters of a cancel."""
 
     effects: Effects | None = Field(default=None, description=_EFFECTS)
 
@@ -150,11 +156,11 @@ class CancelForm(SteerBody):
 
 
 class BudgetBody(SteerBody):
-    """Caps to be set anew. One that is null is lifted, one that isn't named stays."""
+    """Caps to set. Null lifts a cap; a cap that isn't named stays."""
 
     budget: Budget
     if_caps: Budget | None = Field(
-        default=None, description="Caps as they were seen: where one of them is another by now, nothing is set (409)."
+        default=None, description="Caps as last read. If one has changed since, nothing is set (409)."
     )
 
 
@@ -166,7 +172,7 @@ PoolName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 class PoolBody(SteerBody):
-    """A limit over a period that all calls of a scope share. `whose` names the tag, agent, person or provider."""
+    """A budget shared by all calls in a scope, per period. `whose` names the tag, agent, person or provider."""
 
     name: PoolName
     scope: Literal["all", "tag", "agent", "person", "provider"]
@@ -178,7 +184,8 @@ class PoolBody(SteerBody):
 
 
 class PoolChangeBody(SteerBody):
-    """What is named is set anew. With `if_limit`, the limit as it was seen, nothing is where it is another by now."""
+    """Fields to change. With `if_limit` (the limit as last read), nothing is changed if the limit is a different one
+    now."""
 
     name: PoolName | None = None
     limit: Limit | None = None
@@ -186,7 +193,7 @@ class PoolChangeBody(SteerBody):
 
 
 class ModelsBody(SteerBody):
-    """Whom to ask from now on, in this order; of all assistants, unless one is named."""
+    """Models to use from now on, in this order. Applies to all assistants unless one is named."""
 
     models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)]
     assistant: Annotated[str, Field(max_length=200)] = ""
@@ -196,41 +203,41 @@ Verdict = Literal["happened", "did_not", "fail"]
 
 
 class ReconcileBody(SteerBody):
-    """What became of a call whose outcome is unknown."""
+    """A verdict on a call whose outcome is unknown."""
 
     verdict: Verdict
     receipt: Any = None
     sender_is_gone: bool = Field(
-        default=False, description="Attests that nothing runs any more of a worker that was given up without proof."
+        default=False, description="Attests that a worker that was given up without proof of its end no longer runs."
     )
     wait_id: Annotated[UUID, Field(strict=False)] | None = None
     agrees_with: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Where two people settle it: the number of the word that you agree with."
+        default=None, description="If two people must settle it: number of the proposal that you agree with."
     )
 
 
 class DoubtBody(SteerBody):
-    """An act on one unknown outcome: taking back what one said of it, or having the other side asked."""
+    """Names one unknown outcome, to withdraw a proposal or to query the upstream system."""
 
     wait_id: Annotated[UUID, Field(strict=False)]
 
 
 class SignalBody(Strict):
-    """What to tell the run. With an `id` of the sender's own, a repeat is the same signal."""
+    """A signal for the run. If you send an `id`, a repetition with it counts as the same signal."""
 
     payload: Any = None
     id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 class MessageBody(Strict):
-    """What to ask the run: `body` must fit what the agent's message takes. With an `id` of the sender's own, a repeat
-    is the same message."""
+    """A message to the run. `body` must fit the schema of the agent's message. If you send an `id`, a repetition with
+    it counts as the same message."""
 
     body: Any
     id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
 
 
 class AnswerBody(SteerBody):
-    """`answer` must fit the question's schema. A reason is welcome and not required."""
+    """An answer, which must fit the question's schema. The justification is optional."""
 
     answer: Any

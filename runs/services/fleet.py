@@ -26,9 +26,9 @@ from runs.services.command import Act, make_ready, save
 
 
 class DeadBody(SteerBody):
-    """Say that nothing runs on a host any more, and how you know."""
+    """Declares that nothing runs on a host any more. Say in the justification how you know."""
 
-    host: Annotated[str, Field(min_length=1, max_length=255, description="As the fleet page names it.")]
+    host: Annotated[str, Field(min_length=1, max_length=255, description="Name as listed by GET /api/v1/fleet.")]
 
 
 # A process with a heartbeat younger than this can't be declared dead.

@@ -34,37 +34,37 @@ from runs.services.migrating.outcomes import SECONDS, NotDone, aside
 
 MOST_BYTES = 64 * 1024
 MOST_LETTERS = 8000
-_PATCH = "A JSON merge patch (RFC 7396) of the state, which has to fit the agent's own schema."
-_MESSAGE = "Words for the models that the run's node asks; they are marked as a person's."
+_PATCH = "A JSON merge patch (RFC 7396) of the state. The result must fit the agent's state schema."
+_MESSAGE = "Text for the models that the run's node uses; marked as written by a person."
 Patch = Annotated[dict[str, Any], Field(description=_PATCH)]
 Message = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description=_MESSAGE)]
 
 
 class Seen(Strict):
-    """The state of the run that somebody looked at: its last event, and that one's hash. Another one by now: refused
-    (409)."""
+    """The state of the run that the caller has seen: number and hash of its last event. Refused with 409 if it has
+    changed."""
 
     seq: Annotated[int, Field(ge=1)]
     head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class LookBody(Strict):
-    """What would it make of the run? Nothing is changed."""
+    """A patch or message to preview. Nothing is changed."""
 
     patch: Patch | None = None
     message: Message | None = None
 
 
 class ContextBody(LookBody):
-    """What is handed to the run, by an operator who saw it so: `patch`, `message` or both."""
+    """A `patch`, a `message` or both, for a run whose state the operator has seen."""
 
     seen: Seen
 
 
 class GoOnBody(SteerRunBody):
-    """Let a run go on; an operator may hand it something."""
+    """Parameters of a resume or retry. An operator may add context."""
 
-    context: ContextBody | None = Field(default=None, description="What is handed to the run; for operators.")
+    context: ContextBody | None = Field(default=None, description="Patch or message for the run; operators only.")
 
 
 ACTION = "inject"

@@ -31,7 +31,7 @@ RunId = Annotated[UUID, Field(strict=False)]
 
 
 class ChoiceBody(Strict):
-    """Runs as the list finds them: what is left out isn't asked for."""
+    """Filters of the run list; omit a filter to match all."""
 
     state: Annotated[str, Field(max_length=200)] = ""
     agent: Annotated[str, Field(max_length=200)] = ""
@@ -41,20 +41,22 @@ class ChoiceBody(Strict):
 
 
 class BatchBody(SteerBody):
-    """One act on many runs: on those that a filter finds now, or on those named. Which they are is frozen."""
+    """One operation on many runs: those that a filter matches now, or those named. The set is fixed at this moment."""
 
     action: Action
-    filter: ChoiceBody | None = Field(default=None, description="Or `runs`.")
+    filter: ChoiceBody | None = Field(default=None, description="Use either this or `runs`.")
     runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = None
-    effects: Effects | None = Field(default=None, description="Of a cancel: what becomes of what can be undone.")
+    effects: Effects | None = Field(default=None, description="For cancel: what happens to effects that can be undone.")
     priority: Annotated[int, Field(ge=-100, le=100)] | None = None
     budget: Budget | None = Field(
-        default=None, description="Caps that are raised to this; higher ones stay, and so does what has no cap."
+        default=None, description="Caps to raise to these values. Higher caps and missing caps stay as they are."
     )
-    verdict: Verdict | None = Field(default=None, description="What became of each run's one unknown outcome.")
-    receipt: Any = Field(default=None, description="Of what happened: the same for each.")
+    verdict: Verdict | None = Field(
+        default=None, description="Outcome to record for the one unknown outcome of each run."
+    )
+    receipt: Any = Field(default=None, description="Result of the calls that happened; the same for each run.")
     sender_is_gone: bool | None = None
-    start: bool = Field(default=True, description="False: only look what would become of it; start it later.")
+    start: bool = Field(default=True, description="False: only preview the results; start the batch later.")
 
 
 class BatchForm(ChoiceBody, SteerBody):
@@ -72,7 +74,7 @@ class BatchForm(ChoiceBody, SteerBody):
 
 
 class BatchActBody(SteerBody):
-    """Starting what was looked at, or stopping what is under way."""
+    """Start a previewed batch, or stop one that is in progress."""
 
 
 # Roles that may request it; each run is checked again.

@@ -37,37 +37,42 @@ Kind = Literal["halt", "quarantine", "starts"]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(max_length=50)]
 Share = Annotated[
-    Decimal, Field(ge=0, lt=100, decimal_places=2, strict=False, description="Per cent of the runs, to the hundredth.")
+    Decimal,
+    Field(ge=0, lt=100, decimal_places=2, strict=False, description="Percentage of the runs, with two decimal places."),
 ]
 
 
 class HaltBody(SteerBody):
-    """Nothing begins in a scope from now on, until it is lifted. A quarantine is of a tool or a version, and takes new
-    starts of the version too; `starts` stops new starts of an agent alone."""
+    """Halt a scope: nothing starts in it until the halt is lifted. A quarantine halts a tool or an agent version,
+    including new starts of that version. `starts` only halts new starts of an agent."""
 
     kind: Kind = "halt"
     scope: Scope
     key: Annotated[
-        str, Field(max_length=300, description="Which: a tag, an agent, name@version, a tool, a provider.")
+        str, Field(max_length=300, description="The scope: a tag, an agent, name@version, a tool or a provider.")
     ] = ""
-    refuse: bool = Field(False, description="Of `starts`: refuse new starts (409) instead of letting them wait.")
-    confirm: str = Field("", max_length=100, description=f"For the whole installation: {ALL_OF_IT!r}.")
+    refuse: bool = Field(False, description="With `starts`: refuse new starts (409) instead of keeping them waiting.")
+    confirm: str = Field("", max_length=100, description=f"Required for the whole installation: {ALL_OF_IT!r}.")
 
 
 class StageBody(SteerBody):
-    """Lift a halt for some: for a share of the runs in its scope, for agents, for runs with a tag. It is all that
-    counts from then on; with nothing given the halt is whole again."""
+    """Lift a halt for some runs: a share, named agents, or tags. Replaces any earlier stage; with nothing given, the
+    halt applies fully again."""
 
     share: Share | None = None
     agents: Names | None = None
     tags: Annotated[list[Tag], Field(max_length=50)] | None = None
-    revision: int | None = Field(None, ge=0, description="As you saw it: refused where it was changed since.")
+    revision: int | None = Field(
+        None, ge=0, description="The halt's revision as last read; refused if the halt has changed since."
+    )
 
 
 class LiftBody(SteerBody):
-    """Lift all of it."""
+    """Lift a halt completely."""
 
-    revision: int | None = Field(None, ge=0, description="As you saw it: refused where it was changed since.")
+    revision: int | None = Field(
+        None, ge=0, description="The halt's revision as last read; refused if the halt has changed since."
+    )
 
 
 log = logging.getLogger("runs.services.halts")

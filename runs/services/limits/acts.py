@@ -22,26 +22,28 @@ from runs.services import wakeups
 from runs.services.allowed import OVER
 from runs.services.bodies import SteerBody
 
-Key = Annotated[str, Field(min_length=1, max_length=LONGEST_KEY, description="Such as tool:charge or tag:tenant:acme.")]
+Key = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_KEY, description="For example tool:charge or tag:tenant:acme.")
+]
 
 
 class KeyBody(SteerBody):
-    """What is meant."""
+    """Names a limit's key."""
 
     key: Key
 
 
 class LimitBody(KeyBody):
-    """What counts for a key from now on, all of it; what is null or left out isn't limited."""
+    """The complete limits for a key. A value that is null or missing means unlimited."""
 
     per_minute: Annotated[int, Field(ge=1, le=MOST["per_minute"])] | None = None
     burst: Annotated[int, Field(ge=1, le=MOST["burst"])] | None = None
     at_once: Annotated[int, Field(ge=1, le=MOST["at_once"])] | None = None
     breaker: Annotated[int, Field(ge=1, le=MOST["breaker"])] | None = Field(
-        default=None, description="The share of tries, per cent, whose failing opens the circuit breaker."
+        default=None, description="Percentage of failed attempts that opens the circuit breaker."
     )
     rest: Annotated[int, Field(ge=1, le=MOST["rest"])] | None = Field(
-        default=None, description="For how many seconds it stays open before one try finds out; 30."
+        default=None, description="Seconds that the breaker stays open before one attempt tests it; default 30."
     )
     weight: Annotated[int, Field(ge=1, le=MOST["weight"])] | None = None
 
@@ -51,7 +53,7 @@ class LimitBody(KeyBody):
 
 
 class PriorityBody(SteerBody):
-    """How urgent a run is: 0 unless given."""
+    """A run's priority; default 0."""
 
     priority: Annotated[int, Field(ge=-100, le=100)]
 

@@ -29,27 +29,27 @@ class Moved(Strict):
     to_version: Version
     nodes: Annotated[
         dict[Node, Node],
-        Field(max_length=200, description="Each node of the version that they come from, to one of the new version."),
+        Field(max_length=200, description="For each node of the old version, the corresponding node of the new one."),
     ]
     runs: (
         Annotated[
             list[Annotated[UUID, Field(strict=False)]],
-            Field(min_length=1, max_length=MOST, description="Instead of `node`, `state` and `limit`."),
+            Field(min_length=1, max_length=MOST, description="Use instead of `node`, `state` and `limit`."),
         ]
         | None
     ) = None
     node: Node | None = None
     state: Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None = None
     limit: Annotated[int, Field(ge=1, le=MOST)] = 20
-    retry: Annotated[bool, Field(description="A run that has failed is retried with the move, in one act.")] = False
+    retry: Annotated[bool, Field(description="Migrate failed runs and retry them in the same operation.")] = False
 
 
 class LookBody(Moved):
-    """What would become of these runs? Nothing is changed."""
+    """Runs whose migration to preview. Nothing is changed."""
 
 
 class MigrateBody(Moved, SteerBody):
-    """Move these runs, each by itself: what is refused stays where it is."""
+    """Runs to migrate. Each is migrated on its own; a refused run stays as it is."""
 
 
 _NONE = "nothing"

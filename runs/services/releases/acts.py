@@ -24,17 +24,19 @@ from runs.models import Ramp, RampStart, VersionGate
 from runs.services.bodies import SteerBody, Tag
 from runs.services.releases.choosing import PLACES, ordered
 
-Version = Annotated[str, Field(min_length=1, max_length=40, description="Such as 2.0.0.")]
+Version = Annotated[str, Field(min_length=1, max_length=40, description="For example 2.0.0.")]
 Share = Annotated[
     Decimal,
-    Field(gt=0, le=100, decimal_places=2, strict=False, description="Per cent of the starts, to the hundredth."),
+    Field(
+        gt=0, le=100, decimal_places=2, strict=False, description="Percentage of the starts, with two decimal places."
+    ),
 ]
-Bound = Annotated[int, Field(ge=1, le=100, description="Per cent of the runs that it began on the newer version.")]
+Bound = Annotated[int, Field(ge=1, le=100, description="Percentage of the runs that it started on the newer version.")]
 
 
 class RampBody(SteerBody):
-    """Starts by the agent's name go over from one version to another: a share of them, those with one of these tags, or
-    both. It halts by itself above a bound; null: whatever the figure is."""
+    """Moves starts by the agent's name gradually to another version: a share of them, those with one of these tags, or
+    both. The ramp halts itself when a figure exceeds its bound; a null bound never halts it."""
 
     agent: Annotated[str, Field(min_length=1, max_length=64)]
     from_version: Version
@@ -44,17 +46,19 @@ class RampBody(SteerBody):
     failed: Bound | None = 5
     rejected: Bound | None = 20
     stopped: Bound | None = 5
-    at_least: Annotated[int, Field(ge=1, le=1000, description="Not before it began so many on the newer version.")] = 20
+    at_least: Annotated[
+        int, Field(ge=1, le=1000, description="Number of runs started on the newer version before the bounds apply.")
+    ] = 20
 
 
 class RampActBody(SteerBody):
-    """With `revision`, that of the ramp as it was seen, nothing is done where it is another by now."""
+    """With `revision` (the ramp's revision as last read), nothing is done if the ramp has changed since."""
 
     revision: Annotated[int, Field(ge=1)] | None = None
 
 
 class RaiseBody(RampActBody):
-    """More starts go to the newer version."""
+    """A larger share of the starts for the newer version."""
 
     share: Share
 

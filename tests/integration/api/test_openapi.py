@@ -15,6 +15,7 @@ from referencing.jsonschema import DRAFT202012
 
 from durableagents.identity.auth import issue_key
 from durableagents.openapi import ComponentNames, DuplicateName
+from ledger.web.api_base import ApiView
 from ledger.web.roles import ROLES
 from tests.integration.api import everything
 from tests.integration.api.conftest import Api, person
@@ -33,8 +34,11 @@ def test_every_route_and_method_is_described_under_an_id_of_its_own(auditor: Api
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
     plain = {name: "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", path) for name, path in api_routes()}
     assert described == {(plain[name], method) for name, method in MATRIX}
-    ids = [one["operationId"] for methods in document["paths"].values() for one in methods.values()]
+    operations = [one for methods in document["paths"].values() for one in methods.values()]
+    ids = [one["operationId"] for one in operations]
     assert len(ids) == len(set(ids)) and not [one for one in ids if re.search(r"^v1_|_\d$", one)]
+    summaries = [one["summary"] for one in operations]
+    assert len(summaries) == len(set(summaries)) and ApiView.__doc__ not in [one["description"] for one in operations]
 
 
 def test_two_classes_of_one_component_name_are_refused() -> None:
