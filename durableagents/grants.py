@@ -24,7 +24,6 @@ APPEND_ONLY = frozenset(
         "ledger_overriderecord",
         "ledger_actrecord",
         "ledger_foureyes",
-        "ledger_rowcode",
         "approvals_assertion",
         "approvals_decision",
         "approvals_calendar",
@@ -53,6 +52,7 @@ APPEND_ONLY = frozenset(
 # change. (Approvals' frozen columns are protected by a trigger, even from the owner.)
 FROZEN = {
     "ledger_head": {"run_id"},
+    "ledger_rowcode": {"table_name", "key"},
     "ledger_rulechange": {
         "id",
         "family",

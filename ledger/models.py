@@ -19,17 +19,19 @@ from ledger.keys import code_key
 
 
 def append_only() -> list[pgtrigger.Trigger]:
-    """Return triggers that refuse every change to written rows. `Protect` doesn't cover TRUNCATE."""
-    return [
-        pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete),
-        pgtrigger.Trigger(
-            name="no_truncate",
-            level=pgtrigger.Statement,
-            when=pgtrigger.Before,
-            operation=pgtrigger.Truncate,
-            func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;",
-        ),
-    ]
+    """Return triggers that refuse every change to written rows."""
+    return [pgtrigger.Protect(name="append_only", operation=pgtrigger.Update | pgtrigger.Delete), no_truncate()]
+
+
+def no_truncate() -> pgtrigger.Trigger:
+    """Return a trigger that refuses TRUNCATE, which `Protect` doesn't cover."""
+    return pgtrigger.Trigger(
+        name="no_truncate",
+        level=pgtrigger.Statement,
+        when=pgtrigger.Before,
+        operation=pgtrigger.Truncate,
+        func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;",
+    )
 
 
 class Json(models.JSONField):
@@ -371,9 +373,9 @@ class AccountRecord(models.Model):
 
 
 class RowCode(models.Model):
-    """The code of one state of a protected row: see protected.py. A row's newest one counts."""
+    """The code of a protected row's present state, or of its absence: see protected.py."""
 
-    pk = models.CompositePrimaryKey("table_name", "key", "n")
+    pk = models.CompositePrimaryKey("table_name", "key")
     table_name = models.TextField()
     key = models.TextField()
     n = models.BigIntegerField()
@@ -382,14 +384,15 @@ class RowCode(models.Model):
 
     class Meta:
         triggers = [
-            *append_only(),
+            pgtrigger.Protect(name="kept", operation=pgtrigger.Delete),
+            no_truncate(),
             pgtrigger.Trigger(
                 name="in_order",
                 when=pgtrigger.Before,
-                operation=pgtrigger.Insert,
+                operation=pgtrigger.Insert | pgtrigger.Update,
                 func="""
-                IF NEW.n <> 1 + coalesce((SELECT max(c.n) FROM public.ledger_rowcode c
-                                          WHERE c.table_name = NEW.table_name AND c.key = NEW.key), 0) THEN
+                IF NEW.n <> 1 + coalesce(OLD.n, 0)
+                    OR (NEW.table_name, NEW.key) <> (OLD.table_name, OLD.key) THEN
                     RAISE EXCEPTION 'code % of % % is not the next one', NEW.n, NEW.table_name, NEW.key;
                 END IF;
                 RETURN NEW;

@@ -3,12 +3,13 @@ by a row reads it together with `proof_sql` and asks `is_authentic`."""
 
 # The runtime role may change accounts, roles, keys, invitations, schedules and prices, so injected SQL could too. Such
 # a row counts only with a code under the installation's key (`ledger/codes.py`), which is not in the database.
-# `protect` registers a table: from then on every write adds a code (`save`, `delete`, changes of many-to-many
+# `protect` registers a table: from then on every write renews the row's code (`save`, `delete`, changes of many-to-many
 # relations).
 #
-# Codes are rows of `ledger_rowcode`, numbered per row and never changed. The newest counts, so neither an old state nor
-# an old code can be put back, and deleting a row leaves a code that shows it is missing. A row changes only under its
-# lock and only from a coded state: changing something else about a forged row doesn't give it a code.
+# Each row has one code in `ledger_rowcode`, which outlives it and shows that a deleted row is missing. The code covers
+# its own number, which the database lets rise by one only, so neither an old state nor an old code can be put back. A
+# row changes only under its lock and only from a coded state: changing something else about a forged row doesn't give
+# it a code.
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ class Protected:
         return str(self.model._meta.pk.column)
 
     def proof_sql(self, row: str) -> str:
-        """Return SQL (jsonb) for the state and newest code of the row `row`, as `is_authentic` expects."""
+        """Return SQL (jsonb) for the state and code of the row `row`, as `is_authentic` expects."""
         if self.proof:
             return self.proof.format(row=row)
         counted = f"CASE WHEN {self.counts.format(row=row)} THEN {row} END"
@@ -82,10 +83,10 @@ class Protected:
         return f"jsonb_build_array(ledger_proof('{self.table}', {key}, NULL::{self.table}, NULL, NULL))"
 
     def gone_sql(self) -> str:
-        """Return SQL for the proofs of deleted rows. Any SQL may add a deletion's code: the key proves who did."""
+        """Return SQL for the proofs of deleted rows. Any SQL may set a deletion's code: the key proves who did."""
         return f"""
             SELECT {self.absent_sql("c.key")} AS proof FROM ledger_rowcode c
-            WHERE c.table_name = '{self.table}' AND c.n = 1 AND NOT EXISTS (
+            WHERE c.table_name = '{self.table}' AND NOT EXISTS (
                 SELECT FROM {self.table} t WHERE t."{self.key}"::text = c.key AND {self.counts.format(row="t")})"""
 
     def proofs_sql(self) -> str:
@@ -129,7 +130,7 @@ def belongs_to(model: type[models.Model], protected: Protected, key: str, *, fre
 
     def after(sender: Any, instance: Any, update_fields: Any = None, **_: Any) -> None:
         for each in keys(instance, update_fields):
-            seal(protected, each)
+            end(protected, each)
 
     model.save_base = _in_one_transaction(model.save_base)  # type: ignore[method-assign]
     uid = f"ledger.protected.{model._meta.db_table}"
@@ -148,7 +149,7 @@ def relates(through: type[models.Model], protected: Protected) -> None:
         elif action == "pre_clear":
             rows = through._base_manager.filter(**{ends[type(instance)]: instance})
             instance.cleared_of = set(rows.values_list(ends[protected.model], flat=True))
-        act = begin if action.startswith("pre_") else seal
+        act = begin if action.startswith("pre_") else end
         for key in sorted(instance.cleared_of if pk_set is None else pk_set):
             act(protected, key)
 
@@ -173,14 +174,23 @@ def begin(protected: Protected, key: Any, *, is_end: bool = False) -> None:
     sign_if_nobody_acts()
 
 
-def seal(protected: Protected, key: Any) -> None:
-    """Add the code of a row's present state, after `begin` or a check."""
+def end(protected: Protected, key: Any) -> None:
+    """Renew the code of a row that `begin` locked, and forget the actor that it named."""
     end_unnamed_actor()
-    _, _, state, newest = _read(protected, key)[0]
-    n, before, _ = newest or (0, ABSENT, "")
-    if state != before or (newest and not _fits(protected.table, str(key), state, newest)):
-        code = code_of(protected.table, str(key), n + 1, state)
-        RowCode.objects.create(table_name=protected.table, key=str(key), n=n + 1, state=state, code=code)
+    seal(protected, key)
+
+
+def seal(protected: Protected, key: Any) -> None:
+    """Give a row the code of its present state. The caller has locked and checked it before changing it."""
+    _, _, state, last = _read(protected, key)[0]
+    if _fits(protected.table, str(key), state, last):
+        return
+    n = 1 + (last[0] if last else 0)
+    code = {"n": n, "state": state, "code": code_of(protected.table, str(key), n, state)}
+    if last is None:
+        RowCode.objects.create(table_name=protected.table, key=str(key), **code)
+    else:
+        RowCode.objects.filter(table_name=protected.table, key=str(key)).update(**code)
 
 
 def is_changed_outside(protected: Protected, key: Any) -> bool:
@@ -239,8 +249,8 @@ def is_authentic(proof: str | list[Any]) -> bool:
 
 def wrong_in(proof: str | list[Any]) -> tuple[str, str] | None:
     """Return table and key of the first row of a proof that isn't authentic."""
-    for table, key, state, newest in json.loads(proof) if isinstance(proof, str) else proof:
-        if not _fits(table, key, state, newest):
+    for table, key, state, last in json.loads(proof) if isinstance(proof, str) else proof:
+        if not _fits(table, key, state, last):
             log.warning("%s %s was changed outside the application", table, key)
             return table, key
     return None
@@ -254,10 +264,10 @@ def wrong_rows(proofs: Collection[str]) -> Iterator[tuple[str, bool]]:
             yield own[0][1], own[0][2] != ABSENT
 
 
-def _fits(table: str, key: str, state: str, newest: list[Any] | None) -> bool:
-    if newest is None:
+def _fits(table: str, key: str, state: str, last: list[Any] | None) -> bool:
+    if last is None:
         return state == ABSENT
-    n, sealed, code = newest
+    n, sealed, code = last
     return state == sealed and hmac.compare_digest(code_of(table, key, n, sealed), bytes.fromhex(code))
 
 

@@ -244,7 +244,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='RowCode',
             fields=[
-                ('pk', models.CompositePrimaryKey('table_name', 'key', 'n', blank=True, editable=False, primary_key=True, serialize=False)),
+                ('pk', models.CompositePrimaryKey('table_name', 'key', blank=True, editable=False, primary_key=True, serialize=False)),
                 ('table_name', models.TextField()),
                 ('key', models.TextField()),
                 ('n', models.BigIntegerField()),
@@ -254,7 +254,7 @@ class Migration(migrations.Migration):
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='rowcode',
-            trigger=pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='d6628649cbb3286e654e00bfbdaa8cfcb140bd60', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_d1430', table='ledger_rowcode', when='BEFORE')),
+            trigger=pgtrigger.compiler.Trigger(name='kept', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot delete rows from % table', TG_TABLE_NAME;", hash='df8ed1a3bc306341af0d5cb5b464c70633920991', operation='DELETE', pgid='pgtrigger_kept_624ca', table='ledger_rowcode', when='BEFORE')),
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='rowcode',
@@ -262,7 +262,7 @@ class Migration(migrations.Migration):
         ),
         pgtrigger.migrations.AddTrigger(
             model_name='rowcode',
-            trigger=pgtrigger.compiler.Trigger(name='in_order', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF NEW.n <> 1 + coalesce((SELECT max(c.n) FROM public.ledger_rowcode c\n                                          WHERE c.table_name = NEW.table_name AND c.key = NEW.key), 0) THEN\n                    RAISE EXCEPTION 'code % of % % is not the next one', NEW.n, NEW.table_name, NEW.key;\n                END IF;\n                RETURN NEW;\n                ", hash='8a06153169dfb9f7071001d3790043f181119636', operation='INSERT', pgid='pgtrigger_in_order_65b7e', table='ledger_rowcode', when='BEFORE')),
+            trigger=pgtrigger.compiler.Trigger(name='in_order', sql=pgtrigger.compiler.UpsertTriggerSql(func="\n                IF NEW.n <> 1 + coalesce(OLD.n, 0)\n                    OR (NEW.table_name, NEW.key) <> (OLD.table_name, OLD.key) THEN\n                    RAISE EXCEPTION 'code % of % % is not the next one', NEW.n, NEW.table_name, NEW.key;\n                END IF;\n                RETURN NEW;\n                ", hash='d60a7d5645334e97e2fda8cca07320a0efa6a990', operation='INSERT OR UPDATE', pgid='pgtrigger_in_order_65b7e', table='ledger_rowcode', when='BEFORE')),
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
         migrations.RunSQL(DEFINITIONS, "DROP TABLE ledger_definition"),

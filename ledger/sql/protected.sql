@@ -1,7 +1,7 @@
--- Protected rows (ledger/protected.py): what the code of a row covers, and its newest code. The database has no key, so the process that reads
+-- Protected rows (ledger/protected.py): what the code of a row covers, and that code. The database has no key, so the process that reads
 -- a proof checks the code. Settings of the caller's connection change nothing.
 
--- Return the proof of a row: its table, its key, the digest of what its code covers, and its newest code. A null row is absent.
+-- Return the proof of a row: its table, its key, the digest of what its code covers, and its code. A null row is absent.
 CREATE OR REPLACE FUNCTION ledger_proof(p_table text, p_key text, p_row anyelement, p_free text[], p_parts jsonb) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' SET bytea_output = 'hex' AS $$
 BEGIN
@@ -10,7 +10,7 @@ BEGIN
         CASE WHEN p_row IS NULL THEN ''
              ELSE encode(sha256(convert_to(((to_jsonb(p_row) - p_free) || coalesce(p_parts, '{}'))::text, 'UTF8')), 'hex') END,
         (SELECT jsonb_build_array(c.n, c.state, encode(c.code, 'hex')) FROM public.ledger_rowcode c
-         WHERE c.table_name = p_table AND c.key = p_key ORDER BY c.n DESC LIMIT 1));
+         WHERE c.table_name = p_table AND c.key = p_key));
 END $$;
 
 -- Return the proof of a role: it covers the role's permissions.

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
-from ledger.protected import ChangedOutside, check
+from ledger.protected import ChangedOutside, check, seal
 from ledger.web.roles import INTEGRATOR, OPERATOR, roles
 from runs.engine.agents import registry
 from runs.engine.budget import Budget
@@ -148,7 +148,10 @@ def fire(schedule_id: UUID) -> bool:
         except (UnknownVersion, VersionChanged) as other:
             _note_trouble(schedule, other.detail)
             return False
-    schedule.save(update_fields=["next_at", "trouble", "updated_at", *(["stopped"] if schedule.stopped else [])])
+    columns = ("next_at", "trouble", "updated_at", "stopped")
+    # Locked and checked above, so this needs none of what `save` does for the row's code.
+    Schedule.objects.filter(pk=schedule.pk).update(**{name: getattr(schedule, name) for name in columns})
+    seal(SCHEDULE, schedule.pk)
     hang(schedule)
     return True
 

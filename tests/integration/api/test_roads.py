@@ -198,8 +198,7 @@ def test_changed_budget_default_starts_nothing(integrator: Api, change: str) -> 
     assert "default budget" in named()
 
 
-FORGED_END = """INSERT INTO ledger_rowcode (table_name, key, n, state, code)
-    SELECT table_name, key, 2, '', code FROM ledger_rowcode WHERE table_name = 'runs_limit' AND key = %s;"""
+FORGED_END = "UPDATE ledger_rowcode SET n = 2, state = '' WHERE table_name = 'runs_limit' AND key = %s;"
 CLEAR = "UPDATE runs_limit SET given = NULL, given_by = '', given_at = NULL WHERE key = %s"
 
 

@@ -166,21 +166,39 @@ def test_codes_can_neither_be_changed_nor_repeated_nor_made() -> None:
     code = RowCode.objects.get(table_name="runs_price", key=str(row.pk))
     for sql in (
         "UPDATE ledger_rowcode SET state = ''",
+        "UPDATE ledger_rowcode SET n = n + 2",
+        "UPDATE ledger_rowcode SET n = n + 1, key = key || '0'",
         "DELETE FROM ledger_rowcode",
         "INSERT INTO ledger_rowcode SELECT table_name, key, n, state, code FROM ledger_rowcode",
-        "INSERT INTO ledger_rowcode SELECT table_name, key, n + 2, state, code FROM ledger_rowcode",
+        "INSERT INTO ledger_rowcode SELECT table_name, key || '0', n + 1, state, code FROM ledger_rowcode",
     ):
         with pytest.raises(DatabaseError), intruder() as cursor:
             cursor.execute(sql)
-    for table, key in (("runs_price", str(row.pk)), ("runs_price", "999")):
+    of_prices = "table_name = 'runs_price'"
+    for n, key, sql in (
+        (2, str(row.pk), f"UPDATE ledger_rowcode SET n = 2, state = %s, code = %s WHERE {of_prices} AND key = %s"),
+        (1, "999", "INSERT INTO ledger_rowcode (n, table_name, state, code, key) VALUES (1, 'runs_price', %s, %s, %s)"),
+    ):
         with intruder() as cursor:
-            n = 2 if key == str(row.pk) else 1
-            values = [table, key, n, code.state, bytes(code.code)]
-            cursor.execute(
-                "INSERT INTO ledger_rowcode (table_name, key, n, state, code) VALUES (%s,%s,%s,%s,%s)", values
-            )
+            cursor.execute(sql, [code.state, bytes(code.code), key])
             cursor.execute("RESET ROLE")
-            assert f"code {n} of {table} {key} was not written with" in "\n".join(protected_rows().problems)
+            assert f"code {n} of runs_price {key} was not written with" in "\n".join(protected_rows().problems)
+
+
+def test_former_state_cannot_be_put_back_with_its_code() -> None:
+    row = sample(BudgetDefault, agent="writer", budget={"steps": 5})
+    code = RowCode.objects.get(table_name="runs_budgetdefault", key=str(row.pk))
+    row.budget = {"steps": 1}
+    row.save()
+    assert RowCode.objects.filter(table_name="runs_budgetdefault").count() == 1
+    renew = "UPDATE ledger_rowcode SET n = %s, state = %s, code = %s WHERE table_name = 'runs_budgetdefault'"
+    with pytest.raises(DatabaseError), intruder() as cursor:
+        cursor.execute(renew, [code.n, code.state, bytes(code.code)])
+    with intruder() as cursor:
+        cursor.execute("UPDATE runs_budgetdefault SET budget = '{\"steps\": 5}'")
+        cursor.execute(renew, [3, code.state, bytes(code.code)])
+        cursor.execute("RESET ROLE")
+        assert is_changed_outside(registry["runs_budgetdefault"], row.pk) and len(protected_rows().problems) == 2
 
 
 def test_confirming_a_row_lets_it_count_and_is_on_record() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django_q.models import OrmQ
 from django_q.models import Schedule as Bell
 
@@ -17,8 +18,10 @@ from durableagents import Context, End
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.errors import InvalidInput, NotFound
-from ledger.models import ActRecord
+from ledger.models import ActRecord, RowCode
+from ledger.protected import is_authentic_row
 from runs.models import Firing, Run, Schedule
+from runs.protected import SCHEDULE
 from runs.services.bodies import ScheduleBody
 from runs.services.schedules import acts, firing
 from runs.workers import starts, worker_process
@@ -93,6 +96,17 @@ def test_a_planned_time_starts_a_run_as_whoever_set_the_schedule(name: str, olga
     assert problems(run) == [] and stage.drive() == "completed" and problems(run) == []
 
 
+def test_firing_renews_the_code_of_its_schedule_in_few_statements(name: str, olga: Actor) -> None:
+    one = schedule(name, olga, overlap="allow", cron=EACH_MINUTE, missed="all")
+    came(one, timedelta(minutes=9))
+    for _ in range(5):
+        with CaptureQueriesContext(connection) as found:
+            assert firing.fire(one.pk)
+        assert sum("'runs_schedule'" in each["sql"] for each in found) == 3  # to check, to read and to renew the code
+    assert RowCode.objects.filter(table_name="runs_schedule").count() == 1
+    assert is_authentic_row(SCHEDULE, one.pk) and one.firings.count() == 5
+
+
 def test_django_q2_rings_and_the_message_starts_it(name: str, olga: Actor) -> None:
     one = schedule(name, olga)
     bell = Bell.objects.get(name=str(one.id))
@@ -155,7 +169,7 @@ def test_crash_leaves_it_due_once(name: str, olga: Actor, where: str, monkeypatc
 
     target: dict[str, tuple[Any, str]] = {
         "before the note": (firing, "_note"),
-        "after the note": (Schedule, "save"),
+        "after the note": (firing, "seal"),
         "before the next time": (firing, "hang"),
         "before the bell": (Bell.objects, "update_or_create"),
     }
