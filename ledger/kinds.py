@@ -98,10 +98,10 @@ class ApprovalEscalated(Event, fact="escalated"):
 
 class RunForked(Event):
     """The run is a fork of `origin`: at `node`, with the state of that run's `visit`, which began with its event
-    `at_seq`; or, with visit 0, from its input. `how`: fork, what_if, start_again. `effects` counts the origin's effects
+    `at_seq`; or, with visit 0, from its input. `how`: fork, start_again. `effects` counts the origin's effects
     after that point; with `fences_all` the list may be incomplete, so each call with an effect is asked about. Payload:
-    `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; of a what-if the
-    `records` and `answers` that its calls are answered from; the justification."""
+    `state`, and the fingerprint of the `code` that it fits (absent in older events); `effects`; the
+    justification."""
 
     origin: str
     how: str
@@ -124,9 +124,7 @@ class ForkMade(Event):
 
 class AnswerTakenOver(Event, fact="result"):
     """Nothing was sent: the slot's call got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
-    consent (a person agreed at this call), audit (a person agreed before the run began), what_if (of a run that sends
-    nothing), given (what the person gave such a run). `code`: the recorded refusal. Payload: the result, or the
-    refusal's message."""
+    consent (a person agreed at this call), audit (a person agreed before the run began). Payload: the result."""
 
     tool: str
     requested_hash: str
@@ -136,7 +134,6 @@ class AnswerTakenOver(Event, fact="result"):
     how: str
     by: str
     external_id: str | None = None
-    code: str = ""
 
 
 class MessageReceived(Event):

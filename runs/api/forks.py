@@ -32,8 +32,6 @@ from runs.services.forks.forking import NOT_GIVEN, Wanted
 from runs.services.forks.points import points
 from runs.services.forks.starting_again import Again, Verdict, remains, start_again
 
-MOST_ANSWERS = 100
-
 
 class ForkBody(SteerBody):
     """Start a new run from the beginning of one visit of this run."""
@@ -43,10 +41,6 @@ class ForkBody(SteerBody):
         default=None, description="A version of the same agent; default: the run's own."
     )
     state: Any = Field(default=None, description="Replaces the recorded state; default: the recorded state.")
-    what_if: bool = Field(default=False, description="Send nothing: calls are answered from the record.")
-    answers: Annotated[dict[str, Any], Field(max_length=MOST_ANSWERS)] | None = Field(
-        default=None, description="With `what_if`: results for tools without a recorded result, by tool name."
-    )
     if_effects: int | None = Field(
         default=None, description="Number of effects after that point that you have seen. If it has changed: 409."
     )
@@ -172,8 +166,6 @@ class RunFork(ApiView):
             body.visit,
             version=body.version or "",
             state=body.state if "state" in body.model_fields_set else NOT_GIVEN,
-            what_if=body.what_if,
-            answers=body.answers,
             seen=body.if_effects,
             budget=body.budget,
         )

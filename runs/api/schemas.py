@@ -161,7 +161,7 @@ class RunRow(Shape):
     came_from: UUID | None = Field(description="Run that this one continues.")
     turn: int = Field(description="Number of runs before it in the chain of continuations.")
     forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
-    fork_how: Literal["", "fork", "what_if", "start_again"] = Field(description="what_if: it sends nothing at all.")
+    fork_how: Literal["", "fork", "start_again"] = Field(description="Empty: the run is no fork.")
     last_checkpoint_at: datetime | None
     created_at: datetime
     updated_at: datetime

@@ -30,7 +30,7 @@ from runs.services.forks.starting_again import Again, Verdict, remains, start_ag
 from runs.services.settling.agreeing import is_for_two
 
 _MAKERS = frozenset({OPERATOR})
-_OF_A_FORK = ("visit", "version", "state", "what_if", "seen", "justification")
+_OF_A_FORK = ("visit", "version", "state", "seen", "justification")
 _OF_A_START = ("version", "input", "justification")
 _OF_AN_EFFECT = ("", "-of", "-result", "-gone")
 
@@ -79,7 +79,6 @@ class Forks(ForkPage):
                 visit,
                 version=form.texts.get("version", ""),
                 state=_document(form, "state"),
-                what_if=form.texts.get("what_if") == "on",
                 seen=_number(form, "seen"),
             )
             made = forking.fork(

@@ -32,7 +32,6 @@ from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
-from runs.engine.steps import forks
 from runs.engine.steps.branches import gather
 from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
@@ -265,8 +264,6 @@ class Context:
         requested_hash = visit.runtime.hasher({"tool": name, "arguments": arguments})
         required = required_of(queue, tool.gate if tool is not None else None, quorum, then)
         record = visit.recall(slot, name, requested_hash)
-        if forks.of(visit) is not None:  # the approval is assumed: a fork has no effects
-            return Grant(slot, forks.BY, "", requested_hash, forks.BY, queue, required.pairs)
         given = self._documents_of(tool, body, documents)
         if record.gate is None:
             plan = (
@@ -340,9 +337,6 @@ class Context:
             raise ValueError("sleep(until=…) needs an aware datetime: one with a time zone")
         slot = visit.next_slot()
         record = visit.recall(slot, "sleep", "")
-        if forks.of(visit) is not None:
-            await forks.passes_by(visit, slot)
-            return
         if record.now.waits.get(("timer", 0)) is not None:
             return
         deadline = in_range(until) if until else deadline_in(visit.journal.now(), _seconds(seconds or 0.0))
@@ -452,7 +446,7 @@ class Context:
         record = self._visit.recall(slot, what, "")
         if record.now.result is not None:
             return record.now.result.payload
-        value = forks.value(self._visit, slot, what, read)
+        value = read()
         event = e.ValueRead(slot=slot, what=what, payload=value)
         self._visit.tape.add(event)
         self._visit.buffer(event)

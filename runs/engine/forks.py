@@ -1,5 +1,5 @@
-"""A fork's knowledge of its origin: each effect after the fork's point, and for a what-if each answer too. Copied into
-its journal when it is made, so that later events of the origin don't change it."""
+"""What a fork knows of its origin: each effect after the fork's point. Copied into its journal when it is made, so that
+later events of the origin don't change it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from ledger import events as e
 from runs.engine.amending import arguments_of
-from runs.engine.outcomes import Broken
 from runs.engine.tape import Attempt, Slot, Tape, payload_of
 from runs.engine.tools import ReplayClass, Tool
 
-FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
+FORK, START_AGAIN = "fork", "start_again"
 # A person's verdict on an effect in the list.
 HAPPENED, UNKNOWN, DID_NOT = "happened", "unknown", "did_not"
 COUNTS: Final = (HAPPENED, UNKNOWN, DID_NOT)
@@ -64,17 +63,6 @@ class Evidence:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A recorded answer for a run that sends nothing: the request, and its result or refusal."""
-
-    slot: str
-    what: str
-    requested_hash: str
-    code: str = ""
-    payload: Any = None
-
-
 class Fork:
     """A fork's own record of its origin."""
 
@@ -82,15 +70,8 @@ class Fork:
         said = payload_of(told)
         self.told, self.state = told, said.get("state")
         self.effects = [Evidence(**each) for each in said.get("effects", ())]
-        self.records = [Record(**each) for each in said.get("records", ())]
-        self.answers: dict[str, Any] = said.get("answers") or {}
         self.taken: set[Place] = set()  # in this visit, not journaled yet
         self.undone: set[Place] = set()  # since the fork was made
-        self.slept = 0  # number of sleeps, of a what-if
-
-    @property
-    def is_what_if(self) -> bool:
-        return self.told.how == WHAT_IF
 
     def fences(self, tool: str) -> bool:
         return self.told.fences_all or any(x.tool == tool and x.counts_as != DID_NOT for x in self.effects)
@@ -112,29 +93,10 @@ class Fork:
         fitting = [x for x in self.of(tool) if x.has_result and x.place not in taken and x.is_of(requested, executed)]
         return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
 
-    def answer(self, what: str, requested: str, slot: str, taken: set[Place]) -> Record | None:
-        """Return the recorded answer to a request: at the same place first, else in order."""
-        fitting = [
-            x
-            for x in self.records
-            if (x.what, x.requested_hash) == (what, requested) and (self.told.origin, x.slot, 0) not in taken
-        ]
-        return next((x for x in fitting if self._is_at(x.slot, slot)), next(iter(fitting), None))
-
-    def value(self, what: str, slot: str) -> Record | None:
-        return next((x for x in self.records if x.what == what and self._is_at(x.slot, slot)), None)
-
     def _is_at(self, there: str, here: str) -> bool:
         """Return whether two slots are the same place, given the visit numbers of origin and fork."""
         (cut, path), (ours, our_path) = _parts(there), _parts(here)
         return path == our_path and cut - max(0, self.told.visit - 1) == ours
-
-
-def about_to_send(fork: Fork | None, what: str) -> Broken | None:
-    """Return the stop for an operator if a run that sends nothing is about to send something."""
-    if fork is None or not fork.is_what_if:
-        return None
-    return Broken("what_if_sends", {"tool": what, "problem": f"a what-if was about to send something: {what}"})
 
 
 def _parts(slot: str) -> tuple[int, str]:
@@ -279,53 +241,3 @@ def _child(run: str, name: str, number: int, intent: e.ChildStarted, attempt: At
 
 def child_tool(agent: str) -> str:
     return f"{CHILD}:{agent.partition('@')[0]}"
-
-
-# --- answers, for a run that sends nothing ----------------------------------------------------------------------------
-
-
-def records_of(told: Iterable[Told], sent: Callable[[str, int], Any], tool_of: ToolOf) -> list[Record]:
-    """Return every answer in these events, in order. `sent` gives the payload of a signal by name and number."""
-    tape = Tape(event for *_, event in told)
-    records = (_record(name, slot, sent, tool_of) for name, slot in tape.slots.items())
-    return [record for record in records if record is not None]
-
-
-def _record(name: str, slot: Slot, sent: Callable[[str, int], Any], tool_of: ToolOf) -> Record | None:
-    past, what, asked = slot.now, slot.what or "", slot.requested_hash or ""
-    outcome, payload = past.outcome, payload_of(past.outcome)
-    match outcome:
-        case e.ToolFailed(code=code) | e.ModelFailed(code=code):
-            return Record(name, what, asked, code, payload | _withheld(past))
-        case e.ToolReadAnew(code=code) | e.AnswerTakenOver(code=code):
-            return Record(name, what, asked, code, payload | _withheld(past))
-        case e.ToolRead() | e.CachedReadTaken():
-            return Record(name, what, asked, "", {"result": payload.get("result")})
-        case e.ModelResponded():
-            return Record(name, what, asked, "", {"response": payload.get("response")})
-        case e.ChildEnded(state="completed"):
-            return Record(name, what, asked, "", {"result": payload.get("output")})
-        case e.ChildEnded():
-            return Record(name, what, asked, outcome.code or "child_failed", payload | {"agent": outcome.agent})
-        case e.ValueRead():
-            return Record(name, what, asked, "", {"result": outcome.payload})
-        case e.SignalTaken():
-            return Record(name, what, asked, "", {"result": sent(outcome.name, outcome.n)})
-        case e.ToolReturned() | e.ToolReconciled() | e.CallbackReceived():
-            given = _with_result(
-                Evidence("", name, slot.current, what, asked, arguments=slot.arguments), past, tool_of(what)
-            )
-            return Record(name, what, asked, "", {"result": given.result}) if given.has_result else None
-        case None if what == "ask" and past.answers:
-            return Record(name, what, asked, "", {"result": payload_of(past.answers[max(past.answers)]).get("answer")})
-        case _:
-            return None
-
-
-def _withheld(past: Attempt) -> dict[str, Any]:
-    """Return what a hook withheld, so that a run given this answer gets the same error."""
-    last = next((each for each in reversed(past.withheld) if each.verdict == "refused"), None)
-    if last is None:
-        return {}
-    hook = f"{last.hook}@{last.version}"
-    return {"withheld": {"source": last.source, "to": last.to, "hook": hook, "reason": last.reason}}

@@ -25,7 +25,6 @@ from runs.engine.errors import (
 )
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps import forks
 from runs.engine.succession import HandedOver, Handoff, Renew, Renewed, handoff, renewal
 from runs.engine.visit import Visit
 
@@ -77,15 +76,11 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
 
 
 def _in_itself(visit: Visit, outcome: Outcome) -> Outcome:
-    """End a what-if that would continue as another run; stop any other fork, as its fence isn't inherited."""
+    """Stop a fork that would continue as another run, as its fence isn't inherited."""
     if visit.fork is None or not isinstance(outcome, (Renewed, HandedOver)):
         return outcome
-    if forks.of(visit) is None:
-        problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"
-        return Broken("fork_goes_on", {"node": visit.node, "problem": problem})
-    if isinstance(outcome, Renewed):
-        return Finished({"goes_on_at": outcome.node, "state": outcome.state})
-    return Finished({"goes_on_as": outcome.agent.graph_id, "input": outcome.input})
+    problem = "it is a fork, and would go on as another run, of whose calls nobody would be asked"
+    return Broken("fork_goes_on", {"node": visit.node, "problem": problem})
 
 
 def _not_awaited(node: Node, forgotten: list[str]) -> Crashed | None:

@@ -63,7 +63,7 @@ class Attempt:
 
     @property
     def is_refused(self) -> bool:
-        is_failed_anew = isinstance(self.result, (e.ToolReadAnew, e.AnswerTakenOver)) and self.result.code != ""
+        is_failed_anew = isinstance(self.result, e.ToolReadAnew) and self.result.code != ""
         return isinstance(self.result, (e.ToolFailed, e.ModelFailed)) or self.has_lost_child or is_failed_anew
 
     @property

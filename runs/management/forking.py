@@ -72,7 +72,7 @@ VERBS = ("fork", "start-again")
 # The options of one verb, by the other.
 _OF_ANOTHER = {
     "fork": ("audit", "input"),
-    "start-again": ("visit", "begin_with", "what_if", "answers", "if_effects"),
+    "start-again": ("visit", "begin_with", "if_effects"),
 }
 
 
@@ -107,8 +107,6 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--visit", type=int, default=None, help=f"{fork}where it begins")
     parser.add_argument("--onto", default="", metavar="VERSION", help="of both: another version of the same agent")
     parser.add_argument("--begin-with", type=Path, metavar="FILE", help=f"{fork}the state to begin with, as JSON")
-    parser.add_argument("--what-if", action="store_true", help=f"{fork}send nothing")
-    parser.add_argument("--answers", type=Path, metavar="FILE", help=f"{fork}of a what-if, results by tool, as JSON")
     parser.add_argument("--if-effects", type=int, default=None, help=f"{fork}only if the run did so many after that")
     parser.add_argument("--audit", type=Path, metavar="FILE", help=f"{again}what each effect counts as: see --look")
     parser.add_argument("--input", type=Path, metavar="FILE", help=f"{again}where the recorded one can't be read")
@@ -137,11 +135,7 @@ def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:
 def _must_be_its_own(verb: str, given: dict[str, Any]) -> None:
     """An option that says something of the other verb isn't left unheard: what was meant may be the other act. Raises
     NotDone."""
-    named = [
-        f"--{name.replace('_', '-')}"
-        for name in _OF_ANOTHER[verb]
-        if given[name] is not None and given[name] is not False
-    ]
+    named = [f"--{name.replace('_', '-')}" for name in _OF_ANOTHER[verb] if given[name] is not None]
     if named:
         (other,) = {*VERBS} - {verb}
         raise NotDone(f"{', '.join(named)} can't be said of {verb}, only of {other}: nothing was done")
@@ -177,15 +171,10 @@ def _seen(effect: Evidence) -> dict[str, Any]:
 def _wanted(given: dict[str, Any]) -> Wanted:
     if given["visit"] is None:
         raise NotDone("--visit says where the fork begins: see --look")
-    answers = None if given["answers"] is None else _read(given["answers"])
-    if not isinstance(answers, dict | None):
-        raise NotDone(f"{given['answers']} holds no results by tool")
     return Wanted(
         given["visit"],
         version=given["onto"],
         state=_given(given["begin_with"]),
-        what_if=given["what_if"],
-        answers=answers,
         seen=given["if_effects"],
     )
 

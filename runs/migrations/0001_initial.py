@@ -530,7 +530,7 @@ class Migration(migrations.Migration):
                 ('goes_on_by', models.TextField(blank=True, db_default='', default='', help_text='renewal, handoff, or neither.')),
                 ('handoffs', models.SmallIntegerField(db_default=0, default=0, help_text='How many of them handed off.')),
                 ('turn', models.IntegerField(db_default=0, default=0, help_text='How many runs went before it.')),
-                ('fork_how', models.TextField(blank=True, db_default='', default='', help_text='fork, what_if, start_again.')),
+                ('fork_how', models.TextField(blank=True, db_default='', default='', help_text='fork, start_again.')),
                 ('forked_from', models.UUIDField(help_text='The run that it began again from.', null=True)),
             ],
             options={

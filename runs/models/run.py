@@ -99,7 +99,7 @@ class Run(models.Model):
     goes_on_as = models.UUIDField(null=True, help_text="The run that it goes on as: it ended by that.")
     goes_on_by = models.TextField(blank=True, default="", db_default="", help_text="renewal, handoff, or neither.")
     forked_from = models.UUIDField(null=True, help_text="The run that it began again from.")
-    fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, what_if, start_again.")
+    fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, start_again.")
     is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
     created_by = models.TextField()
     creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")

@@ -30,7 +30,6 @@ _LASTED = """
                coalesce(r.ended_at, clock_timestamp())
                - greatest(r.created_at, coalesce(r.start_at, r.created_at)) AS lasted
         FROM runs_run r WHERE r.state = s.state AND r.agent = %(agent)s AND r.version = v.version
-          AND r.fork_how <> 'what_if'
         ORDER BY r.created_at DESC, r.id DESC LIMIT %(most)s) f"""
 # The newest and oldest active run by start, and the latest time at which something happens to each.
 _ALIVE = """

@@ -36,7 +36,6 @@ class Stand:
     is_held: bool = False
     doubts: int = 0
     told: str = ""
-    is_what_if: bool = False
     is_in_pool: bool = False
     is_early: bool = False
     visit: int = 0
@@ -70,7 +69,6 @@ def stand_of(
         is_held=is_held,
         doubts=kinds.count(Wait.Kind.RECONCILE),
         told=str(run.parent) if run.is_told else "",
-        is_what_if=run.fork_how == "what_if",
         visit=run.visit,
         is_in_pool=run.owner is None and run.ready_at is not None and run.ready_at <= run.updated_at,
         is_early=run.started_at is None and (run.is_queued or run.start_at is not None),
@@ -136,8 +134,6 @@ def _models(s: Stand) -> str | None:
 def _inject(s: Stand) -> str | None:
     if s.is_undoing or s.is_cancel_asked:
         return UNDOING if s.is_undoing else "Somebody has asked that it be cancelled."
-    if s.is_what_if:
-        return "It is a what-if: make another one, and give it other answers."
     if s.told:
         return f"Its parent {s.told} has heard of its end and gone on: that is the one to retry."
     if s.is_owned:

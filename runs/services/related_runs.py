@@ -1,4 +1,4 @@
-"""Runs that may be doing the same work: forks, restarts and continuations of a run (not what-ifs).
+"""Runs that may be doing the same work: forks, restarts and continuations of a run.
 None sees what the others do, so none is resumed while another is active, or did what it doesn't know of."""
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from django.db.models.expressions import RawSQL
 
 from runs import seen
 from runs.engine.errors import JournalBroken
-from runs.engine.forks import WHAT_IF
 from runs.journal.reader import forked_of
 from runs.models import Run
 
@@ -31,8 +30,7 @@ _KIN = """
             UNION ALL SELECT h.id, kin.is_own, kin.is_below FROM runs_run AS h WHERE h.came_from = r.id
             UNION ALL SELECT r.parent, kin.is_own, kin.is_own
             UNION ALL SELECT r.forked_from, false, false
-            UNION ALL SELECT f.id, false, kin.is_below FROM runs_run AS f
-                WHERE f.forked_from = r.id AND f.fork_how <> 'what_if'
+            UNION ALL SELECT f.id, false, kin.is_below FROM runs_run AS f WHERE f.forked_from = r.id
         ) AS other(id, is_own, is_below) WHERE other.id IS NOT NULL
     ), fork AS (
         SELECT r.id, r.created_at FROM kin JOIN runs_run AS r ON r.id = kin.id
@@ -91,7 +89,7 @@ def in_the_way(run: Run) -> Other | None:
     A fork that asks about each call may run beside all but its own forks; an undoing run does no work that another
     could do, and nothing else could end it."""
     is_undoing = run.is_undoing and run.ended_at is None
-    rows = [] if run.fork_how == WHAT_IF or is_undoing else _rows(run)
+    rows = [] if is_undoing else _rows(run)
     if not rows or (not rows[0][1] and _asks_about_all(rows[0][2])):
         return None
     return Other(rows[0][0], rows[0][1])

@@ -53,8 +53,7 @@ class Forks:
         tool = child_tool(event.agent) if isinstance(event, e.ChildStarted) else ""
         if isinstance(event, e.ToolInvoked) and event.replay_class != ReplayClass.PURE:
             tool = event.tool
-        is_asked_about = bool(tool) and not self.is_undoing and fork.fences(tool) and event.slot not in self.agreed
-        if (tool or isinstance(event, e.ModelRequested)) and (fork.is_what_if or is_asked_about):
+        if tool and not self.is_undoing and fork.fences(tool) and event.slot not in self.agreed:
             self.unasked.append((line.seq, event.KIND))
 
     def problems(self) -> Iterator[str]:
@@ -77,8 +76,7 @@ class Forks:
         if self.fork is not None:
             yield from self._about_the_origin(self.fork)
             for seq, kind in self.unasked:
-                what = "a what-if sends nothing" if self.fork.is_what_if else "nobody said that it may be done again"
-                yield f"event {seq}, {kind}: {what}"
+                yield f"event {seq}, {kind}: nobody said that it may be done again"
         yield from self._about_what_was_taken()
 
     def _about_a_fork(self, seq: int, made: e.ForkMade) -> Iterator[str]:
@@ -101,10 +99,6 @@ class Forks:
         known = {x.place: x for x in self.fork.effects} if self.fork else {}
         for seq, taken in self.taken:
             place = taken.of_run, taken.of_slot, taken.of_attempt
-            if taken.how in ("what_if", "given"):
-                if self.fork is None or not self.fork.is_what_if:
-                    yield f"event {seq}, AnswerTakenOver, is a what-if's, and this run is none"
-                continue
             if place not in known:
                 yield f"event {seq}, AnswerTakenOver, names an effect that the run was not told of"
             elif payload_of(taken).get("result") != known[place].result:

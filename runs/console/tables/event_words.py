@@ -16,12 +16,10 @@ from runs.engine.budget import usd_of
 from runs.engine.tape import CALLED_BACK
 from runs.story import Effect, Line, findings
 
-HOW = {"fork": "a fork", "what_if": "a what-if", "start_again": "started again from the input"}
+HOW = {"fork": "a fork", "start_again": "started again from the input"}
 _STOOD = {
     "consent": "a person said so here",
     "audit": "a person said so before the run began",
-    "what_if": "nothing is sent in a what-if",
-    "given": "as it was given to the what-if",
 }
 
 

@@ -49,8 +49,6 @@ async def call_tool(
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{visit.agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, tool, args, evidence, why, grant, max_age, undo, source, documents)
-    if await forks.is_imagined(call):
-        return _recorded(call)
     if call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
     with call.hold:
@@ -88,7 +86,7 @@ def _recorded(call: LogicalCall) -> BaseModel:
     payload = payload_of(result)
     try:
         match result:
-            case e.ToolFailed() | e.ToolReadAnew() | e.AnswerTakenOver() if call.past.is_refused:
+            case e.ToolFailed() | e.ToolReadAnew() if call.past.is_refused:
                 raise call.failure(result.code, payload)
             case e.ToolRead() | e.ToolReturned() | e.CachedReadTaken() | e.ToolReadAnew() | e.AnswerTakenOver():
                 return tool.output.model_validate(payload["result"])

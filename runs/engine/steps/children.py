@@ -50,21 +50,7 @@ async def child(
         output = payload_of(past.result).get("output")
         output = await received(visit, slot, record, output, source="child", name=wanted)
         return _ended(agent, past.result, wanted, output)
-    if forks.of(visit) is not None:
-        stands = await forks.answered(
-            visit,
-            slot,
-            record,
-            "child",
-            requested_hash,
-            arguments=asked,
-            given=child_tool(wanted),
-            fits=lambda payload: _output(agent, payload["result"]),
-        )
-        if stands.code:
-            told = payload_of(stands)
-            raise ChildFailure(wanted, stands.of_run, "failed", stands.code, str(told.get("message", "")))
-    elif past.intent is None and past.result is None:
+    if past.intent is None and past.result is None:
         await forks.passed(visit, _asked(slot, record, agent, wanted, asked, requested_hash))
     if isinstance(past.result, e.AnswerTakenOver):
         return _output(agent, payload_of(past.result).get("result"))
@@ -168,7 +154,6 @@ async def _start(
         attributes=found_by,
     )
     wait = _wait(visit, slot, record.current, agent)
-    forks.check_sends(visit, agent.graph_id)
     await visit.commit(Batch([event, wait.opened()], wait=wait, child=spec, is_intent=True))
     record.now.intent = event
 

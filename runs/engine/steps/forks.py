@@ -1,22 +1,20 @@
-"""Calls of forks and what-ifs: whether a recorded answer is used, so that nothing is sent."""
+"""Calls of forks: whether a recorded answer is used, so that nothing is sent."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ledger import events as e
-from runs.engine.assistants import ModelTurn
 from runs.engine.canonical import printable
 from runs.engine.errors import Expired, Rejected
-from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place, Record, about_to_send
+from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place
 from runs.engine.journal import ATTENTION, Batch, WaitSpec
-from runs.engine.outcomes import Broken, Crashed
+from runs.engine.outcomes import Broken
 from runs.engine.steps.gates import must_be_known
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import Slot, payload_of
@@ -221,140 +219,6 @@ async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: 
     asked.record.at(asked.attempt).result = event
     visit.boundary(reply)
     return event
-
-
-NOT_ON_RECORD = "not_on_record"
-BY = "what_if"
-MOST_SLEEPS = 1000  # per visit
-
-
-def of(visit: Visit) -> Fork | None:
-    return visit.fork if visit.fork is not None and visit.fork.is_what_if else None
-
-
-def check_sends(visit: Visit, what: str) -> None:
-    """Stop for an operator if a what-if is about to send or announce anything: the last check."""
-    if (found := about_to_send(visit.fork, what)) is not None:
-        visit.stop(found)
-
-
-async def answered(
-    visit: Visit,
-    slot: str,
-    record: Slot,
-    what: str,
-    requested: str,
-    *,
-    fits: Callable[[Any], Any],
-    arguments: Any = None,
-    given: str = "",
-    beside: Callable[[Any], Sequence[e.Event]] = lambda payload: (),
-) -> e.AnswerTakenOver:
-    """Record and return a what-if's answer, perhaps a person's for `given`, with `beside`'s events; or end the run."""
-    past, fork = record.now, visit.fork
-    if isinstance(past.result, e.AnswerTakenOver):
-        return past.result
-    assert fork is not None
-    known = await visit.look_up(visit.journal.taken_over())
-    taken = {*fork.taken, *((x.of_run, x.of_slot, 0) for x in known)}
-    found = fork.answer(what, requested, slot, taken)
-    if found is not None and (found.code or _is_answer(fits, found.payload)):
-        event = _event(visit, fork, slot, record.current, what, requested, found, how="what_if", arguments=arguments)
-        fork.taken.add((event.of_run, event.of_slot, 0))
-    elif given in fork.answers and _is_answer(fits, {"result": fork.answers[given]}):
-        told = Record("", what, requested, payload={"result": fork.answers[given]})
-        event = _event(visit, fork, slot, record.current, what, requested, told, how="given", arguments=arguments)
-    else:
-        missing(visit, what, slot, arguments)
-    visit.check_stop()
-    more = () if event.code else beside(event.payload)
-    reply = await visit.commit(Batch([event, *more]))
-    past.result = event
-    visit.boundary(reply)
-    return event
-
-
-def _is_answer(fits: Callable[[Any], Any], payload: Any) -> bool:
-    try:
-        fits(payload)
-    except (ValueError, KeyError, TypeError):
-        return False
-    return True
-
-
-def _event(
-    visit: Visit,
-    fork: Fork,
-    slot: str,
-    attempt: int,
-    what: str,
-    requested: str,
-    found: Record,
-    *,
-    how: str,
-    arguments: Any,
-) -> e.AnswerTakenOver:
-    payload = dict(found.payload or {}) | ({} if arguments is None else {"arguments": arguments})
-    return e.AnswerTakenOver(
-        slot=slot,
-        attempt=attempt,
-        tool=what,
-        requested_hash=requested,
-        of_run=fork.told.origin,
-        of_slot=found.slot,
-        of_attempt=0,
-        how=how,
-        by=fork.told.by,
-        code=found.code,
-        payload=payload,
-    )
-
-
-def missing(visit: Visit, what: str, slot: str, arguments: Any = None) -> NoReturn:
-    """End the run: it is unknown what this call would have returned."""
-    asked = "" if arguments is None else f" with {str(arguments)[:1000]}"
-    problem = f"a what-if comes to {what} at {slot}{asked}: that is not on record of the run that it was made of"
-    visit.stop(Crashed(NOT_ON_RECORD, f"{problem}, and nobody gave an answer to it", ""))
-
-
-async def passes_by(visit: Visit, slot: str) -> None:
-    """Skip a what-if's sleep. A loop that polls the clock would never end, so the number of sleeps is limited."""
-    await asyncio.sleep(0)
-    visit.check_stop()
-    assert visit.fork is not None
-    visit.fork.slept += 1
-    if visit.fork.slept > MOST_SLEEPS:
-        problem = f"a what-if slept {MOST_SLEEPS} times, the last time at {slot}: what it waits for is not on record"
-        visit.stop(Crashed(NOT_ON_RECORD, problem, ""))
-
-
-def turn_of(payload: Any) -> ModelTurn:
-    return ModelTurn("what-if", payload["response"], 0, 0)
-
-
-def value(visit: Visit, slot: str, what: str, live: Callable[[], Any]) -> Any:
-    """Return the value recorded at the same place, else a live one."""
-    fork = of(visit)
-    found = None if fork is None else fork.value(what, slot)
-    return live() if found is None else found.payload["result"]
-
-
-async def is_imagined(call: LogicalCall) -> bool:
-    """Return whether the run is a what-if; if so the answer is recorded now. Ends the run if there is none."""
-    if of(call.visit) is None:
-        return False
-    tool = call.tool
-    await answered(
-        call.visit,
-        call.slot,
-        call.record,
-        tool.name,
-        call.requested_hash,
-        arguments=call.arguments,
-        given=tool.name,
-        fits=lambda payload: tool.output.model_validate(payload["result"]),
-    )
-    return True
 
 
 async def is_stood_for(call: LogicalCall) -> bool:

@@ -24,7 +24,6 @@ from runs.engine.outcomes import Crashed
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.steps import policies, sharing
 from runs.engine.steps.doubt import ask_person, find_out, is_distrusted, lost_answer, rejected, without_exit
-from runs.engine.steps.forks import check_sends
 from runs.engine.steps.logical_call import LogicalCall, Outcome, Refusal, Settled
 from runs.engine.steps.retry import park_for_retry
 from runs.engine.steps.sharing import NotBegun
@@ -97,7 +96,6 @@ async def _perform(call: LogicalCall) -> Any:
     if runtime.is_fenced():
         # Others may count this worker as dead. Nothing was sent, and that is recorded if the run is still ours.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
-    check_sends(call.visit, tool.name)
     await check_halts(call)
     function = tool.opened(FOR_DISPATCH)
     call.was_sent = True

@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeVar
 from ledger import events as e
 from runs.engine.budget import Call
 from runs.engine.errors import NotSent, Passing, PoolShort, PoolUnpriced, brief
-from runs.engine.forks import about_to_send
 from runs.engine.journal import ATTENTION, Batch, Reply, WaitSpec
 from runs.engine.limits import NOTHING, Asked, Permit, Refused, Told
 from runs.engine.outcomes import Broken, Stopped
@@ -60,8 +59,6 @@ async def park_for_limit(
 
 async def begin(visit: Visit, batch: Batch) -> Reply:
     """Commit an intent. If a pool has no room, the branch waits until it is let in, or for a week after the refill."""
-    if (sends := about_to_send(visit.fork, batch.events[0].KIND)) is not None:
-        visit.stop(sends)
     call, named = _named(batch.events[0])
     waiting = visit.tape.slot(call[0]).at(call[1])
     if (n := waiting.open_wait("pool")) is not None:

@@ -17,7 +17,6 @@ from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.messages import taken_at
 from runs.engine.outcomes import Broken
 from runs.engine.screening import received
-from runs.engine.steps import forks
 from runs.engine.steps.gates import must_be_known, put
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
@@ -41,9 +40,6 @@ async def await_signal(
     what = f"signal {name}"
     record = visit.recall(slot, what, "")
     past = record.now
-    if forks.of(visit) is not None:
-        stands = await forks.answered(visit, slot, record, what, "", fits=lambda payload: payload["result"])
-        return payload_of(stands)["result"] if schema is None else schema.model_validate(payload_of(stands)["result"])
     if isinstance(past.result, e.SignalTaken):
         came = await visit.signal(name, past.result.n)
         payload = await received(visit, slot, record, came.payload, source="signal", name=name)
@@ -66,10 +62,6 @@ async def ask(
     requested_hash = visit.runtime.hasher({"ask": shown, "schema": schema.__name__})
     record = visit.recall(slot, "ask", requested_hash)
     past = record.now
-    if forks.of(visit) is not None:
-        fits = lambda payload: schema.model_validate(payload["result"])  # noqa: E731
-        stands = await forks.answered(visit, slot, record, "ask", requested_hash, fits=fits)
-        return schema.model_validate(payload_of(stands)["result"])
     n, problem = 0, ""
     while n in past.answers:
         answer = payload_of(past.answers[n]).get("answer")
@@ -139,8 +131,6 @@ async def await_message(visit: Visit, slot: str, names: Sequence[str], within: t
     what = " ".join(["message", *names])
     record = visit.recall(slot, what, "")
     past = record.now
-    if forks.of(visit) is not None:
-        forks.missing(visit, what, slot)
     match past.waits.get(("message", 0)):
         case "received":
             event = taken_at(visit.tape, slot)

@@ -24,7 +24,7 @@ from runs.engine.outcomes import Broken, Crashed
 from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening import RequestScreening, Shown
-from runs.engine.steps import forks, sharing
+from runs.engine.steps import sharing
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.steps.sharing import Hold, begin, park_for_limit
 from runs.engine.steps.spending import debit, lost, wanted_by
@@ -82,8 +82,6 @@ class Question:
     async def answer(self) -> Any:
         """Return the model's response. Raises ModelFailure."""
         visit, past = self.visit, self.past
-        if forks.of(visit) is not None:
-            return await self._stood_for()
         match past.result:
             case e.ModelResponded():
                 return self._recalled(past.result)
@@ -108,23 +106,6 @@ class Question:
             finally:
                 self.hold.leave()
             return await self._record(given)
-
-    async def _stood_for(self) -> Any:
-        """Return a what-if's answer instead of asking a model."""
-        event = await forks.answered(
-            self.visit,
-            self.slot,
-            self.record,
-            "model",
-            self.request_hash,
-            fits=lambda payload: responses().validate_python(payload["response"]),
-            beside=lambda payload: self.beside(forks.turn_of(payload)),
-        )
-        if event.code == CONTENT_REFUSED and (no := self.screening.refusal):
-            raise no
-        if event.code:
-            raise ModelFailure(event.code, payload_of(event).get("message", ""))
-        return responses().validate_python(payload_of(event)["response"])
 
     def _recalled(self, event: e.ModelResponded) -> Any:
         """Return the recorded answer; stop for an operator if it no longer fits."""
@@ -331,7 +312,6 @@ class Question:
     async def _in_time(self, *, is_first: bool) -> ModelTurn:
         """Send it in time. Only the first try is streamed, so that a failing stream doesn't affect the run."""
         limit, name, visit = self.assistant.timeout, self.assistant.name, self.visit
-        forks.check_sends(visit, name)
         overheard = visit.runtime.overhear(visit.run_id, visit.journal.lease, self.slot, self.attempt)
         try:
             async with asyncio.timeout(limit), overheard as hear:

@@ -24,13 +24,12 @@ from runs.queries.recordings.kin import declared_secrets
 from runs.queries.recordings.reading import visit_of
 
 # Per version the newest runs in each state with their newest visits: all active runs, and ended ones started since.
-# What-ifs prove nothing.
 _NEWEST = """
     SELECT c.run_id, c.seq, c.node, c.visit, r.created_at
     FROM unnest(%s::text[]) AS s(state)
     CROSS JOIN LATERAL (
         SELECT id, created_at FROM runs_run
-        WHERE state = s.state AND agent = %s AND version = %s AND fork_how <> 'what_if'
+        WHERE state = s.state AND agent = %s AND version = %s
               AND (NOT (state = ANY(%s)) OR created_at >= %s)
         ORDER BY created_at DESC, id DESC LIMIT %s) AS r
     CROSS JOIN LATERAL (

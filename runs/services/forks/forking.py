@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -19,10 +18,9 @@ from runs.engine.agents import Agent, registry
 from runs.engine.budget import Budget
 from runs.engine.canonical import plain
 from runs.engine.errors import brief
-from runs.engine.forks import FORK, WHAT_IF, Evidence
+from runs.engine.forks import FORK, Evidence
 from runs.engine.migrating import Moving, lost_of
 from runs.engine.migration import UnknownFormat
-from runs.engine.pydantic_agents.declared import AgentAssistant
 from runs.models import Run
 from runs.services import lifecycle, related_runs
 from runs.services.command import Act
@@ -49,13 +47,11 @@ class EffectsChanged(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A requested fork; `seen` is how many effects the requester was shown, `answers` are a what-if's, by tool."""
+    """A requested fork; `seen` is how many effects the requester was shown."""
 
     visit: int
     version: str = ""
     state: Any = NOT_GIVEN
-    what_if: bool = False
-    answers: Mapping[str, Any] | None = None
     seen: int | None = None
     budget: Budget | None = None
 
@@ -72,10 +68,7 @@ class Prepared:
 def prepared(run: Run, wanted: Wanted) -> Prepared:
     """Check a fork, also for a preview. Raises InvalidInput, NotToBeTrusted, UnknownVersion, EffectsChanged."""
     if why := why_none(run):
-        fix = "fork the run that it was made of" if run.fork_how == WHAT_IF else "fork it when it has ended"
-        raise refused("run", why, fix)
-    if wanted.answers and not wanted.what_if:
-        raise refused("answers", "are for a what-if", "leave them out, or make it a what-if")
+        raise refused("run", why, "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     cut = cutting(run, wanted.visit)
     if wanted.seen is not None and wanted.seen != len(cut.effects):
@@ -84,10 +77,6 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
         nodes = ", ".join(agent.nodes)
         problem = f"begins at node {cut.point.node}, which {agent.graph_id} doesn't have"
         raise refused("visit", problem, f"choose another visit or version; its nodes: {nodes}")
-    if wanted.what_if and (names := [x.name for x in agent.assistants if isinstance(x, AgentAssistant)]):
-        raise refused("what_if", f"{', '.join(names)} asks models by itself, which nobody can answer for", "fork it")
-    for name in wanted.answers or ():
-        agent.tool(name) if name in {tool.name for tool in agent.all_tools()} else _no_tool(agent, name)
     if wanted.state is not NOT_GIVEN:
         return Prepared(agent, cut, _fitting(agent, wanted.state, is_given=True))
     recorded, is_made = as_of(agent, run, cut.snapshot.fingerprint, cut.snapshot.state)
@@ -111,11 +100,6 @@ def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
         raise refused("state", problem, "give the state that it is to begin with, or choose another version") from error
 
 
-def _no_tool(agent: Agent, name: str) -> None:
-    known = ", ".join(sorted(tool.name for tool in agent.all_tools()))
-    raise refused(f"answers.{name}", f"is no tool of {agent.graph_id}", f"its tools: {known}")
-
-
 def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
     """Validate the state against the version. Raises InvalidInput naming each field that doesn't fit."""
     try:
@@ -137,30 +121,22 @@ def fork(run_id: UUID, wanted: Wanted, *, by: Actor, justification: str, most: B
     """Create a run that begins at a visit of this one; on errors nothing has changed.
     Raises NotFound, Forbidden, JustificationRequired, KeyTaken, VersionClosed, VersionChanged, and what `prepared`
     raises."""
-    key = "" if wanted.what_if else lifecycle.find(run_id).business_key
+    key = lifecycle.find(run_id).business_key
     act = begun("fork", run_id, key, by=by, justification=justification)
     ready = prepared(act.run, wanted)
-    cut, how = ready.cut, WHAT_IF if wanted.what_if else FORK
+    cut = ready.cut
     told = e.RunForked(
         origin=str(run_id),
-        how=how,
+        how=FORK,
         by=by.ref,
         visit=cut.point.visit,
         at_seq=cut.point.seq,
         node=cut.point.node,
         effects=len(cut.effects),
         fences_all=cut.fences_all,
-        payload=act.payload
-        | {"state": ready.state, "code": ready.agent.fingerprint(), "effects": shown(cut.effects)}
-        | _to_answer_from(cut, wanted),
+        payload=act.payload | {"state": ready.state, "code": ready.agent.fingerprint(), "effects": shown(cut.effects)},
     )
     return made(act, ready.agent, told, cut.input, key, budget=wanted.budget, most=most)
-
-
-def _to_answer_from(cut: Cutting, wanted: Wanted) -> dict[str, Any]:
-    if not wanted.what_if:
-        return {}
-    return {"records": [asdict(record) for record in cut.records], "answers": dict(wanted.answers or {})}
 
 
 def shown(effects: list[Evidence]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from ledger.codec import decode, unpack
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Head
 from runs.engine.errors import JournalBroken
-from runs.engine.forks import WHAT_IF, Evidence, Fork, Place, Record, Told, evidence_of, records_of
+from runs.engine.forks import Evidence, Fork, Place, Told, evidence_of
 from runs.engine.journal import Snapshot
 from runs.engine.tools import ReplayClass
 from runs.engine.undo import UNDO_NODE
@@ -24,7 +24,6 @@ from runs.journal.reader import (
     BEGUN,
     CUT_AT,
     EVENTS,
-    SIGNAL,
     TAKEN_BACK,
     TAKEN_OVER,
     VISITS,
@@ -138,14 +137,11 @@ class Cutting:
     snapshot: Snapshot
     input: Any
     effects: list[Evidence]
-    records: list[Record]
     fences_all: bool
 
 
 def why_none(run: Run) -> str:
     """Return why a run can't be forked at any visit; "" if it can."""
-    if run.fork_how == WHAT_IF:
-        return "is a what-if, in which nothing has happened"
     if run.is_undoing and run.state not in ENDED:
         return "undoes its effects, so what it did may be gone in a moment"
     return ""
@@ -221,7 +217,6 @@ def _cutting(run: Run, cuts: Sequence[TupleRow]) -> Cutting:
         snapshot=cut.snapshot,
         input=created.payload,
         effects=[*effects, *later],
-        records=records_of(told, lambda name, n: _sent(run, name, n), lambda name: tool_here(run, name)),
         fences_all=is_open or bool(related_runs.others(run)) or (forked is not None and forked.told.fences_all),
     )
 
@@ -274,13 +269,3 @@ def went_on(run: Run) -> tuple[list[Evidence], bool]:
         effects += evidence_of(str(heir.pk), _told(rows, 0), lambda name, of=heir: tool_here(of, name))  # type: ignore[misc]
         is_open |= heir.state not in ENDED
     return effects, is_open
-
-
-def _sent(run: Run, name: str, n: int) -> Any:
-    """Return the payload of a signal. Raises JournalBroken."""
-    with connection.cursor() as cursor:
-        cursor.execute(SIGNAL, [run.pk, run.pk, name, n])
-        row = cursor.fetchone()
-    if row is None:
-        raise JournalBroken(f"there is no signal {name} number {n}")
-    return checked(run.pk, row)[1].payload

@@ -29,7 +29,6 @@ from runs.engine.forks import (
     HAPPENED,
     OPEN,
     START_AGAIN,
-    WHAT_IF,
     Evidence,
     Fork,
     Place,
@@ -213,8 +212,6 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     Raises NotFound, Forbidden, JustificationRequired, IllegalTransition, InvalidInput naming each undecided effect,
     KeyTaken, VersionClosed, VersionChanged."""
     run = lifecycle.find(run_id)
-    if run.fork_how == WHAT_IF:
-        raise refused("run", "is a what-if, in which nothing has happened", "start the run that it was made of again")
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
         raise IllegalTransition("start again", str(run.state), f"It goes on as run {newest.pk}: start that one again.")

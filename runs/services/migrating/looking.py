@@ -15,7 +15,6 @@ from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Event, Head
 from runs.engine.checkpoints.position import Position, position_of
 from runs.engine.errors import JournalBroken, brief
-from runs.engine.forks import WHAT_IF
 from runs.engine.journal import Snapshot
 from runs.engine.migrating import Found, Moving, refused, tried
 from runs.engine.tape import payload_of
@@ -89,8 +88,6 @@ def in_the_way(run: Run, head: Head, moving: Moving) -> Found | None:
         return refused("already", f"it is one of {run.graph_id} already")
     if run.graph_id != moving.of:
         return refused("other_version", f"it is one of {run.graph_id}")
-    if run.fork_how == WHAT_IF:
-        return refused("what_if", "it is a what-if: make another one of that version")
     if run.state == State.FAILED and not moving.retry:
         return refused("ended", "it is failed: it can be retried with the move (`retry`)")
     if run.state in ENDED and run.state != State.FAILED:

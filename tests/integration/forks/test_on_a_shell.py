@@ -55,15 +55,6 @@ def test_it_is_looked_at_first_and_then_forked(stage: Stage, run: Run, outside: 
     assert stage.settle(made) == "parked" and len(outside.executed("order")) == 2 and problems(made) == []
 
 
-def test_a_what_if_is_given_answers_from_a_file(stage: Stage, run: Run, outside: Outside, tmp_path: Path) -> None:
-    (tmp_path / "answers.json").write_text('{"order": {"ref": "x"}}')
-    given = ["--what-if", "--answers", tmp_path / "answers.json"]
-    code, out, err = said("fork", run.pk, "--visit", 2, *given, WHY)
-    assert code == 0, err
-    made = Run.objects.get(pk=out.strip())
-    assert stage.settle(made) == "completed" and made.fork_how == "what_if" and len(outside.executed("order")) == 2
-
-
 def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
     stage: Stage, run: Run, outside: Outside, tmp_path: Path
 ) -> None:
@@ -84,13 +75,6 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
     assert [x.how for x in events(made, e.AnswerTakenOver)] == ["audit"]
 
 
-def test_what_was_to_be_a_what_if_does_not_end_the_run_that_is_at_work(stage: Stage, tools: Toolbox) -> None:
-    run = stage.start(orders(tools, name="shell-at-work"))
-    before = head(run).seq
-    code, _, err = said("start-again", run.pk, "--what-if", WHY)
-    assert (code, head(run).seq, str(fresh(run).state), Run.objects.count()) == (2, before, "pending", 1), err
-
-
 @pytest.mark.parametrize(
     ("args", "says"),
     [
@@ -101,18 +85,16 @@ def test_what_was_to_be_a_what_if_does_not_end_the_run_that_is_at_work(stage: St
         (["fork", "{run}", "--visit", "2", "--onto", "9.9.9", WHY], "9.9.9"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/none.json", WHY], "cannot read"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/bad.json", WHY], "is not JSON"),
-        (["fork", "{run}", "--visit", "2", "--what-if", "--answers", "{here}/list.json", WHY], "no results by tool"),
         (["fork", "nobody", "--look"], "no run's id"),
         (["fork", "00000000-0000-0000-0000-000000000000", "--look"], "no run"),
         (["start-again", "{run}", WHY], "is not decided"),
         (["start-again", "{run}", "--audit", "{here}/list.json", WHY], "is not what --look prints"),
         (["start-again", "{run}", "--audit", "{here}/typo.json", WHY], "count_as"),
         (["start-again", "{run}", "--audit", "{here}/bad.json", WHY], "is not JSON"),
-        (["start-again", "{run}", "--what-if", "--if-effects", "7", WHY], "--what-if, --if-effects can't be said of"),
+        (["start-again", "{run}", "--visit", "1", "--if-effects", "7", WHY], "--visit, --if-effects can't be said of"),
         (["start-again", "{run}", "--if-effects", "0", WHY], "only of fork: nothing was done"),
         (["start-again", "{run}", "--visit", "1", "--look"], "--visit can't be said of start-again"),
         (["start-again", "{run}", "--begin-with", "{here}/typo.json", WHY], "--begin-with can't be said of"),
-        (["start-again", "{run}", "--answers", "{here}/typo.json", WHY], "--answers can't be said of"),
         (["fork", "{run}", "--visit", "2", "--audit", "{here}/typo.json", WHY], "only of start-again"),
         (["fork", "{run}", "--visit", "2", "--input", "{here}/typo.json", WHY], "--input can't be said of fork"),
     ],

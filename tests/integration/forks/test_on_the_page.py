@@ -5,7 +5,7 @@ import pytest
 from runs.models import Run
 from runs.services import lifecycle
 from tests.integration.console.conftest import Reader
-from tests.integration.runs.stage import Stage, problems
+from tests.integration.runs.stage import Stage
 from tests.integration.runs.test_forks import fork, orders
 from tests.integration.runs.test_start_again import damaged, tear
 from tests.unit.engine.undoings import Reversible, failing
@@ -59,16 +59,6 @@ def test_what_is_refused_changes_nothing_and_is_told(run: Run, olga: Reader) -> 
     assert "none of its visits" in olga.get(f"/runs/{run.pk}/fork?visit=9").content.decode()
 
 
-def test_a_what_if_is_marked_wherever_it_is_shown(stage: Stage, run: Run, olga: Reader) -> None:
-    olga.post(f"/runs/{run.pk}/forks", **{"visit": "1", "what_if": "on", "justification": "only to see"})
-    made = Run.objects.get(forked_from=run.pk)
-    assert stage.settle(made) == "completed"
-    assert "what if" in olga.get("/runs").content.decode()
-    assert "A what-if" in olga.get(f"/runs/{made.pk}").content.decode()
-    journal = olga.get(f"/runs/{made.pk}?tab=journal").content.decode()
-    assert "nothing is sent in a what-if" in journal and problems(made) == []
-
-
 def test_a_damaged_run_is_gone_through_and_started_again(stage: Stage, run: Run, olga: Reader) -> None:
     tear(run, "ToolRead")
     page = olga.get(f"/runs/{run.pk}/start-again").content.decode()
@@ -89,8 +79,6 @@ def test_the_page_of_a_living_run_says_that_it_was_begun_again(stage: Stage, too
     run = stage.start(orders(tools, name="page-living"), text="wait")
     stage.settle(run)
     assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
-    made = fork(run, 1, what_if=True)
-    assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
     made = fork(run, 1)
     page = olga.get(f"/runs/{run.pk}").content.decode()
     assert 'id="begun-again"' in page and f"/runs/{made.pk}" in page
@@ -98,11 +86,7 @@ def test_the_page_of_a_living_run_says_that_it_was_begun_again(stage: Stage, too
     assert 'id="begun-again"' not in olga.get(f"/runs/{run.pk}").content.decode()
 
 
-def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, run: Run, olga: Reader, outside: Outside) -> None:
-    made = fork(run, 1, what_if=True)
-    stage.settle(made)
-    page = olga.get(f"/runs/{made.pk}/fork").content.decode()
-    assert page.count("the run is a what-if, in which nothing has happened") == 2 and "?visit=" not in page
+def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, olga: Reader, outside: Outside) -> None:
     tools = Reversible(outside)
     undone = stage.start(failing(tools, [["book"], ["book"]], name="page-undone"))
     stage.settle(undone)

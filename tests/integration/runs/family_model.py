@@ -170,9 +170,7 @@ class Family(RuleBasedStateMachine):
         if run.is_undoing and run.state not in ENDED:
             return False
         of = fresh(self.run) if run.parent == self.run.pk else Run.objects.filter(pk=run.parent).first() or run
-        if of.fork_how == "what_if":
-            return False
-        others = [x for x in (fresh(self.run), *Run.objects.filter(pk__in=self.forks, fork_how="fork")) if x != of]
+        others = [x for x in (fresh(self.run), *Run.objects.filter(pk__in=self.forks)) if x != of]
         if of.pk == self.run.pk:
             return any(x.state not in ENDED or acted(x) for x in others)
         (told,) = events(of, e.RunForked)
@@ -210,10 +208,10 @@ class Family(RuleBasedStateMachine):
         return ""
 
     @precondition(lambda self: len(self.forks) < 2)
-    @rule(visit=st.integers(1, 3), what_if=st.booleans())
-    def fork(self, visit: int, what_if: bool) -> None:
+    @rule(visit=st.integers(1, 3))
+    def fork(self, visit: int) -> None:
         run = fresh(self.run)
-        act = partial(forking.fork, run.pk, Wanted(visit, what_if=what_if), by=OLGA, justification=WHY)
+        act = partial(forking.fork, run.pk, Wanted(visit), by=OLGA, justification=WHY)
         entered = {x.visit for x in events(run, e.VisitEntered) if x.node != "_undo"}
         is_gone = any(VISITS[name] < visit for name in self.undone())  # which it would need
         is_legal = visit in entered and not is_gone and not (run.is_undoing and run.state not in ENDED)
@@ -292,7 +290,7 @@ class Family(RuleBasedStateMachine):
     # ---
 
     def _one_of(self, data: st.DataObject) -> Run:
-        return data.draw(st.sampled_from(list(self._runs().exclude(fork_how="what_if"))))
+        return data.draw(st.sampled_from(list(self._runs())))
 
     def _is_done(self, act: Any, is_legal: bool, error: type[Exception]) -> Any:
         if is_legal:

@@ -38,19 +38,19 @@ class Forker(Mover):
             self.model.effects[place] = what
 
     @precondition(now_and_then)
-    @rule(back=st.integers(-1, 2), is_other=st.booleans(), what_if=st.booleans(), is_taken=st.booleans())
-    def fork(self, back: int, is_other: bool, what_if: bool, is_taken: bool) -> None:
+    @rule(back=st.integers(-1, 2), is_other=st.booleans(), is_taken=st.booleans())
+    def fork(self, back: int, is_other: bool, is_taken: bool) -> None:
         """Fork at one of the newest visits, or after them, which must be refused."""
         model, visit = self.model, self.model.visit - back
         agent = self.other if is_other else self.agent
-        wanted = Wanted(visit, version=agent.version, what_if=what_if)
+        wanted = Wanted(visit, version=agent.version)
         is_there = 0 < visit <= model.visit - model.is_undoing  # a fork can't begin at the undo
         if not is_there or (model.is_undoing and not model.has_ended):
             self._is_refused(lambda: forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY), InvalidInput)
             return
         made = forking.fork(self.run.pk, wanted, by=OLGA, justification=WHY)
         new = Model(version=agent.version, is_between=True, carried=model.done_since(visit), is_fenced=model.fences_all)
-        self._begun(made, new, "what_if" if what_if else "fork", is_taken=is_taken and not what_if)
+        self._begun(made, new, "fork", is_taken=is_taken)
 
     @precondition(lambda self: now_and_then(self) and len(self.model.kinds) > 9)
     @rule(counts_as=st.sampled_from(["unknown", "unknown", "did_not", "happened", ""]), is_taken=st.booleans())
@@ -80,7 +80,7 @@ class Forker(Mover):
     @rule()
     def drop_a_fork(self) -> None:
         """Cancel a fork: without effects it competes with nobody once it has ended."""
-        fork = Run.objects.filter(forked_from=self.run.pk, ended_at=None).exclude(fork_how="what_if").first()
+        fork = Run.objects.filter(forked_from=self.run.pk, ended_at=None).first()
         assert fork is not None
         lifecycle.cancel(fork.pk, by=OLGA, justification=WHY)
         self.model.forks -= 1
@@ -101,7 +101,7 @@ class Forker(Mover):
         assert [kind for kind in new.kinds if kind != "BudgetSet"] == ["RunCreated", "RunForked"]
         model.tells("ForkMade")
         assert kinds(self.run) == model.kinds and str(fresh(self.run).state) == model.state
-        model.forks += how != "what_if"
+        model.forks += 1
         if is_taken:
             self.take(made, new)
 

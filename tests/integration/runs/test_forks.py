@@ -113,8 +113,6 @@ def test_only_an_operator_forks(run: Run, by: Actor) -> None:
         (Wanted(2, state=[]), InvalidInput, "state does not fit"),
         (Wanted(2, version="9.9.9"), UnknownVersion, "9.9.9"),
         (Wanted(2, seen=1), EffectsChanged, "there are 2"),
-        (Wanted(2, answers={"order": {"ref": "x"}}), InvalidInput, "for a what-if"),
-        (Wanted(2, what_if=True, answers={"nothing": {}}), InvalidInput, "is no tool"),
     ],
 )
 def test_impossible_fork_is_refused_by_name(run: Run, wanted: Wanted, error: type[Exception], says: str) -> None:
@@ -259,7 +257,7 @@ def test_a_fork_of_a_fork_carries_what_was_done(stage: Stage, run: Run) -> None:
 
 def test_who_a_run_is_a_fork_of_never_changes(run: Run) -> None:
     made = fork(run)
-    for change in ({"forked_from": None}, {"fork_how": "what_if"}):
+    for change in ({"forked_from": None}, {"fork_how": "start_again"}):
         with pytest.raises(DatabaseError, match="never changes"), transaction.atomic():
             Run.objects.filter(pk=made.pk).update(**change)
     Run.objects.filter(pk=run.pk).update(forked_from=made.pk, fork_how="fork")
@@ -289,44 +287,3 @@ def test_who_had_a_hand_in_the_origin_does_not_decide_in_its_fork(stage: Stage, 
     who = Actor("user", run.created_by.partition(":")[2])
     assert "started a run of which this work is a fork" in str(own_act(made, None, who.name))
     assert own_act(run, OLGA.person, OLGA.name) is None, "who forks a run has put nothing into it"
-
-
-# --- what-ifs ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_what_if_sends_nothing_and_says_what_it_is(stage: Stage, run: Run, outside: Outside) -> None:
-    before, used = len(outside.requests), head(run).usd_micro
-    made = fork(run, 1, what_if=True)
-    assert made.fork_how == "what_if" and stage.settle(made) == "completed" and output(made) == output(run)
-    assert len(outside.requests) == before and not LedgerEntry.objects.filter(run_id=made.pk).exists()
-    top = head(made)
-    assert (top.tool_calls, top.model_calls, top.usd_micro, top.steps) == (0, 0, 0, 0) and used == 0
-    assert not made.waits.exists()
-    whole(run, made)
-
-
-def test_a_what_if_of_a_keyed_run_at_work_takes_no_key(stage: Stage, tools: Toolbox) -> None:
-    orders(tools)
-    with transaction.atomic():
-        first = keys.start(keys.Wanted("fork-orders", {"text": "wait"}, business_key="inv-3"), by=SHOP).run
-    stage.settle(first)
-    made = fork(first, 2, what_if=True, answers={"order": {"ref": "mine"}})
-    assert fresh(made).business_key == ""
-    assert stage.settle(made) == "failed" and fresh(made).error_code == "not_on_record", "the signal has not come"
-    with pytest.raises(InvalidInput, match="is a what-if"):
-        fork(made, 1)
-    whole(first, made)
-
-
-def test_what_a_what_if_would_send_is_found(stage: Stage, run: Run) -> None:
-    from runs.engine.steps import forks, send, sharing
-
-    made = fork(run, 2, what_if=True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forks, "of", lambda visit: None)
-        patch.setattr(sharing, "about_to_send", lambda fork, what: None)
-        patch.setattr(send, "check_sends", lambda visit, what: None)
-        stage.settle(made)
-        say(made, AGAIN)
-        stage.settle(made)
-    assert [x for x in problems(made) if "a what-if sends nothing" in x]

@@ -58,12 +58,6 @@ def test_nor_while_its_fork_is_at_work(stage: Stage, run: Run) -> None:
     assert str(fresh(run).state) == "waiting_event", "a fork that did nothing is in nobody's way"
 
 
-def test_a_what_if_is_in_nobodys_way(stage: Stage, run: Run) -> None:
-    fork(run, 1, what_if=True)
-    lifecycle.resume(run.pk, by=OLGA, justification=WHY)
-    assert str(fresh(run).state) == "waiting_event"
-
-
 def test_a_parent_does_not_set_its_forked_child_going(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = stage.start(parent_of(mailer(tools, "paused-child"), "a"))
     everything(stage)

@@ -209,14 +209,6 @@ def twin_of(original: Agent, version: str) -> Agent:
     return found
 
 
-def imagining(original: Agent, version: str) -> Agent:
-    """The same without the agents that ask models by themselves: runs of this version can be what-ifs."""
-    found = twin_of(original, version)
-    found.assistants = [thinker, ponderer]
-    found._fingerprint, found._older, found._parts = "", (), None
-    return found
-
-
 helper = Agent("crash-child", "1.0.0", input=Arguments, state=Arguments, output=Answer, tools=[keyed])
 
 

@@ -11,10 +11,9 @@ from tests.system.crash.checker import Expected, Facts, Kind
 from tests.system.crash.steps import EFFECTS, GATED
 from tests.system.crash.truth import refuted
 
-FORK, WHAT_IF, START_AGAIN = "fork", "what_if", "start_again"
+FORK, START_AGAIN = "fork", "start_again"
 AGAIN, ON_RECORD, NO = "do_it_again", "take_what_is_on_record", "no"
 _ENDS = ("RunCompleted", "RunFailed", "RunCancelled")
-_SENT = ("ToolInvoked", "ToolRedispatched", "ChildStarted", "ModelRequested", "ModelRouted")
 # What may follow the end of a run: news of its forks, late results, and the ends of its open calls.
 _AFTER_THE_END = frozenset({"ForkMade", "CallbackReceived", "CallbackArrivedLate", "ToolAnsweredLate", "ChildEnded"})
 # The effect of a call of each tool.
@@ -60,9 +59,6 @@ def left_of(steps: Sequence[str], visit: int) -> Sequence[str]:
 
 def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
     """Return the expected effects of a fork; `rest` is what its job does from that point on."""
-    if _how(facts) == WHAT_IF:
-        end = "failed" if facts.run.get("error") in {"not_on_record", *_failures_taken_over(facts)} else rest.state
-        return replace(rest, effects={}, gates=0, children=0, denied={}, state=end)
     effects, gates, children, words = Counter(rest.effects), rest.gates, rest.children, _Words.of(facts)
     taken = [(event["slot"], event["data"]["tool"]) for event in facts.events if event["kind"] == "AnswerTakenOver"]
     # A person who changed a call at its gate is asked again whether it may be repeated, and may take over the recorded
@@ -77,22 +73,13 @@ def expected_of_fork(facts: Facts, rest: Expected) -> Expected:
     return replace(rest, effects=effects, gates=gates, children=children)
 
 
-def _failures_taken_over(facts: Facts) -> set[str]:
-    """Return the failures recorded by its origin, which a what-if repeats."""
-    taken = (event["data"] for event in facts.events if event["kind"] == "AnswerTakenOver")
-    return {data["code"] for data in taken if data.get("code")}
-
-
 def judge_forked(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
     yield from _told(facts, origin, asked)
     begun = next((event["data"] for event in facts.events if event["kind"] == "RunForked"), None)
     if begun is None:
         return
-    if asked.how == WHAT_IF:
-        yield from _imagined(facts)
-    else:
-        yield from _asked_about(facts, origin, begun["at_seq"])
-        yield from _taken(facts, origin, begun["at_seq"])
+    yield from _asked_about(facts, origin, begun["at_seq"])
+    yield from _taken(facts, origin, begun["at_seq"])
     ours, theirs = ({row["key"] for row in each.ledger if row["key"]} for each in (facts, origin))
     if ours & theirs:
         yield "broken", f"it sends under keys of run {origin.run_id}: {sorted(ours & theirs)}"
@@ -108,10 +95,6 @@ def judge_origin(origin: Facts) -> Iterator[tuple[Kind, str]]:
         has_fork |= has_ended and event["kind"] == "ForkMade"
 
 
-def _how(facts: Facts) -> str:
-    return next((str(event["data"]["how"]) for event in facts.events if event["kind"] == "RunForked"), "")
-
-
 def _told(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str]]:
     """Check that both journals record the fork once, in the right place."""
     begun = [event for event in facts.events if event["kind"] == "RunForked"]
@@ -123,19 +106,6 @@ def _told(facts: Facts, origin: Facts, asked: Asked) -> Iterator[tuple[Kind, str
             yield "broken", f"{data['how']} at visit {data['visit']}, and {asked.how} at {asked.visit} was asked for"
     if len(made) != 1:
         yield ("duplicate" if made else "lost"), f"run {origin.run_id} says {len(made)} times that it was made of it"
-
-
-def _imagined(facts: Facts) -> Iterator[tuple[Kind, str]]:
-    """Check that a what-if sends nothing, asks nobody and uses nothing."""
-    if facts.effects:
-        yield "duplicate", f"a what-if was seen outside: {[row['operation'] for row in facts.effects]}"
-    if facts.ledger or facts.approvals:
-        yield "broken", f"a what-if has {len(facts.ledger)} facts and {len(facts.approvals)} approvals"
-    for event in facts.events:
-        if event["kind"] in _SENT:
-            yield "duplicate", f"event {event['seq']}, {event['kind']}: a what-if sends nothing"
-    if any(facts.run["usage"].values()):
-        yield "broken", f"a what-if used {facts.run['usage']}"
 
 
 def _asked_about(facts: Facts, origin: Facts, after: int) -> Iterator[tuple[Kind, str]]:

@@ -13,7 +13,6 @@ from tests.system.crash.forked import (
     NO,
     ON_RECORD,
     START_AGAIN,
-    WHAT_IF,
     Asked,
     expected_of_fork,
     judge_forked,
@@ -157,7 +156,7 @@ def test_what_is_sound_is_found_sound() -> None:
         ("broken", lambda made, of: told(made, "AnswerTakenOver")["data"].update(of_run="another")),
         ("broken", lambda made, of: told(made, "RunForked")["data"].update(origin="another")),
         ("broken", lambda made, of: told(made, "RunForked")["data"].update(visit=1)),
-        ("broken", lambda made, of: told(made, "RunForked")["data"].update(how=WHAT_IF)),
+        ("broken", lambda made, of: told(made, "RunForked")["data"].update(how=START_AGAIN)),
         ("broken", lambda made, of: told(made, "RunForked").update(seq=9)),
         ("broken", add(begun())),
         ("broken", drop("RunForked")),
@@ -186,26 +185,6 @@ def test_a_new_start_is_asked_about_all_that_was_done() -> None:
     assert list(judge_forked(made, of, asked)) == []
     add(invoked("0.1/1", "hooked"))(made, of)
     assert [kind for kind, _ in judge_forked(made, of, asked)] == ["duplicate"]
-
-
-@each_case(
-    ("kind", "spoil"),
-    [
-        ("duplicate", lambda made: made.effects.append({"operation": "create_vendor"})),
-        ("duplicate", lambda made: made.events.append(facts_of("x", [invoked(ONE, "pure", "pure")]).events[0])),
-        ("duplicate", lambda made: made.events.append(facts_of("x", [("ModelRouted", ONE, {})]).events[0])),
-        ("broken", lambda made: made.ledger.append({"key": None})),
-        ("broken", lambda made: made.approvals.append({})),
-        ("broken", lambda made: made.run["usage"].update(model_calls=1)),
-    ],
-)
-def test_a_what_if_that_reached_anything_is_found(kind: str, spoil: Callable[[Facts], Any]) -> None:
-    asked, of = Asked(WHAT_IF, 2), origin()
-    told(of, "ForkMade")["data"].update(how=WHAT_IF)
-    made = facts_of("fork", [("RunCreated", None, {}), begun(WHAT_IF), taken(ONE, "0.2/1")])
-    assert list(judge_forked(made, of, asked)) == []
-    spoil(made)
-    assert kind in {found for found, _ in judge_forked(made, of, asked)}
 
 
 def test_what_happens_to_a_run_after_it_had_ended_and_was_forked_is_found() -> None:
@@ -283,26 +262,16 @@ def test_what_a_fork_does_is_its_job_from_there_without_what_stands_for_calls_an
     made = fork()
     add(taken(FOUR, "0.2/3", "child"))(made, origin())
     assert expected_of_fork(made, rest).children == 0
-    told(made, "RunForked")["data"].update(how=WHAT_IF)
-    assert (dict(expected_of_fork(made, rest).effects), expected_of_fork(made, rest).state) == ({}, "completed")
 
 
 def test_who_takes_what_is_on_record_after_a_gate_has_passed_that_gate() -> None:
     """It was changed at its gate, asked again whether it may be repeated, and took the old result."""
-    took = ("AnswerTakenOver", ONE, {"tool": "changed", "of_slot": ONE, "code": ""})
+    took = ("AnswerTakenOver", ONE, {"tool": "changed", "of_slot": ONE})
     asked = ("ApprovalRequested", ONE, {"approval_id": "a", "tool": "changed"})
     rest = Expected({EFFECTS["changed"]: 1}, gates=1)
     for told_, gates in (([begun(), took], 0), ([begun(), asked, took], 1)):
         found = expected_of_fork(facts_of("fork", told_), rest)
         assert (found.gates, set(found.effects.values())) == (gates, {0})
-
-
-def test_a_what_if_fails_as_what_it_takes_from_the_record_did_and_as_nothing_else() -> None:
-    took = ("AnswerTakenOver", ONE, {"tool": "child", "of_slot": ONE, "code": "child_failed"})
-    for error, end in (("child_failed", "failed"), ("no_luck", "completed")):
-        made = facts_of("fork", [begun(WHAT_IF), took], state="failed")
-        made.run["error"] = error
-        assert expected_of_fork(made, Expected({})).state == end
 
 
 def test_a_visit_begins_after_the_hops_before_it() -> None:

@@ -1,4 +1,4 @@
-"""Forks, what-ifs and restarts of a light schedule's runs, after their end or while they work."""
+"""Forks and restarts of a light schedule's runs, after their end or while they work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.engine.forks import HAPPENED, UNKNOWN
 from runs.models import ENDED, Run
 from runs.services.forks import forking, starting_again
 from runs.services.forks.points import points
-from tests.system.crash.forked import START_AGAIN, WHAT_IF, Asked
+from tests.system.crash.forked import START_AGAIN, Asked
 from tests.system.crash.light.plan import Beginning, Schedule
 from tests.system.crash.light.together import cut_meanwhile
 from tests.world import OLGA
@@ -23,8 +23,8 @@ WHY = "The schedule says so."
 class Forks:
     """`made`: by place in the plan the run, its origin and the request; `odd`: wrong refusals."""
 
-    def __init__(self, schedule: Schedule, versions: tuple[str, str], imagining: str) -> None:
-        self._due, self._versions, self._imagining = dict(enumerate(schedule.forks)), versions, imagining
+    def __init__(self, schedule: Schedule, versions: tuple[str, str]) -> None:
+        self._due, self._versions = dict(enumerate(schedule.forks)), versions
         self._schedule = schedule
         self.made: dict[int, tuple[str, str, Asked]] = {}
         self.odd: list[tuple[str, str]] = []
@@ -91,11 +91,8 @@ class Forks:
             ]
             wanted = starting_again.Again(audit, budget=budget)
             return starting_again.start_again(run.pk, wanted, by=OLGA, justification=WHY)
-        is_imagined = what.how == WHAT_IF
-        version = self._imagining if is_imagined else self._versions[what.is_elsewhere]
-        asked = forking.Wanted(
-            visit, version.partition("@")[2], what_if=is_imagined, budget=None if is_imagined else budget
-        )
+        version = self._versions[what.is_elsewhere]
+        asked = forking.Wanted(visit, version.partition("@")[2], budget=budget)
         return forking.fork(UUID(str(run.pk)), asked, by=OLGA, justification=WHY)
 
     def _counts(self, what: Beginning, *, has_result: bool) -> str:

@@ -215,7 +215,7 @@ def _settle_in(number: int, folder: Path, environment: dict[str, str]) -> None:
 def _take_graph(lane: Any, number: int, n: int) -> None:
     """Give the crash agents a version that only this lane knows, so that its workers claim its runs alone."""
     from runs.engine.agents import registry
-    from tests.system.crash.agents import OTHERS, agent, imagining, ramped, ramped_2, twin_of
+    from tests.system.crash.agents import OTHERS, agent, ramped, ramped_2, twin_of
 
     for graph_id in registry.graph_ids():
         registry.remove(graph_id)
@@ -224,10 +224,9 @@ def _take_graph(lane: Any, number: int, n: int) -> None:
     for each in (ramped, ramped_2):
         each.name = f"crash-ramped-{number}-{n}"
     twin = twin_of(agent, f"3.{number}.{n}")
-    imagined = imagining(agent, f"4.{number}.{n}")
-    for each in (agent, twin, imagined, *OTHERS):
+    for each in (agent, twin, *OTHERS):
         registry.add(each)
-    lane.twins, lane.imagining = (agent.graph_id, twin.graph_id), imagined.graph_id
+    lane.twins = agent.graph_id, twin.graph_id
     lane.graph_id, lane.ramped = agent.graph_id, (ramped.name, (ramped.version, ramped_2.version))
 
 

@@ -72,7 +72,6 @@ class Lane:
         self.patience_seconds, self._dsn = patience_seconds, dsn
         self.ramped: tuple[str, tuple[str, str]] = ("", ("", ""))
         self.twins: tuple[str, str] = (graph_id, graph_id)
-        self.imagining = graph_id
         self._link: psycopg.Connection[Any] | None = None
         self._wakeup, wakes = os.pipe()
         os.set_blocking(self._wakeup, False)
@@ -136,7 +135,7 @@ class Performance:
         self._moves = Moves(schedule, lane.twins)
         self._rules = Rules(schedule, lane.graph_id, self._tag)
         self._halts = Halts(schedule, lane.graph_id, self._tag)
-        self._forks = Forks(schedule, lane.twins, lane.imagining)
+        self._forks = Forks(schedule, lane.twins)
         self._ids: list[str] = []
         self._points: list[str] = []
         self._armed: list[Beginning] = []

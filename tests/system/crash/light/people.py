@@ -24,7 +24,7 @@ from runs.services.budgets.raising import set_budget
 from runs.services.families import wishes
 from runs.services.messages import sending
 from runs.workers import timers
-from tests.system.crash.forked import AGAIN, WHAT_IF
+from tests.system.crash.forked import AGAIN
 from tests.system.crash.handed import is_handing
 from tests.system.crash.light.asked import Asked, is_asked
 from tests.system.crash.light.changing import Changing, may_be_changed
@@ -47,7 +47,7 @@ ENDED = ("completed", "cancelled", "failed")
 # By then a mail under way when its sender died has arrived, or never will.
 SETTLING_SECONDS = 1.0
 _LOOK = """
-SELECT r.id::text, r.state, r.parent IS NOT NULL, r.is_told, r.owner IS NULL, r.fork_how, w.id, w.kind, w.slot,
+SELECT r.id::text, r.state, r.parent IS NOT NULL, r.is_told, r.owner IS NULL, w.id, w.kind, w.slot,
        w.attempt, coalesce(w.detail->>'tool', w.detail->>'name'),
        extract(epoch FROM w.deadline - clock_timestamp())::float
 FROM runs_run r LEFT JOIN runs_wait w ON w.run_id = r.id AND w.resolved_at IS NULL
@@ -99,8 +99,8 @@ class People:
             rows = cursor.fetchall()
         self.is_waiting_for_zombies = False
         seconds, acted = 1.0, self._look_after_families(rows)
-        for run_id, state, is_child, _, is_free, how, wait_id, kind, slot, attempt, tool, due in rows:
-            if state in ENDED and (is_child or self._is_for_good(run_id, state, how)):
+        for run_id, state, is_child, _, is_free, wait_id, kind, slot, attempt, tool, due in rows:
+            if state in ENDED and (is_child or self._is_for_good(run_id, state)):
                 self.ended.add(run_id)
                 continue
             if self._schedule.talks and kind not in (None, "message") and not is_child:
@@ -136,7 +136,7 @@ class People:
                     acted = True
         if acted:
             crew.ring()
-        is_over = all(row[3] if row[2] else self._is_for_good(row[0], row[1], row[5]) for row in rows)
+        is_over = all(row[3] if row[2] else self._is_for_good(row[0], row[1]) for row in rows)
         if is_over:
             self._deliver_late()
         return is_over, 0.0 if acted else seconds
@@ -170,11 +170,11 @@ class People:
             top = Run.objects.get(pk=top.parent)
         return self._try(partial(self.steer, str(top.pk), "cancel"))
 
-    def _is_for_good(self, run_id: str, state: str, how: str) -> bool:
+    def _is_for_good(self, run_id: str, state: str) -> bool:
         """Return whether a run has ended and nobody may or need retry it."""
         if state != "failed":
             return state in ENDED
-        return how == WHAT_IF or run_id in self.begun_again or run_id in self.left
+        return run_id in self.begun_again or run_id in self.left
 
     def _look_after_families(self, rows: list[Any]) -> bool:
         """Notify parents and pass cancels down, as the sweeper does after a crash."""

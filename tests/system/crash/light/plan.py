@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runs.failpoints import POINTS
-from tests.system.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN, WHAT_IF
+from tests.system.crash.forked import AGAIN, FORK, NO, ON_RECORD, START_AGAIN
 from tests.system.crash.handed import requeued
 from tests.system.crash.light import asking
 from tests.system.crash.light.asking import AT_A_TOOL, Jobs
@@ -210,7 +210,6 @@ def draw(seed: str) -> Schedule:
 
 # Steps whose calls nobody may deny: their node or model could not continue.
 _MUST_BE = {"ponder", "aide", *FAMILIES, *UNDONE}
-_BY_THEMSELVES = {"aide", "clerk"}
 
 
 def _with_visits(seed: str, jobs: Jobs) -> Jobs:
@@ -232,8 +231,7 @@ def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...
     moves: list[Act] = []
     for _ in range(dice.choice((1, 1, 1, 2))):
         n = dice.randrange(len(jobs))
-        how, steps = dice.choice((FORK,) * 6 + (START_AGAIN,) * 2 + (WHAT_IF,) * 2), set(jobs[n])
-        how = FORK if how == WHAT_IF and steps & _BY_THEMSELVES else how
+        how, steps = dice.choice((FORK,) * 8 + (START_AGAIN,) * 2), set(jobs[n])
         words = tuple(dice.choice((AGAIN, AGAIN, ON_RECORD, NO)) for _ in range(3))
         words = tuple(AGAIN if word == NO and steps & _MUST_BE else word for word in words)
         event = dice.randint(2, 4 + 3 * len(jobs[n])) if dice.random() < 0.3 and how != START_AGAIN else 0
@@ -259,7 +257,7 @@ def _forks(seed: str, jobs: Jobs) -> tuple[tuple[Beginning, ...], tuple[Act, ...
         if dice.random() < 0.5:
             what = dice.choice(("kill", "kill", "cut", "drain", "pause", "cancel"))
             acts.append(Act(what, ours, dice.randint(2, 4 + 3 * len(jobs[n]))))
-        if dice.random() < 0.25 and how != WHAT_IF:
+        if dice.random() < 0.25:
             moves.append(Act("move", ours, dice.randint(2, 4 + 3 * len(jobs[n]))))
     return tuple(drawn), tuple(acts), tuple(moves)
 
