@@ -95,7 +95,7 @@ GOOD_SECONDS = 12 * 3600  # RFC 8292 allows a day
 class PushUnavailable(DurableAgentsError):
     """This installation has no push key or contact."""
 
-    status, code, title = 409, "push-unavailable", "No device is told of anything here"
+    status, code, title = 409, "push-unavailable", "Push notifications are not set up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +119,12 @@ def own() -> Key:
         return _read(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         raise PushUnavailable(
-            "This installation has no key by which push services would know it: `manage.py push_key` makes one "
+            "This installation has no key for push services. Create one with `manage.py push_key` "
             "(docs/notifications.md, Phones)."
         ) from None
     except (OSError, ValueError, TypeError):
         raise PushUnavailable(
-            "The key of DURABLEAGENTS_PUSH_KEY_FILE can't be read: it has to be a P-256 key in PEM."
+            "The key in DURABLEAGENTS_PUSH_KEY_FILE can't be read. It must be a P-256 key in PEM."
         ) from None
 
 
@@ -146,7 +146,7 @@ def contact() -> str:
         return environment.base_url
     if environment.is_production:
         raise PushUnavailable(
-            "Push services want to know whom to turn to: set DURABLEAGENTS_PUSH_CONTACT to mailto: and an address."
+            "Push services require a contact. Set DURABLEAGENTS_PUSH_CONTACT to mailto: and an address."
         )
     return "mailto:nobody@localhost"
 

@@ -132,15 +132,15 @@ class AlreadyDecided(DurableAgentsError):
         by = ours[0] if ours else approval.wait.resolved_by
         at = approval.decided_at or approval.wait.resolved_at
         who = f"{approval.state}{f' by {by}' if by else ''}{f' at {at:%Y-%m-%d %H:%M:%S} UTC' if at else ''}"
-        super().__init__(f"This was {who}. What came first stands.", state=str(approval.state), decided_by=by)
+        super().__init__(f"This was {who}. The first decision stands.", state=str(approval.state), decided_by=by)
 
 
 class StalePlan(DurableAgentsError):
-    status, code, title = 409, "stale-plan", "Not what is being asked"
+    status, code, title = 409, "stale-plan", "Stale plan"
 
     def __init__(self, approval: Approval) -> None:
         super().__init__(
-            f"The decision names another plan than the one that waits (revision {approval.revision}). "
+            f"The decision names another plan than the current one (revision {approval.revision}). "
             "Read it again, then decide.",
             plan_hash=approval.plan_hash,
             revision=approval.revision,
@@ -148,18 +148,18 @@ class StalePlan(DurableAgentsError):
 
 
 class AlreadyVoted(DurableAgentsError):
-    status, code, title = 409, "already-voted", "You have had your say"
+    status, code, title = 409, "already-voted", "Already voted"
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
 
 
 class OtherStage(DurableAgentsError):
-    status, code, title = 409, "other-stage", "Another stage is being decided"
+    status, code, title = 409, "other-stage", "Wrong stage"
 
     def __init__(self, stage: int, given: int) -> None:
         super().__init__(
-            f"The decision names stage {given}, and this question is of stage {stage}. Read it again, then decide.",
+            f"The decision names stage {given}, but this approval is for stage {stage}. Read it again, then decide.",
             stage=stage,
         )
 
@@ -349,7 +349,7 @@ def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | No
     if case.question.plan_hash != approval.plan_hash:
         raise StalePlan(approval)
     if said.by.person is None:
-        raise Forbidden("Only somebody with an account can be one of several who decide, or abstain.")
+        raise Forbidden("Only a person with an account can vote with others, or abstain.")
     vote = case.vote(wait, said.verdict, said.standing, by=said.by, payload=said.payload)
     if said.verdict == ABSTAIN or (said.verdict == APPROVE and not case.is_last(vote)):
         journal(run.id, vote, by=said.by)
@@ -420,7 +420,7 @@ def _must_be_strong(standing: Standing, by: Actor) -> None:
     is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
     in_place = standing.deputyship is not None and by.kind == "user"
     if is_wanted and in_place and not by.auth.endswith(SECOND_FACTORS):
-        raise Forbidden(f"Who decides as {standing.role} signs in with a second factor: set one up, and sign in anew.")
+        raise Forbidden(f"Deciding as {standing.role} requires a second factor. Set one up, then sign in again.")
 
 
 def _expired(approval: Approval, now: datetime) -> Approval:

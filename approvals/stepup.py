@@ -54,27 +54,27 @@ def answer(request: HttpRequest, what: str, terms: dict[str, Any]) -> Answer:
 class ProofNeeded(DurableAgentsError):
     """The approver's authentication is too old or too weak. Nothing was done; they may try again."""
 
-    status, code, title = 403, "proof-needed", "Show once more who you are"
+    status, code, title = 403, "proof-needed", "Recent sign-in required"
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        what = "their second factor" if wanted.factor else "their password or second factor"
+        what = "your second factor" if wanted.factor else "your password or second factor"
         super().__init__(
-            f"This needs somebody who has shown {what} within the last {minutes(wanted.within)}. "
-            "Decide it on its page, which asks for it.",
+            f"Approving this requires {what}, given within the last {minutes(wanted.within)}. "
+            "Decide it on its page in the console.",
             within_seconds=wanted.within,
             second_factor=wanted.factor,
         )
 
 
 class KeyCannotProve(DurableAgentsError):
-    status, code, title = 403, "key-cannot-prove", "An API key can't show who uses it"
+    status, code, title = 403, "key-cannot-prove", "An API key can't prove who uses it"
 
     def __init__(self, wanted: Wanted) -> None:
         what = "a second factor" if wanted.factor else "a password or a second factor"
         super().__init__(
-            f"A yes to this needs {what}, shown within the last {minutes(wanted.within)}, which no API key can show, "
-            "a passkey neither: decide it in the console. A key may reject it.",
+            f"Approving this requires {what}, given within the last {minutes(wanted.within)}, which an API key "
+            "can't provide. Approve it in the console; a key may only reject it.",
             within_seconds=wanted.within,
             second_factor=wanted.factor,
         )
@@ -83,22 +83,22 @@ class KeyCannotProve(DurableAgentsError):
 class SignedForElse(DurableAgentsError):
     """The passkey's signature is not for this decision."""
 
-    status, code, title = 403, "passkey-for-else", "The passkey signed something else"
+    status, code, title = 403, "passkey-for-else", "The passkey signed another decision"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"What your passkey signed does not count for this: {why}. Nothing is decided; try again.")
+        super().__init__(f"The passkey's signature is not valid for this: {why}. Nothing was decided; try again.")
 
 
 class NothingToShow(DurableAgentsError):
     """The user has no second factor, or neither that nor a password."""
 
-    status, code, title = 403, "nothing-to-show", "You have nothing to show who you are with"
+    status, code, title = 403, "nothing-to-show", "No second factor"
 
     def __init__(self, wanted: Wanted) -> None:
         what = "a second factor" if wanted.factor else "a password or a second factor of this installation"
         super().__init__(
-            f"A yes to this needs {what}, and you have none. Set up a second factor on the page of your account, and "
-            "decide it then. What you wrote is kept."
+            f"Approving this requires {what}, and you have none. Set up a second factor on your account page, then "
+            "decide it. Your text is kept."
         )
 
 
@@ -168,7 +168,7 @@ def check_signed(signed: Signed, approval: Approval, verdict: str, by: Actor) ->
     """Check that a passkey's signature is valid and for this decision. Raises SignedForElse."""
     right = terms_of_yes(approval.id, approval.revision, approval.plan_hash, verdict, by.person)
     if by.kind != "user" or by.person is None or about(signed.terms) != right:
-        raise SignedForElse("it was signed for something else than what is being decided")
+        raise SignedForElse("it was made for another decision")
     # The question's lock prevents another use between check and insert.
     if Assertion.objects.filter(challenge=signed.challenge).exists():
         raise SignedForElse("it was used already")

@@ -38,8 +38,8 @@ class NotCounted(DurableAgentsError):
 
     def __init__(self, approval: Approval, problem: str) -> None:
         super().__init__(
-            f"Nobody can complete this decision: {problem}. An operator has to look at run {approval.run_id}: "
-            f"`manage.py ledger verify {approval.run_id}` names all that is wrong."
+            f"This decision can't be completed: {problem}. An operator must examine run {approval.run_id}: "
+            f"`manage.py ledger verify {approval.run_id}` lists the problems."
         )
 
 

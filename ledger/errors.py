@@ -24,7 +24,7 @@ class NotFound(DurableAgentsError):
     status, code, title = 404, "not-found", "Not found"
 
     def __init__(self, what: str, which: object) -> None:
-        super().__init__(f"There is no {what} {str(which)[:80]!r}, or you may not see it.")
+        super().__init__(f"No {what} {str(which)[:80]!r} exists, or you may not see it.")
 
 
 class RecordDamaged(DurableAgentsError):
@@ -33,11 +33,11 @@ class RecordDamaged(DurableAgentsError):
     status, code, title = 409, "record-damaged", "Damaged record"
 
     def __init__(self, run_id: object, what: str, *, is_forged: bool = False) -> None:
-        has, mended = ("has", "taken that away") if is_forged else ("lacks", "put that back")
+        has, mended = ("has", "removed it") if is_forged else ("lacks", "restored it")
         super().__init__(
             f"The record of run {run_id} {has} {what}: "
-            f"nothing can be done to it until whoever runs the database has {mended}. "
-            f"`manage.py ledger verify {run_id}` names all that is wrong."
+            f"nothing can be done to it until the database's owner has {mended}. "
+            f"`manage.py ledger verify {run_id}` lists the problems."
         )
 
 
@@ -87,8 +87,8 @@ class JustificationRequired(DurableAgentsError):
 
     def __init__(self, action: str, problem: str = "missing, or nothing that can be read") -> None:
         super().__init__(
-            f"{_IN_WORDS.get(action, action.replace('_', ' '))} needs a justification: say in a sentence why. "
-            "It goes on the record.",
+            f"{_IN_WORDS.get(action, action.replace('_', ' '))} needs a justification. Give the reason in a sentence. "
+            "It is recorded.",
             errors=[{"field": "justification", "problem": problem, "fix": "give a sentence"}],
         )
 
@@ -97,17 +97,17 @@ class IllegalTransition(DurableAgentsError):
     status, code, title = 409, "illegal-state", "The run's state does not allow this"
 
     def __init__(self, action: str, state: str, hint: str = "") -> None:
-        super().__init__(f"A run that is {state} can't be asked to {action}.{' ' + hint if hint else ''}", state=state)
+        super().__init__(f"The run is {state}: can't {action}.{' ' + hint if hint else ''}", state=state)
 
 
 class StaleLease(DurableAgentsError):
     """A worker wrote under an epoch or lease that is no longer the run's. Nothing was written."""
 
-    status, code, title = 409, "stale-lease", "Another worker drives this run now"
+    status, code, title = 409, "stale-lease", "Another worker has claimed this run"
 
 
 class InvalidInput(DurableAgentsError):
-    status, code, title = 422, "invalid-input", "The input does not fit"
+    status, code, title = 422, "invalid-input", "Invalid input"
 
 
 class TooLarge(DurableAgentsError):
@@ -124,7 +124,7 @@ class Busy(DurableAgentsError):
 
     status, code, title = 503, "busy", "Busy"
 
-    def __init__(self, what: str = "More is asked for than is taken at once") -> None:
+    def __init__(self, what: str = "The server is at capacity") -> None:
         super().__init__(f"{what}. Nothing was done; try again in a moment.")
 
 
@@ -144,11 +144,11 @@ class Proposed(Exception):
 class Moved(DurableAgentsError):
     """The value was set by someone else since it was read; saving would overwrite their change unseen."""
 
-    status, code, title = 409, "moved", "It was set anew meanwhile"
+    status, code, title = 409, "moved", "It was changed meanwhile"
 
     def __init__(self, what: str, whose: str = "") -> None:
         by = f" by {whose}" if whose else ""
         super().__init__(
-            f"{what} was set anew{by} meanwhile, and nothing was changed now. Look at how it is, and say it "
-            "again if it still holds."
+            f"{what} was changed{by} meanwhile, so your change was not saved. Read the current value, then "
+            "send your change again."
         )

@@ -25,14 +25,14 @@ MOST_NAMED = 5  # in a sentence
 class Claimed(DurableAgentsError):
     """All places on the case are taken."""
 
-    status, code, title = 409, "claimed", "Somebody is on it"
+    status, code, title = 409, "claimed", "Already claimed"
 
     def __init__(self, others: Sequence[OnIt]) -> None:
         said = " ".join(
-            f"{one.by} is reading it until {one.until:%Y-%m-%d %H:%M:%S} UTC." for one in others[:MOST_NAMED]
+            f"{one.by} has claimed it until {one.until:%Y-%m-%d %H:%M:%S} UTC." for one in others[:MOST_NAMED]
         )
         super().__init__(
-            f"{said} Take it over from them, or decide it all the same.",
+            f"{said} Take the claim over, or decide without one.",
             claims=[{"id": one.id, "by": one.by, "until": one.until.isoformat()} for one in others],
         )
 
@@ -40,11 +40,11 @@ class Claimed(DurableAgentsError):
 class NotOnIt(DurableAgentsError):
     """There is no claim to release."""
 
-    status, code, title = 409, "not-on-it", "You are not on it"
+    status, code, title = 409, "not-on-it", "You have no claim"
 
     def __init__(self, last: Claim | None) -> None:
         how = "" if last is None or last.ended_at is None else f": {_ended(last)} at {last.ended_at:%H:%M:%S} UTC"
-        super().__init__(f"You are not on it{how}.")
+        super().__init__(f"You have no claim on this{how}.")
 
 
 def _ended(row: Claim) -> str:
@@ -60,7 +60,7 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
     if approval.state != ApprovalState.OPEN:
         raise AlreadyDecided(approval)
     if by.person is None:
-        raise Forbidden("Only somebody with an account can be on a case.")
+        raise Forbidden("Only a person with an account can claim an approval.")
     may_decide(approval, facts_of(approval, approval.run, by, frozenset([by.role]), locked=True), by)
     now = database_now()
     if (late := closed_by_time(approval, approval.wait, now)) is not None:

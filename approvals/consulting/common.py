@@ -80,7 +80,7 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
         raise NotFound("approval", approval_id)
     may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
     if by.person is None:
-        raise Forbidden("Only somebody with an account can ask about a case, or hand it to anybody.")
+        raise Forbidden("Only a person with an account can ask about an approval or delegate it.")
     found = held(approval_id, by)
     facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
     return found, may_decide(found.approval, facts, by)

@@ -30,7 +30,7 @@ class NotHeld(AlreadyEnded):
     """The delegation has already ended."""
 
     def __init__(self, row: Delegation) -> None:
-        super(AlreadyEnded, self).__init__(f"This was taken back by {by_whom(row)}.")
+        super(AlreadyEnded, self).__init__(f"The delegation was already ended by {by_whom(row)}.")
 
 
 @transaction.atomic
@@ -41,7 +41,7 @@ def delegate(approval_id: UUID, *, to: str, justification: str, by: Actor) -> De
     found, standing = decider(approval_id, by)
     if standing.deputyship is not None:
         whom = standing.deputyship.principal.name
-        raise Forbidden(f"You decide this in the place of {whom}: what was handed to you isn't handed on.")
+        raise Forbidden(f"You decide this in the place of {whom}. You can't delegate it further.")
     why, user = justified("delegate", justification), named(to, by)
     _must_be_new(approval_id, by.person, user.pk)
     principal = by.person
@@ -114,7 +114,9 @@ def take_back(approval_id: UUID, n: int, *, justification: str, by: Actor) -> De
     if unlocked is None:
         raise NotFound("delegation", f"{approval_id}/{n}")
     if by.person is None or by.person not in (unlocked.principal, unlocked.deputy):
-        raise Forbidden(f"Only {unlocked.by.partition(':')[2]}, who handed it over, and {unlocked.to} may end that.")
+        raise Forbidden(
+            f"Only {unlocked.by.partition(':')[2]}, who delegated it, and {unlocked.to} may end the delegation."
+        )
     why, found = justified("delegate_end", justification), held(approval_id, by)
     row = Delegation.objects.select_for_update().get(pk=unlocked.pk)
     if not row.is_genuine:

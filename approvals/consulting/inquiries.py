@@ -30,10 +30,10 @@ ANSWERED, WITHDRAWN = "answered", "withdrawn"
 class AlreadyEnded(DurableAgentsError):
     """It was answered or withdrawn before."""
 
-    status, code, title = 409, "already-ended", "Already over"
+    status, code, title = 409, "already-ended", "Already ended"
 
     def __init__(self, row: Inquiry) -> None:
-        super().__init__(f"This was {row.outcome or 'ended'} by {by_whom(row)}. What came first stands.")
+        super().__init__(f"The inquiry was already {row.outcome or 'ended'} by {by_whom(row)}.")
 
 
 @transaction.atomic
@@ -98,10 +98,10 @@ def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
     """Answer an inquiry as the person asked. Raises as `ask`, and AlreadyEnded."""
     row = _find(approval_id, n)
     if by.person is None or row.person != by.person:
-        raise Forbidden(f"Only {row.to} is asked, and answers.")
+        raise Forbidden(f"Only {row.to}, who was asked, may answer.")
     user = User.objects.filter(pk=by.person, is_active=True).annotate(proof=PROOF).first()
     if user is None or not can_look(user):
-        raise Forbidden("You have no role any more with which you could answer.")
+        raise Forbidden("You no longer have a role that may answer.")
     text = justified("answer", answer)
     return _end(approval_id, n, ANSWERED, text, by=by)
 
@@ -111,7 +111,7 @@ def withdraw(approval_id: UUID, n: int, *, justification: str, by: Actor) -> Inq
     """Withdraw an inquiry as its asker. Raises as `answer`."""
     row = _find(approval_id, n)
     if by.person is None or row.asker != by.person:
-        raise Forbidden(f"Only {row.by.partition(':')[2]}, who asked, may take that back.")
+        raise Forbidden(f"Only {row.by.partition(':')[2]}, who asked, may withdraw this.")
     return _end(approval_id, n, WITHDRAWN, justified("inquiry_withdraw", justification), by=by)
 
 

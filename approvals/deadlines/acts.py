@@ -119,7 +119,7 @@ class CalendarInUse(DurableAgentsError):
 class CalendarMoved(Moved):
     """Someone else has just set the calendar."""
 
-    code, title = "calendar-moved", "The calendar was set anew meanwhile"
+    code, title = "calendar-moved", "The calendar was changed meanwhile"
 
 
 def find(name: str) -> Calendar:
@@ -167,7 +167,7 @@ def remove_calendar(name: str, *, by: Actor, justification: str) -> Calendar:
     _hold(name)
     last = find(name)
     if using := used_by(name):
-        raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} works by it.")
+        raise CalendarInUse(f"The calendar {name} can't be removed: {', '.join(using)} uses it.")
     given = snapshot(last) if last.is_genuine else {"zone": "UTC", "week": [[] for _ in DAYS], "holidays": []}
     row = Calendar(
         name=name,
@@ -194,7 +194,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
     if is_moved(seen, shown_of(last)):
-        raise Moved(f"What the queue {name} says of time", _whose(last))
+        raise Moved(f"The timing of the queue {name}", _whose(last))
     row = Timing(
         queue=queue,
         version=_version("calendar", Timing.objects.filter(queue=queue)),

@@ -32,7 +32,7 @@ MOST = 20  # of one person, current or future
 class AbsenceOver(DurableAgentsError):
     """The absence is already over."""
 
-    status, code, title = 409, "illegal-state", "Back already"
+    status, code, title = 409, "illegal-state", "The absence is over"
 
 
 def find(absence_id: int) -> Absence:

@@ -168,7 +168,7 @@ def _begin(named: Named, content: Callable[[], bytes | None], first: int) -> _Dr
         if (found := _under_way.get(at)) is not None:
             return found
         if len(_under_way) >= MOST_UNDER_WAY:
-            raise Busy("Other documents are being drawn")
+            raise Busy("Other documents are being rendered")
         begun = _under_way[at] = _Drawing(named, read, first, monotonic())
     threading.Thread(target=begun.run, name=f"drawing {named.digest[:8]}", daemon=True).start()
     return begun
@@ -236,7 +236,7 @@ def _draw(named: Named, content: Callable[[], bytes | None], first: int, until: 
     if isinstance(begun, Facts):
         return begun
     if not begun.by(monotonic() + WAITS_SECONDS if until is None else until):
-        raise Busy("Documents are being drawn, which goes on")
+        raise Busy("The document is still being rendered")
     return begun.facts
 
 

@@ -21,7 +21,7 @@ class NotShown(DurableAgentsError):
 
     def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(
-            f"{name or 'Its documents'} can't be shown: {problem}. So nobody can approve it; it may be rejected.",
+            f"{name or 'Its documents'} can't be shown: {problem}. It can't be approved, only rejected.",
             document=name,
         )
 

@@ -76,7 +76,7 @@ _LAPSE = f"""
 class GrantOver(DurableAgentsError):
     """There is nothing to take back."""
 
-    status, code, title = 409, "illegal-state", "Over already"
+    status, code, title = 409, "illegal-state", "Already ended"
 
 
 _OF_HOW_MUCH = "“Of how much in all”"  # the field's label on the case's page
@@ -162,9 +162,9 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
     """Check the person and the bounds. Raises Forbidden, InvalidInput."""
     assert facts.queue is not None
     if facts.who.person is None:
-        raise Forbidden("Only somebody with an account can allow the same again.")
+        raise Forbidden("Only a person with an account can give a standing approval.")
     if isinstance(no := in_ones_own_right(facts), No):
-        raise Forbidden(f"To allow the same again is for who may approve this in their own right. {no.why}")
+        raise Forbidden(f"Only a person who may approve this in their own role can give a standing approval. {no.why}")
     bounds = bounds_in(facts.queue.again)
     if bounds is None:
         fix = "approve this one alone, or let an administrator allow it there"
@@ -196,7 +196,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
     agreed = [(each.get("action"), each.get("queue")) for each in agreed_to(by.person, approval.opened_at)]
     if own.exists() or ("queue_grants", approval.queue) in agreed:
         why = f"You set how far the same again may be allowed in {approval.queue} after this was asked"
-        raise Forbidden(f"{why}: approve it alone, or let somebody else allow it again.")
+        raise Forbidden(f"{why}. Approve only this call, or ask another person to give a standing approval.")
 
 
 def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others: Sequence[Held]) -> None:

@@ -75,10 +75,10 @@ _MAILBOX = re.compile(r"[^\s@<>,;:\"\x00-\x20\x7f-\uffff]{1,64}@[A-Za-z0-9.-]{1,
 class ChannelOver(DurableAgentsError):
     """The channel has already ended."""
 
-    status, code, title = 409, "illegal-state", "No channel any more"
+    status, code, title = 409, "illegal-state", "The channel has ended"
 
     def __init__(self) -> None:
-        super().__init__("It has ended. What has ended stays so: add another one.")
+        super().__init__("The channel has ended and can't be reopened. Add another one.")
 
 
 def every() -> list[Channel]:

@@ -27,7 +27,7 @@ ENDED = (Delivery.State.SENT, Delivery.State.NEEDLESS, Delivery.State.DEAD)
 class NotReplayable(DurableAgentsError):
     """The delivery is still in progress, or not a message."""
 
-    status, code, title = 409, "illegal-state", "Not to be sent again now"
+    status, code, title = 409, "illegal-state", "Can't be sent again now"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,9 @@ def replay(delivery_id: int, *, by: Actor, justification: str) -> Delivery:
     if row is None:
         raise NotFound("delivery", delivery_id)
     if row.by == Delivery.By.BROWSER:
-        raise NotReplayable("What a browser shows is of the moment.")
+        raise NotReplayable("Browser notifications can't be sent again.")
     if row.state not in ENDED:
-        raise NotReplayable("It is still under way: nothing was given up.")
+        raise NotReplayable("The delivery is still in progress.")
     before, now = {"state": str(row.state), "note": row.note}, database_now()
     row.state, row.message, row.note, row.ended_at = Delivery.State.WAITING, None, "", None
     row.due_at, row.is_grouped = now, False

@@ -42,7 +42,7 @@ def preference_of(person: int) -> dict[str, Any]:
 def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
     """Replace a person's settings. Raises InvalidInput by the wrong field."""
     if by.person is None:
-        raise Forbidden("Only somebody with an account is told anything.")
+        raise Forbidden("Only a person with an account receives notifications.")
     unknown = sorted(set(body.ways) - {kind.name for kind in CHOSEN})
     if unknown:
         raise wrong("ways", f"names {unknown[0][:40]}, of which nobody is told", f"some of {', '.join(_names())}")

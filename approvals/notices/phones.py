@@ -47,7 +47,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
     """Register a device; return it with the token for its browser. Raises PushUnavailable, InvalidInput by the wrong
     field, Forbidden."""
     if by.person is None or by.kind != "user":
-        raise Forbidden("Only somebody who is signed in lets a device of theirs be told.")
+        raise Forbidden("Sign in to register a device for notifications.")
     key, service, token = push.own().public, _service(body), secrets.token_urlsafe(32)
     push.contact()
     digest = _hash(body.endpoint)

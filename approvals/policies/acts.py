@@ -99,13 +99,13 @@ _ALONE = "SELECT runs_policies_alone()"
 class PolicyChanged(DurableAgentsError):
     """Someone else has changed the policy meanwhile."""
 
-    status, code, title = 409, "policy-changed", "The policy has been changed meanwhile"
+    status, code, title = 409, "policy-changed", "The policy was changed meanwhile"
 
 
 class PoliciesDamaged(DurableAgentsError):
     """The policies in force differ from the record."""
 
-    status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
+    status, code, title = 409, "policies-not-genuine", "The policies were changed outside the application"
 
 
 def find(name: str) -> Policy:
@@ -158,7 +158,7 @@ def change(name: str, body: PolicyBody, *, by: Actor) -> Policy:
     _alone()
     last = _live(name)
     if body.seen is not None and body.seen != last.version:
-        raise PolicyChanged(f"The policy {name} is at version {last.version} by now, set by {last.set_by}.")
+        raise PolicyChanged(f"The policy {name} is now at version {last.version}, set by {last.set_by}. Read it again.")
     row = _version(name, body, by, _number_after(last, name))
     if row.said() | {"version": last.version} == last.said() and last.is_genuine:
         raise Unchanged("rule", "say what is to be another way")
@@ -320,7 +320,9 @@ def _end(row: Policy, by: Actor) -> None:
 def _put(action: str, new: Policy | None, last: Policy | None, *, by: Actor, why: str) -> Policy:
     """Atomically end the old version, save the new one, record the act, and increment the revision."""
     if problem := in_force_now().problem:
-        raise PoliciesDamaged(f"Nothing was changed: {problem}. Look at /policies, and say anew what is in force.")
+        raise PoliciesDamaged(
+            f"Nothing was changed: {problem}. Look at /policies and confirm which policies are in force."
+        )
     before = {} if last is None else last.said()
     if last is not None:
         _end(last, by)

@@ -59,7 +59,7 @@ MAY_TRY = frozenset({OPERATOR, AUDITOR})  # and administrators: everybody who se
 class NothingToTry(DurableAgentsError):
     """The policies in force differ from the record, so there is nothing to compare with."""
 
-    status, code, title = 409, "policies-not-genuine", "The policies were changed past this installation"
+    status, code, title = 409, "policies-not-genuine", "The policies were changed outside the application"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def tried(body: TryBody, *, is_setter: bool = False) -> Tried:
     sums reveal the arguments. Readers who don't see every run get no examples."""
     if not (is_setter or viewer().reads_all) and ARGUMENT in body.condition:
         raise PayloadsHidden(
-            None, f"A condition on {ARGUMENT} tells what calls were made with: that is a right of its own."
+            None, f"A condition on {ARGUMENT} would reveal arguments of calls, which you have no right to read."
         )
     now = in_force_now()
     if now.problem:

@@ -383,7 +383,7 @@ def _move(action: str, name: str, source: str, target: str, by: Actor, justifica
     by, why = as_admin(by), justified(action, justification)
     queue = locked(name)
     if queue.state != source:
-        raise QueueState(f"The queue {queue.name} is {queue.state} already.")
+        raise QueueState(f"The queue {queue.name} is already {queue.state}.")
     before = snapshot(queue)
     queue.state = target
     return store(action, queue, by=by, before=before, why=why)

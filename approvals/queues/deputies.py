@@ -28,7 +28,7 @@ MOST = 20  # of one principal, current or future
 class DeputyOver(DurableAgentsError):
     """The deputyship is already over."""
 
-    status, code, title = 409, "illegal-state", "No deputy any more"
+    status, code, title = 409, "illegal-state", "The deputyship is over"
 
 
 def find(deputy_id: int) -> Deputy:

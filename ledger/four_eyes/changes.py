@@ -32,17 +32,17 @@ on_proposed: list[Callable[[RuleChange], None]] = []
 class ChangeOver(DurableAgentsError):
     """The change is no longer open."""
 
-    status, code, title = 409, "change-over", "The change is not open any more"
+    status, code, title = 409, "change-over", "The change is no longer open"
 
 
 class ChangedMeanwhile(DurableAgentsError):
     """The change would now do something else, or its target has changed since it was proposed."""
 
-    status, code, title = 409, "changed-meanwhile", "Something has changed since it was proposed"
+    status, code, title = 409, "changed-meanwhile", "Changed since it was proposed"
 
 
 class TooManyOpen(DurableAgentsError):
-    status, code, title = 409, "too-many-changes", "Too many changes are open"
+    status, code, title = 409, "too-many-changes", "Too many open changes"
 
 
 def find(change_id: UUID) -> RuleChange:
@@ -81,7 +81,7 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
         _check_holds(by, known, "You")
         told = known.tried(known.given(given), by)
         if _are_too_many(RuleChange.objects.filter(state=RuleChange.State.OPEN)):
-            raise TooManyOpen(f"{MOST_OPEN} changes are open: put some in force, refuse or withdraw them first.")
+            raise TooManyOpen(f"Limit reached: {MOST_OPEN} changes are open. Apply, refuse or withdraw some first.")
         row = RuleChange(
             id=UUID(str(uuid_utils.uuid7())),
             family=known.family,
@@ -116,7 +116,7 @@ def apply(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     told = known.done(known.given(row.given), author)[1]
     if told != row.told:
         what = _beside(row, told, last) or "Something has changed since it was proposed, and it would do something else"
-        raise ChangedMeanwhile(f"{what}. Nothing was done: refuse it, and let it be proposed anew.")
+        raise ChangedMeanwhile(f"{what}. Nothing was done. Refuse it and propose it again.")
     return _end("rule_change_apply", row, RuleChange.State.APPLIED, by=by, why=why)
 
 
@@ -162,7 +162,7 @@ def withdraw(change_id: UUID, *, by: Actor, justification: str) -> RuleChange:
     _check_signed_in(by)
     row = _locked(change_id)
     if by.person != row.person:
-        raise Forbidden("Only whoever proposed a change may withdraw it; others refuse it.")
+        raise Forbidden("Only the person who proposed a change may withdraw it. Refuse it instead.")
     return _end("rule_change_withdraw", row, RuleChange.State.WITHDRAWN, by=by, why=why)
 
 
@@ -200,9 +200,9 @@ def _as_second(what: str, change_id: UUID, by: Actor, justification: str) -> tup
     row = _locked(change_id)
     known = acts.get(row.act)
     if known is None:
-        raise ChangeOver("This version of the installation knows no such act: refuse it where it was proposed.")
+        raise ChangeOver("This version of the application does not know the operation. Refuse the change.")
     if by.person == row.person:
-        raise Forbidden("You proposed it: somebody else has to agree, or say no. You may withdraw it.")
+        raise Forbidden("You proposed this change, so another person must apply or refuse it. You may withdraw it.")
     _check_holds(by, known, "You")
     return row, known, why
 
@@ -213,7 +213,9 @@ def _locked(change_id: UUID) -> RuleChange:
     if row is None:
         raise NotFound("change", change_id)
     if not row.is_genuine:
-        raise ChangeOver("It was not put on record by this installation, or changed past it: nothing is done by it.")
+        raise ChangeOver(
+            "The change was not recorded by this installation, or was altered outside it, so it can't be applied."
+        )
     if row.state != RuleChange.State.OPEN:
         at = f" at {row.ended_at:%Y-%m-%d %H:%M:%S} UTC" if row.ended_at else ""
         raise ChangeOver(f"It was {row.state} by {row.ended_by}{at} already: {row.ended_why}")
@@ -223,7 +225,7 @@ def _locked(change_id: UUID) -> RuleChange:
 def _check_signed_in(by: Actor) -> int:
     """Return the person's id. Keys don't count, since an administrator makes keys for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
-        raise Forbidden("Two people change this here, and each has to be signed in: an API key counts for nobody.")
+        raise Forbidden("Two people must change this, and each must be signed in. An API key can't.")
     return by.person
 
 
@@ -242,7 +244,7 @@ def _why(given: dict[str, Any]) -> str:
 def _end(action: str, row: RuleChange, state: RuleChange.State, *, by: Actor, why: str) -> RuleChange:
     now = database_now()
     if state == RuleChange.State.APPLIED and is_late(row, now):
-        raise ChangeOver(f"It was proposed more than {LIVES.days} days ago: refuse it, and let it be proposed anew.")
+        raise ChangeOver(f"It was proposed more than {LIVES.days} days ago. Refuse it and propose it again.")
     row.state, row.ended_by, row.ended_at, row.ended_why = state, by.ref, now, why
     row.seal()
     row.save(update_fields=["state", "ended_by", "ended_at", "ended_why", "code"])

@@ -73,7 +73,7 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
     """Set the families of rules that need two people. Acts already under way follow the previous setting. Raises
     Forbidden, JustificationRequired, InvalidInput for an unknown family or without two able people."""
     if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
-        raise Forbidden("Only an administrator says which rules two people change.")
+        raise Forbidden("Only an administrator may set which rules two people must change.")
     why = justified("Saying which rules two people change", body.justification)
     hold(is_alone=True)
     last = standing()

@@ -68,7 +68,7 @@ def document(status: int, code: str, title: str, detail: str, **extra: Any) -> d
 
 def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
     """Return body and headers of the 202 for an act that waits for a second person."""
-    told = {"change": str(error.change), "state": "open", "detail": "A second person has to agree."}
+    told = {"change": str(error.change), "state": "open", "detail": "A second person must approve this change."}
     return told, {"Location": reverse("api-change", args=[error.change])}
 
 
@@ -98,7 +98,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
         return document(error.status, error.code, error.title, error.detail, **error.extra), headers
     if isinstance(error, Http404):
-        return document(404, "not-found", "Not found", "There is nothing at this address."), {}
+        return document(404, "not-found", "Not found", "This address does not exist."), {}
     if isinstance(error, PermissionDenied):
         return document(403, "forbidden", "Not allowed", "None of your roles allows this."), {}
     if isinstance(error, exceptions.APIException):
@@ -111,8 +111,8 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
         return document(
             422,
             "invalid-input",
-            "The input does not fit",
-            "The request holds a value that can't be stored.",
+            "Invalid input",
+            "The request contains a value that can't be stored.",
         ), {}
     return None
 
@@ -126,14 +126,14 @@ def unreadable(error: Exception) -> dict[str, Any]:
     settings or repeat the input."""
     match error:
         case RequestDataTooBig():
-            return document(413, "too-large", "Too large", "The body is larger than is accepted here.")
+            return document(413, "too-large", "Too large", "The body is larger than the limit for this address.")
         case TooManyFieldsSent():
             most = settings.DATA_UPLOAD_MAX_NUMBER_FIELDS
-            what = f"The form or query string has more fields than are read: {most} at most."
+            what = f"The form or query string has too many fields: at most {most} are accepted."
         case TooManyFilesSent():
-            what = "The form holds more files than are read, and no form here takes any."
+            what = "The form contains files, which no form here accepts."
         case MultiPartParserError():
-            what = "The parts of the form can't be told apart or decoded."
+            what = "The form is malformed and could not be decoded."
         case BadRequest():
             what = str(error)
         case _:
@@ -164,8 +164,8 @@ def _read_only() -> dict[str, Any]:
     return document(
         503,
         "database-read-only",
-        "The database takes no writes",
-        "The database takes no writes at the moment: it is a standby, or its disk is full. Nothing was changed, and "
+        "The database is read-only",
+        "The database is read-only at the moment: it is a standby, or its disk is full. Nothing was changed, and "
         "reading works. Try again in a moment.",
     )
 
@@ -175,7 +175,7 @@ def _unavailable() -> dict[str, Any]:
         503,
         "database-unavailable",
         "The database does not answer",
-        "The database does not answer. What was acknowledged is kept, and runs continue by themselves when it is back. "
+        "The database does not answer. Acknowledged data is safe, and runs continue when it is back. "
         "Try again in a moment.",
     )
 
@@ -208,7 +208,7 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
     if found and not _is_uuid(found["id"]):
         error = NotFound(_WITH_IDS[found["list"]], found["id"])
         return _answer(document(error.status, error.code, error.title, error.detail))
-    return _answer(document(404, "not-found", "Not found", "There is nothing at this address."))
+    return _answer(document(404, "not-found", "Not found", "This address does not exist."))
 
 
 # Lists whose entries have UUIDs, with the entries' name.
@@ -255,7 +255,7 @@ def handler500(request: HttpRequest) -> HttpResponseBase:
     elif isinstance(error, Busy):
         problem = busy()
     elif _is_api(request):
-        bug = "This is our fault; it was logged. Nothing half-done was kept."
+        bug = "This is a bug in the server and was logged. The request was rolled back."
         return _answer(document(500, "internal-error", "Internal error", bug))
     else:
         return defaults.server_error(request)

@@ -60,7 +60,7 @@ class BulkStart(ApiView):
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, BulkBody)
         if key is None:
-            raise ParseError("Starting many needs an Idempotency-Key: a repeat must know what was started.")
+            raise ParseError("Starting many runs requires an Idempotency-Key, so that a repetition starts none twice.")
         most, principal = most_of(request.auth), f"bulk:{request.user.pk}"
         results = [self._one(f"{key}-{place}", principal, asked, most=most) for place, asked in enumerate(body.runs)]
         return Response(BulkAnswer.of(None, results=results))

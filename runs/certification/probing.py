@@ -149,4 +149,4 @@ def _fitting(field: str, tool: Tool, given: Any) -> BaseModel:
 
 
 def _wrong(field: str, problem: str, fix: str) -> InvalidInput:
-    return InvalidInput(f"No such probe: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])
+    return InvalidInput(f"Invalid probe: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

@@ -37,11 +37,11 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
         problems = [
             {"field": f"filter.{name}", "problem": "not known", "fix": "as the list has it"} for name in misread
         ]
-        raise InvalidInput(f"The filter can't be read: {', '.join(misread)}.", errors=problems)
+        raise InvalidInput(f"Invalid filter: {', '.join(misread)}.", errors=problems)
     if filters.found.is_cut:
         fix = "look for an attribute instead, or name the runs"
         raise InvalidInput(
-            f"A search looks at {search.MOST:,} runs, and more may fit.",
+            f"The search may match more than {search.MOST:,} runs, which is the limit.",
             errors=[{"field": "filter.q", "problem": "may fit more runs than a search looks at", "fix": fix}],
         )
     if filters.sought is not None:
@@ -64,7 +64,7 @@ def _by_attributes(filters: Filters, most: int) -> list[UUID]:
             return ids
     fix = "narrow it, by state or agent"
     raise InvalidInput(
-        "Too much would have to be looked through.",
+        "The filter is too slow.",
         errors=[{"field": "filter", "problem": "finds too slowly", "fix": fix}],
     )
 

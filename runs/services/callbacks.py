@@ -133,7 +133,7 @@ def _check_answer(run: Run, wait: Wait, invoked: e.ToolInvoked, body: Any) -> No
             {"field": where or "body", "problem": problem, "fix": f"send {tool.output.__name__}"}
             for where, problem in misfit.problems(error)
         ]
-        raise InvalidInput(f"The body is no answer to {invoked.tool}.", errors=problems) from error
+        raise InvalidInput(f"The body does not fit the output of {invoked.tool}.", errors=problems) from error
     except ValueError as error:
         wrong = {
             "field": "body",

@@ -38,12 +38,13 @@ SILENT_SECONDS = 10
 class ShowsLife(DurableAgentsError):
     """A process of the host has sent a heartbeat a moment ago."""
 
-    status, code, title = 409, "host-alive", "The host shows signs of life"
+    status, code, title = 409, "host-alive", "The host is alive"
 
     def __init__(self, host: str, alive: Sequence[Process]) -> None:
         names = ", ".join(f"{p.kind} {p.pid}" for p in alive[:5])
         super().__init__(
-            f"Host {host!r} shows signs of life within the last {SILENT_SECONDS} s ({names}): stop it first."
+            f"Processes of host {host!r} sent a heartbeat within the last {SILENT_SECONDS} s ({names}). "
+            "Stop them first."
         )
 
 

@@ -27,7 +27,7 @@ class KeyInUse(DurableAgentsError):
     status, code, title = 409, "idempotency-in-progress", "Still in progress"
 
     def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is still being worked on. Ask again in a moment.")
+        super().__init__("A request with this Idempotency-Key is still in progress. Try again in a moment.")
 
 
 class KeyReused(DurableAgentsError):
@@ -36,7 +36,7 @@ class KeyReused(DurableAgentsError):
     status, code, title = 422, "idempotency-mismatch", "Idempotency-Key used for something else"
 
     def __init__(self) -> None:
-        super().__init__("This Idempotency-Key was used with another body. One key stands for one request.")
+        super().__init__("This Idempotency-Key was used for a different request. Use a new key.")
 
 
 def key_from(header: str | None) -> str | None:

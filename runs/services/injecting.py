@@ -73,10 +73,10 @@ ACTION = "inject"
 class CanNotTake(DurableAgentsError):
     """The run can't take context in its current place; `reason` is a code for why."""
 
-    status, code, title = 409, "context-refused", "Nothing can be handed to the run"
+    status, code, title = 409, "context-refused", "The run can't take context"
 
     def __init__(self, run_id: UUID, reason: str, why: str) -> None:
-        super().__init__(f"Nothing can be handed to run {run_id}: {why}.", reason=reason)
+        super().__init__(f"Run {run_id} can't take context: {why}.", reason=reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ def look(run_id: UUID, *, patch: dict[str, Any] | None = None, message: str | No
         except JournalBroken as broken:
             raise RecordDamaged(run.pk, f"a journal that can be trusted ({broken})") from broken
     if is_asked:
-        raise CanNotTake(run_id, "undoing", "it is to undo its effects, and ends then")
+        raise CanNotTake(run_id, "undoing", "it will undo its effects and then end")
     if seq != head.seq:
-        raise Busy("The run has moved on while it was looked at")
+        raise Busy("The run progressed during the preview")
 
     def work() -> Standing:
         return asyncio.run(stood(agent, str(run.pk), created, stands, earlier, depth=run.depth, hasher=hasher()))
@@ -143,8 +143,8 @@ def _not_looked(run_id: UUID, agent: Agent, no: NotDone) -> DurableAgentsError:
     if isinstance(no.broke, Unfit):
         return CanNotTake(run_id, no.broke.code, str(no.broke))
     if no.broke is None:
-        return CanNotTake(run_id, "too_slow", f"{agent.graph_id} took more than {SECONDS:g} s to do its visit again")
-    return CanNotTake(run_id, "broke", f"{agent.graph_id} broke when it did the visit again: {brief(no.broke)}")
+        return CanNotTake(run_id, "too_slow", f"{agent.graph_id} took more than {SECONDS:g} s to replay its visit")
+    return CanNotTake(run_id, "broke", f"{agent.graph_id} failed when replaying the visit: {brief(no.broke)}")
 
 
 def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
@@ -164,7 +164,7 @@ def _made(agent: Agent, found: Standing, patch: dict[str, Any]) -> Patched:
 def _must_be_heard(run_id: UUID, agent: Agent, found: Standing) -> None:
     """Raises CanNotTake if no model would hear a message."""
     if not agent.assistants:
-        raise CanNotTake(run_id, "no_models", f"{agent.graph_id} asks no models, so nobody would hear a message")
+        raise CanNotTake(run_id, "no_models", f"{agent.graph_id} uses no models, so no one would receive a message")
     if found.is_between:
         why = "it has not entered its next node yet, and a message is for the models of one: resume it first"
         raise CanNotTake(run_id, "no_node", why)
@@ -182,16 +182,16 @@ class Moved(DurableAgentsError):
     def __init__(self, run_id: UUID, seen: Seen, seq: int) -> None:
         at_seen = Event.objects.filter(run_id=run_id, seq=seen.seq).values_list("hash", flat=True).first()
         if at_seen is None or bytes(at_seen).hex() != seen.head:
-            what = f"event {seen.seq} with that hash is none of its journal"
+            what = f"its journal has no event {seen.seq} with that hash"
             moved: list[dict[str, Any]] = []
         else:
             rows = Event.objects.filter(run_id=run_id, seq__gt=seen.seq).order_by("seq").values("seq", "kind", "at")
             moved = [row | {"at": row["at"].isoformat()} for row in rows[:_MOST_TOLD]]
             told = ", ".join(f"{row['kind']} (event {row['seq']})" for row in moved)
-            what = f"since then came {told}" if told else "what you looked with stood otherwise"
+            what = f"newer events are {told}" if told else "its status has changed"
         super().__init__(
-            f"Run {run_id} was looked at as of event {seen.seq}, and its journal ends at event {seq}: {what}. Nothing "
-            "was done: look again.",
+            f"You have seen run {run_id} up to event {seen.seq}, but its journal is at event {seq}: {what}. Nothing "
+            "was done. Read the run again.",
             seq=seq,
             moved=moved,
         )
@@ -218,7 +218,7 @@ def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, ju
     justified(action, justification)
     if context.patch is None and context.message is None:
         problem = {"field": "context", "problem": "hands nothing over", "fix": "give `patch`, `message` or both"}
-        raise InvalidInput("The context hands nothing over.", errors=[problem])
+        raise InvalidInput("The context is empty: give a patch, a message or both.", errors=[problem])
     return look(run_id, patch=context.patch, message=context.message)
 
 

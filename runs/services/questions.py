@@ -37,7 +37,7 @@ _ENDINGS = {
 class QuestionClosed(DurableAgentsError):
     """The question was answered or withdrawn, or its time ran out."""
 
-    status, code, title = 409, "question-closed", "No longer asked"
+    status, code, title = 409, "question-closed", "The question is closed"
 
     def __init__(self, wait: Wait) -> None:
         at = wait.resolved_at or wait.deadline
@@ -69,7 +69,7 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
     allowed, held = roles_for(wait), frozenset(held)
     role = next((role for role in allowed if role in held), None)
     if role is None:
-        raise Forbidden(f"Only {' or '.join(allowed)} answers this.")
+        raise Forbidden(f"Only {' or '.join(allowed)} may answer this.")
     return role
 
 
@@ -102,7 +102,7 @@ def answer(run_id: UUID, wait_id: UUID, given: Any, *, by: Actor, justification:
     asks = question(run_id, wait_id)
     allowed = roles_for(asks)
     if by.role not in allowed and not authority.is_nobodys(authority.asked_of(asks.detail)):
-        raise Forbidden(f"Only {' or '.join(allowed)} answers this; you act as {by.role or 'no role'}.")
+        raise Forbidden(f"Only {' or '.join(allowed)} may answer this; you act as {by.role or 'no role'}.")
     head, run = locked(run_id, under=by)
     wait = Wait.objects.select_for_update().get(pk=wait_id)
     if by.role != OPERATOR:

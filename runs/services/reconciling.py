@@ -124,7 +124,9 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
     if len(meant) > 1 or (wait_id is None and others.exists()):
         told = f"{len(meant)} outcomes are unknown" if len(meant) > 1 else "another outcome was unknown before"
         problem = {"field": "wait_id", "problem": told, "fix": "name one: waiting_for lists them"}
-        raise InvalidInput("Several calls of this run are or were in doubt: say which one is meant.", errors=[problem])
+        raise InvalidInput(
+            "Several calls of this run have or had unknown outcomes. Name one with `wait_id`.", errors=[problem]
+        )
     if act.run.owner is not None:
         raise act.refuse(PARKING)
     try:
@@ -136,7 +138,7 @@ def _unsettled(act: Act, wait_id: UUID | None) -> tuple[Wait, Slot, e.ToolInvoke
         raise act.refuse(UNASKED)
     invoked = attempt.intent
     if not isinstance(invoked, e.ToolInvoked) or (attempt.result is not None and not attempt.is_belied):
-        raise act.refuse("The call has been answered in the meantime.")
+        raise act.refuse("The call was answered meanwhile.")
     return wait, slot, invoked
 
 
@@ -176,7 +178,7 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
     except ValueError as error:
         fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
         raise InvalidInput(
-            f"The receipt is not enough for the result of {tool.name}.",
+            f"The receipt does not fit the result of {tool.name}.",
             errors=[{"field": "receipt", "problem": _wrong(error)[:500], "fix": fix}],
         ) from error
 

@@ -41,7 +41,7 @@ class OtherSignal(DurableAgentsError):
     status, code, title = 422, "signal-mismatch", "Signal id used for something else"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"A signal {name} with this id was sent with another payload. One id stands for one signal.")
+        super().__init__(f"A signal {name} with this id was sent with a different payload. Use a new id.")
 
 
 @transaction.atomic
@@ -51,7 +51,7 @@ def signal(run_id: UUID, name: str, payload: Any = None, *, by: Actor, sender_id
     if not SIGNAL_NAME.fullmatch(name):
         fix = "lower case letters, digits, dots, dashes and underscores, at most 64, a letter first"
         problem = {"field": "name", "problem": "not a signal's name", "fix": fix}
-        raise InvalidInput("This is no name for a signal.", errors=[problem])
+        raise InvalidInput("Invalid signal name.", errors=[problem])
     return for_newest(run_id, lambda newest: _signal(newest, name, payload, by, sender_id))
 
 
@@ -65,7 +65,7 @@ def _signal(run_id: UUID, name: str, payload: Any, by: Actor, sender_id: str | N
         return Sent(known.n, False, known.run_id)
     _must_be_taken(run, name)
     if run.state in ENDED:
-        raise IllegalTransition("signal", str(run.state), "Nothing waits in a run that has ended.")
+        raise IllegalTransition("signal", str(run.state), "A run that has ended takes no signals.")
     before = snapshot(run, head)
     n = 1 + (run.signals.filter(name=name).aggregate(last=Max("n"))["last"] or 0)
     seq = append(run.id, e.SignalReceived(name=name, n=n, by=by.ref, payload=payload), by=by)

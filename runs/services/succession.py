@@ -27,10 +27,10 @@ class GoneOn(Exception):
 class GoesOnAndOn(DurableAgentsError):
     """The run continued each time it was looked up."""
 
-    status, code, title = 409, "run-goes-on", "The run goes on"
+    status, code, title = 409, "run-goes-on", "The run keeps being continued"
 
     def __init__(self, run_id: UUID) -> None:
-        super().__init__(f"Run {run_id} goes on as another one again and again just now. Ask again in a moment.")
+        super().__init__(f"Run {run_id} is being continued as new again and again. Try again in a moment.")
 
 
 def newest(run_id: UUID) -> Run:

@@ -19,7 +19,7 @@ _SHOWN = 12  # names listed in an error
 class BadSearch(DurableAgentsError):
     """The search or sort expression is invalid. Nothing was searched."""
 
-    status, code, title = 400, "bad-search", "The search can't be read"
+    status, code, title = 400, "bad-search", "Invalid search"
 
     def __init__(self, field: str, misread: Misread) -> None:
         at = f"at character {misread.at}: " if field == "where" else ""

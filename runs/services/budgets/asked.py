@@ -34,13 +34,13 @@ NEEDS_TIME = "Needs more time"
 class StaleBudget(DurableAgentsError):
     """The caps have changed since they were read."""
 
-    status, code, title = 409, "stale-budget", "Not the caps that were seen"
+    status, code, title = 409, "stale-budget", "The caps have changed"
 
     def __init__(self, seen: Budget, now: Budget, changed: Sequence[str]) -> None:
         pairs = [(name, _said(seen, name), _said(now, name)) for name in changed]
-        told = ", ".join(f"{LABELS[name]} {was} then, {is_now} now" for name, was, is_now in pairs)
+        told = ", ".join(f"{LABELS[name]} was {was}, is {is_now}" for name, was, is_now in pairs)
         super().__init__(
-            f"The caps have been set since you looked: {told}. Nothing was changed; look again, then set them.",
+            f"The caps were changed since you read them: {told}. Nothing was changed: read them again, then set them.",
             errors=[
                 {"field": f"budget.{name}", "problem": f"was {was}, is {is_now} now", "fix": "look again"}
                 for name, was, is_now in pairs

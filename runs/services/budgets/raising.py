@@ -142,7 +142,8 @@ def _stands_still(run: Run, head: Head) -> bool:
 def _check_named(budget: Budget, field: str) -> None:
     if not budget.model_fields_set:
         raise InvalidInput(
-            "No cap is named.", errors=[{"field": field, "problem": "empty", "fix": "name a cap: usd, steps …"}]
+            "The budget names no cap. Name at least one.",
+            errors=[{"field": field, "problem": "empty", "fix": "name a cap: usd, steps …"}],
         )
 
 
@@ -184,7 +185,7 @@ def check_time(run: Run, budget: Budget, *, now: datetime) -> None:
     if budget.time is not None and run.counts_from + budget.time <= now:
         seconds = int((now - run.counts_from).total_seconds())
         raise InvalidInput(
-            "The run has taken longer than that already, so it needs more.",
+            "The run has already taken longer than that. Give more time.",
             errors=[
                 {"field": "budget.wall_seconds", "problem": "its time is up", "fix": f"more than {seconds} seconds"}
             ],

@@ -54,7 +54,9 @@ class KeyBudgetUnreadable(Forbidden):
     """The stored limit of an API key is damaged."""
 
     def __init__(self) -> None:
-        super().__init__("What this key may give can't be read, so it starts nothing: ask an admin for another key.")
+        super().__init__(
+            "This key's budget limit can't be read, so it can't start runs. Ask an administrator for another key."
+        )
 
 
 def defaults_for(agent: Agent, tags: Iterable[str] = ()) -> Budget:
@@ -104,12 +106,12 @@ def _checked(row: BudgetDefault) -> Budget:
         return Budget.model_validate(row.budget)
     except ValidationError as error:
         raise InvalidInput(
-            f"The default budget for {row} can't be read, so nothing is started under it.",
+            f"The default budget for {row} can't be read, so no run can be started with it.",
             errors=[
                 {
                     "field": misfit.path(["default", *problem["loc"]]),
                     "problem": misfit.problem(problem),
-                    "fix": "an admin mends it under Budget defaults",
+                    "fix": "an administrator corrects it under Budget defaults",
                 }
                 for problem in error.errors(include_url=False, include_input=False)
             ],

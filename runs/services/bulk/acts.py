@@ -105,7 +105,7 @@ class NotSoAnyMore(DurableAgentsError):
     status, code, title = 409, "illegal-state", "The state does not allow this"
 
     def __init__(self, batch: Batch, what: str) -> None:
-        super().__init__(f"This act on {batch.total} runs is {batch.state}, so it can't be {what}.", state=batch.state)
+        super().__init__(f"The batch of {batch.total} runs is {batch.state} and can't be {what}.", state=batch.state)
 
 
 def check_asker(action: str, held: frozenset[str]) -> str:
@@ -233,7 +233,7 @@ def begin(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str
     why = justified("start", justification)
     batch = _locked(batch_id, by, held)
     if not is_own(batch, by):
-        raise Forbidden(f"Only {batch.by}, in whose name it is done, starts it: ask for it anew in your own.")
+        raise Forbidden(f"Only {batch.by}, in whose name it runs, may start it. Create a batch of your own.")
     check_asker(batch.action, held)
     if batch.state != "draft":
         raise NotSoAnyMore(batch, "started")
@@ -252,7 +252,7 @@ def stop(batch_id: UUID, *, by: Actor, held: frozenset[str], justification: str)
         cursor.execute(f"SELECT pg_advisory_xact_lock({STOPPING})", [str(batch_id)])
     batch = _locked(batch_id, by, held)
     if not may_stop(batch, by, held):
-        raise Forbidden(f"Only {batch.by}, who asked for it, and operators stop it.")
+        raise Forbidden(f"Only {batch.by}, who created it, and operators may stop it.")
     if batch.ended_at is not None:
         raise NotSoAnyMore(batch, "stopped")
     batch.stopped_at = batch.ended_at = database_now()
@@ -267,7 +267,7 @@ def find(batch_id: UUID, *, person: int | None, held: frozenset[str]) -> Batch:
     """Return a batch that someone may see: operators and auditors all, others their own. Raises NotFound."""
     batch = Batch.objects.filter(pk=batch_id).first()
     if batch is None or not (sees_all(held) or (person is not None and batch.person == person)):
-        raise NotFound("act on many runs", batch_id)
+        raise NotFound("batch", batch_id)
     return batch
 
 
@@ -289,7 +289,7 @@ def _locked(batch_id: UUID, by: Actor, held: frozenset[str]) -> Batch:
     find(batch_id, person=by.person, held=held)
     batch = Batch.objects.select_for_update().get(pk=batch_id)
     if not batch.is_genuine:
-        raise NotFound("act on many runs", batch_id)
+        raise NotFound("batch", batch_id)
     return batch
 
 

@@ -40,7 +40,8 @@ class EffectsChanged(DurableAgentsError):
 
     def __init__(self, seen: int, found: int) -> None:
         super().__init__(
-            f"You have seen {seen} effects after that point, and there are {found}. Nothing was started: look again.",
+            f"There are now {found} effects after that point; you have seen {seen}. "
+            "Nothing was started: read them again.",
             effects=found,
         )
 

@@ -214,10 +214,12 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
     run = lifecycle.find(run_id)
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
-        raise IllegalTransition("start again", str(run.state), f"It goes on as run {newest.pk}: start that one again.")
+        raise IllegalTransition(
+            "start again", str(run.state), f"It was continued as run {newest.pk}. Start that one again."
+        )
     if run.parent is not None and not run.is_told:
         raise IllegalTransition(
-            "start again", str(run.state), f"Its parent {run.parent} waits for it: start that one again."
+            "start again", str(run.state), f"Its parent {run.parent} waits for it. Start the parent again."
         )
     if run.business_key:
         keys.lock(run.agent, run.business_key)  # before any head
@@ -225,7 +227,7 @@ def start_again(run_id: UUID, wanted: Again, *, by: Actor, justification: str, m
         lifecycle.cancel(run_id, by=by, justification=justification, effects="leave")
     act = begun("start_again", run_id, run.business_key, by=by, justification=justification)
     if act.run.state not in ENDED:
-        raise act.refuse("Its end is being seen to: cancel it, settle what it asks, and start again when it has ended.")
+        raise act.refuse("It is still ending. Cancel it, settle its open waits, and start it again when it has ended.")
     found = remains(act.run)
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")
     given = _input(found, wanted)
@@ -301,9 +303,7 @@ def _audited(
         if verdict_on is not None and (word := _doubted(effect, verdict_on, act, errors, is_for_two=is_for_two)):
             gone.append(f"{effect.tool} at {effect.slot}: {word}")
     if errors:
-        raise InvalidInput(
-            f"{len(errors)} of its effects can't be gone on from: {errors[0]['problem']}.", errors=errors[:100]
-        )
+        raise InvalidInput(f"{len(errors)} of its effects prevent this: {errors[0]['problem']}.", errors=errors[:100])
     return decided, gone
 
 

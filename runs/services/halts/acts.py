@@ -102,31 +102,31 @@ class Scoped(Protocol):
 class HaltMoved(DurableAgentsError):
     """The halt was changed or lifted since it was seen."""
 
-    status, code, title = 409, "halt-moved", "The halt is another by now"
+    status, code, title = 409, "halt-moved", "The halt has changed"
 
 
 class AlreadyHalted(DurableAgentsError):
     """The same scope is halted already."""
 
-    status, code, title = 409, "already-halted", "It is halted already"
+    status, code, title = 409, "already-halted", "Already halted"
 
 
 class IntentsUnderWay(DurableAgentsError):
     """Intents that are being written don't end in time."""
 
-    status, code, title = 503, "intents-under-way", "Calls are being put on record"
+    status, code, title = 503, "intents-under-way", "Calls are still being recorded"
 
     def __init__(self) -> None:
         super().__init__(
-            "Calls are being put on record, and that did not end within 8 seconds: the database is in trouble. "
-            "Nothing was done; ask again."
+            "Calls were still being recorded after 8 seconds, so the database may be overloaded. "
+            "Nothing was done; try again."
         )
 
 
 class NotOurs(DurableAgentsError):
     """The halt's rows were not written by this installation."""
 
-    status, code, title = 409, "halt-not-genuine", "The halt is not one of this installation's own"
+    status, code, title = 409, "halt-not-genuine", "The halt is not authentic"
 
 
 def begin(body: HaltBody, *, by: Actor) -> Halt:
@@ -134,13 +134,13 @@ def begin(body: HaltBody, *, by: Actor) -> Halt:
     Raises InvalidInput by field, AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay."""
     why = _may("halt", by, body.justification)
     if errors := _wrong(body):
-        raise InvalidInput(f"No such halt can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        raise InvalidInput(f"Invalid halt: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
 
     def halt() -> Halt:
         _starts_of(body.kind, body.scope, body.key)
         same = HaltNow.objects.filter(kind=body.kind, scope=body.scope, key=body.key).first()
         if same is not None:
-            raise AlreadyHalted(f"{named(same)} is halted since {same.since:%Y-%m-%d %H:%M} UTC, by {same.by}.")
+            raise AlreadyHalted(f"{same.by} halted {named(same)} at {same.since:%Y-%m-%d %H:%M} UTC.")
         return _write(
             Halt(
                 halt=uuid4(),
@@ -175,7 +175,9 @@ def stage(halt: UUID, body: StageBody, *, by: Actor) -> Halt:
     def lift_some() -> Halt:
         last = _last(halt, body.revision)
         if (last.share, sorted(last.agents), sorted(last.tags)) == (share, agents, tags):
-            raise HaltMoved("It says just this already." if not is_whole else "It is whole already.")
+            raise HaltMoved(
+                "The halt is already lifted like this." if not is_whole else "The halt already applies fully."
+            )
         following = _next(last, Halt.Stage.WHOLE if is_whole else Halt.Stage.STAGED, share, agents, tags)
         return _write(following, action, by=by, why=why, before=shown(last))
 
@@ -261,9 +263,9 @@ def _last(halt: UUID, revision: int | None) -> Halt:
             "same; only the database's owner can remove it."
         )
     if last.stage == Halt.Stage.LIFTED:
-        raise HaltMoved(f"It was lifted by {last.by}.")
+        raise HaltMoved(f"The halt was already lifted by {last.by}.")
     if revision is not None and revision != last.n:
-        raise HaltMoved(f"It was changed since you looked, by {last.by}: look at it again.")
+        raise HaltMoved(f"The halt was changed by {last.by} after you read it. Read it again.")
     _starts_of(last.kind, last.scope, last.key)
     return last
 

@@ -78,7 +78,7 @@ def set_limit(key: str, rule: Rule, *, by: Actor, justification: str) -> Limit:
         check(key, rule)
     except BadRule as wrong:
         errors = [{"field": "key", "problem": str(wrong), "fix": "such as tool:charge with per_minute"}]
-        raise InvalidInput(f"This can't be said: {wrong}.", errors=errors) from None
+        raise InvalidInput(f"Invalid limit: {wrong}.", errors=errors) from None
     with transaction.atomic():
         limit = _locked(key)
         before, limit.given, limit.given_by, limit.given_at = _given(limit), asdict(rule), by.ref, database_now()
@@ -95,7 +95,7 @@ def reset_limit(key: str, *, by: Actor, justification: str) -> Limit:
     with transaction.atomic():
         limit = _known(key)
         if limit.given is None:
-            raise NotInThisState("Nobody has said anything of it at runtime.")
+            raise NotInThisState("The limit has no setting to reset.")
         before, limit.given, limit.given_by, limit.given_at = _given(limit), None, by.ref, database_now()
         limit.save(update_fields=["given", "given_by", "given_at"])
         _said("limit_reset", limit, by=by, before=before, why=why)
@@ -109,10 +109,10 @@ def open_breaker(key: str, *, by: Actor, justification: str) -> Limit:
     why = justified("open", justification)
     if key.partition(":")[0] not in _WITH_BREAKER or key.endswith("*") or not key.partition(":")[2]:
         errors = [{"field": "key", "problem": "has no breaker", "fix": "a tool, a model or a provider, by its name"}]
-        raise InvalidInput("A breaker is of one tool, model or provider.", errors=errors)
+        raise InvalidInput("Only a tool, model or provider has a circuit breaker.", errors=errors)
     limit = _locked(key)
     if limit.breaker == Limit.Breaker.OPEN and limit.is_by_hand:
-        raise NotInThisState("A person has opened it already.")
+        raise NotInThisState("The breaker was already opened by a person.")
     before = _shown(limit)
     limit.breaker, limit.is_by_hand, limit.opened_at, limit.rest_until = Limit.Breaker.OPEN, True, database_now(), None
     limit.save(update_fields=["breaker", "is_by_hand", "opened_at", "rest_until"])
@@ -126,7 +126,7 @@ def close_breaker(key: str, *, by: Actor, justification: str) -> Limit:
     why = justified("close", justification)
     limit = _known(key)
     if limit.breaker != Limit.Breaker.OPEN:
-        raise NotInThisState("The breaker is closed.")
+        raise NotInThisState("The breaker is already closed.")
     before = _shown(limit)
     limit.breaker, limit.is_by_hand, limit.rest_until, limit.openings = Limit.Breaker.CLOSED, False, None, 0
     limit.ok = limit.failed = limit.ok_before = limit.failed_before = 0
@@ -159,7 +159,7 @@ def start_with(run: Run, priority: int, *, by: Actor) -> None:
 def _check_priority(priority: int, *, most: int) -> None:
     if not LOWEST <= priority <= most:
         errors = [{"field": "priority", "problem": f"is {priority}", "fix": f"from {LOWEST} to {most}"}]
-        raise InvalidInput(f"You may give a priority from {LOWEST} to {most}, and not {priority}.", errors=errors)
+        raise InvalidInput(f"Priority {priority} is out of range: you may set {LOWEST} to {most}.", errors=errors)
 
 
 def _give(run: Run, priority: int, *, by: Actor, why: str) -> Run:

@@ -26,10 +26,10 @@ _rooms = threading.BoundedSemaphore(MOST_AT_ONCE)
 class ViewFailed(DurableAgentsError):
     """The author's function failed."""
 
-    status, code, title = 500, "view-failed", "The view broke"
+    status, code, title = 500, "view-failed", "The view failed"
 
     def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f"View {name} broke on this run's recorded state: {problem}. The run is as it was.")
+        super().__init__(f"View {name} failed on this run's recorded state: {problem}. The run is unchanged.")
 
 
 class ViewTooSlow(DurableAgentsError):
@@ -38,7 +38,7 @@ class ViewTooSlow(DurableAgentsError):
     status, code, title = 504, "view-too-slow", "The view took too long"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"View {name} took more than {SECONDS:g} s and was stopped. The run is as it was.")
+        super().__init__(f"View {name} took more than {SECONDS:g} s and was stopped. The run is unchanged.")
 
 
 class _Stopped(BaseException):
@@ -66,7 +66,7 @@ def in_time(name: str, ask: Callable[[], Any], seconds: float = SECONDS) -> Any:
     """Return the result of an author's function within so many seconds, without the database.
     Raises Busy, ViewFailed, ViewTooSlow."""
     if not _rooms.acquire(timeout=SECONDS):
-        raise Busy("Other views are being read")
+        raise Busy("Other views are being evaluated")
     got: list[Any] = []
     broke: list[BaseException] = []
 

@@ -181,11 +181,11 @@ class Sent:
 class NotTaken(DurableAgentsError):
     """Nothing in the agent takes what was sent."""
 
-    status, code, title = 422, "not-taken", "The agent doesn't take this"
+    status, code, title = 422, "not-taken", "Not accepted by the agent"
 
     def __init__(self, graph_id: str, what: str, name: str, known: list[str]) -> None:
         takes = ", ".join(known) if known else f"no {what}s"
-        super().__init__(f"{graph_id} takes no {what} {name[:64]!r}. It takes: {takes}.", takes=known)
+        super().__init__(f"{graph_id} accepts no {what} {name[:64]!r}. It accepts: {takes}.", takes=known)
 
 
 class OtherMessage(DurableAgentsError):
@@ -194,13 +194,13 @@ class OtherMessage(DurableAgentsError):
     status, code, title = 409, "message-mismatch", "Message id used for something else"
 
     def __init__(self, sender_id: str) -> None:
-        super().__init__(f"You sent this run another message with the id {sender_id!r}. One id stands for one message.")
+        super().__init__(f"You sent this run a different message with the id {sender_id!r}. Use a new id.")
 
 
 class CheckRefused(DurableAgentsError):
     """The agent's check refused the message. Nothing was recorded."""
 
-    status, code, title = 422, "message-refused", "The agent refuses this now"
+    status, code, title = 422, "message-refused", "Refused by the agent"
 
     def __init__(self, no: Refused) -> None:
         reason = str(printable(str(no.message)))[:2000]
@@ -210,22 +210,23 @@ class CheckRefused(DurableAgentsError):
 class CheckFailed(DurableAgentsError):
     """The agent's check failed. Nothing was recorded."""
 
-    status, code, title = 500, "check-failed", "The agent's check broke"
+    status, code, title = 500, "check-failed", "The agent's check failed"
 
     def __init__(self, name: str, error: Exception) -> None:
-        super().__init__(f"The check of message {name} broke, so it was not taken: {brief(error)}.")
+        super().__init__(
+            f"The agent's check of message {name} failed, so the message was not accepted: {brief(error)}."
+        )
 
 
 class TooMany(DurableAgentsError):
     """Too many messages of the run are unanswered."""
 
-    status, code, title = 429, "too-many-messages", "Too many messages wait"
+    status, code, title = 429, "too-many-messages", "Too many unanswered messages"
 
     def __init__(self, waiting: int) -> None:
         super().__init__(
-            f"{waiting} messages of this run wait for an answer, and no more are kept. "
-            "Send again when some are answered; a run that is paused or stopped answers none until somebody lets it go "
-            "on."
+            f"{waiting} messages of this run are unanswered, which is the limit. "
+            "Send again when some are answered. A paused or stopped run answers none until it is resumed."
         )
 
 

@@ -68,7 +68,7 @@ def moving_of(agent: str, body: Moved) -> Moving:
         wrong = _about_nodes(old_nodes(of), registry.find(to), of, body.nodes)
     if wrong:
         first = wrong[0]
-        raise InvalidInput(f"No run can be moved so: {first['field']} {first['problem']}.", errors=wrong)
+        raise InvalidInput(f"Invalid migration: {first['field']} {first['problem']}.", errors=wrong)
     new = registry.find(to)
     function = new.migration_of(body.from_version).state
     return Moving(of, new, dict(body.nodes), function, body.retry, is_numbered=number_of(of, "") > 1)

@@ -56,7 +56,7 @@ def look(run_id: UUID, moving: Moving, *, waits: bool = True) -> Look:
                 head = _as_retried(run, head, waits=waits)
             created, stands, earlier, at, is_asked = standing_of(run, head.seq)
             if is_asked:
-                return Look(run, seq, refused("undoing", "it is to undo its effects, and ends then"))
+                return Look(run, seq, refused("undoing", "it will undo its effects and then end"))
         except JournalBroken as broken:
             return Look(run, seq, refused("damaged", f"its journal can't be trusted: {broken}"))
         except DurableAgentsError as error:
@@ -141,7 +141,7 @@ def _in_time(moving: Moving, run: Run, created: e.RunCreated, stands: Position, 
 class NewsUntold(DurableAgentsError):
     """News came after the run had failed that no operator has seen."""
 
-    status, code, title = 409, "late_news", "News that nobody has been told of"
+    status, code, title = 409, "late_news", "Unseen late result"
 
     def __init__(self) -> None:
         super().__init__(

@@ -32,7 +32,7 @@ _WARN = "SELECT runs_pool_notice(m, 'warning') FROM runs_poolmeter m WHERE m.poo
 class PoolMoved(DurableAgentsError):
     """The pool was changed since it was seen."""
 
-    status, code, title = 409, "pool-moved", "The pool's limit is another by now"
+    status, code, title = 409, "pool-moved", "The pool's limit has changed"
 
 
 class PoolIsOff(DurableAgentsError):
@@ -58,10 +58,10 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
     errors = [*_wrong_text("name", body.name), *_wrong_scope(body), *_wrong_zone(body.zone)]
     errors += _wrong_limit(body.resource, body.limit)
     if errors:
-        raise InvalidInput(f"No such pool can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        raise InvalidInput(f"Invalid pool: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
     if Pool.objects.filter(off_at__isnull=True).count() >= MOST:
         errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "switch off what nobody needs"}]
-        raise InvalidInput(f"There are {MOST} pools, and no more are kept.", errors=errors)
+        raise InvalidInput(f"Limit reached: at most {MOST} pools. Switch one off first.", errors=errors)
     now, resource = database_now(), "usd_micro" if body.resource == _DOLLARS else body.resource
     pool = Pool(
         name=body.name,
@@ -100,14 +100,14 @@ def change(pool_id: int, body: PoolChangeBody, *, by: Actor) -> Pool:
     before = snapshot(pool, meter)
     if body.name is None and body.limit is None:
         errors = [{"field": "limit", "problem": "empty", "fix": "name a limit, or a name"}]
-        raise InvalidInput("Nothing is to be changed.", errors=errors)
+        raise InvalidInput("The body changes nothing. Give a limit or a name.", errors=errors)
     name_of = _DOLLARS if pool.resource == Pool.Resource.USD else str(pool.resource)
     errors = _wrong_text("name", body.name or pool.name)
     errors += [] if body.limit is None else _wrong_limit(name_of, body.limit)
     if errors:
-        raise InvalidInput(f"That can't be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        raise InvalidInput(f"Invalid pool: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
     if body.if_limit is not None and _amount(pool.resource, body.if_limit) != meter.most:
-        raise PoolMoved(f"The limit is {limit_of(pool.resource, meter.most)} by now: look at it again.")
+        raise PoolMoved(f"The limit is now {limit_of(pool.resource, meter.most)}. Read the pool again.")
     pool.name = body.name or pool.name
     meter.most = meter.most if body.limit is None else _amount(pool.resource, body.limit)
     _check_alone(pool)
@@ -166,7 +166,7 @@ def _done(action: str, pool: Pool, *, by: Actor, before: dict[str, Any], why: st
 
 def _may(action: str, by: Actor, justification: str) -> str:
     if by.role != OPERATOR and by.auth != "shell":
-        raise Forbidden("Only an operator may set what many runs share.")
+        raise Forbidden("Only an operator may change pools.")
     return justified(action, justification)
 
 
@@ -176,7 +176,7 @@ def _locked(pool_id: int) -> tuple[Pool, PoolMeter]:
         raise NotFound("pool", pool_id)
     pool = Pool.objects.get(pk=pool_id)
     if pool.off_at is not None:
-        raise PoolIsOff(f"{pool.name} was switched off, which is for good: make a new one.")
+        raise PoolIsOff(f"{pool.name} was switched off permanently. Create a new one.")
     with connection.cursor() as cursor:
         cursor.execute("SELECT runs_turn_pools()")
     return pool, PoolMeter.objects.get(pool=pool)
@@ -202,11 +202,11 @@ def _check_alone(pool: Pool) -> None:
     others = Pool.objects.filter(off_at__isnull=True).exclude(pk=pool.pk)
     if others.filter(name=pool.name).exists():
         errors = [{"field": "name", "problem": "is another pool's", "fix": "give another name"}]
-        raise InvalidInput(f"There is a pool {pool.name!r} already.", errors=errors)
+        raise InvalidInput(f"The pool name {pool.name!r} is taken.", errors=errors)
     same = {name: getattr(pool, name) for name in ("scope", "of", "resource", "period", "zone")}
     if twin := others.filter(**same).first():
         errors = [{"field": "scope", "problem": f"is that of {twin.name!r}", "fix": "change that one's limit"}]
-        raise InvalidInput(f"{twin.name!r} counts just the same.", errors=errors)
+        raise InvalidInput(f"The pool {twin.name!r} already counts the same.", errors=errors)
 
 
 def _amount(resource: str, limit: Decimal) -> int:

@@ -86,18 +86,16 @@ class NotInThisState(DurableAgentsError):
 class RampMoved(DurableAgentsError):
     """The ramp was changed since it was seen."""
 
-    status, code, title = 409, "ramp-moved", "The ramp is another by now"
+    status, code, title = 409, "ramp-moved", "The ramp has changed"
 
 
 class StartsUnderWay(DurableAgentsError):
     """Starts of the agent don't end in time."""
 
-    status, code, title = 503, "starts-under-way", "Starts of the agent are under way"
+    status, code, title = 503, "starts-under-way", "Starts are still in progress"
 
     def __init__(self, agent: str) -> None:
-        super().__init__(
-            f"Starts of {agent} are under way and did not end within a second. Nothing was done; ask again."
-        )
+        super().__init__(f"Starts of {agent} were still in progress after a second. Nothing was done; try again.")
 
 
 def find(ramp_id: int) -> Ramp:
@@ -119,7 +117,7 @@ def close(agent: str, version: str, *, by: Actor, justification: str) -> Version
     _check_name(agent, version)
     alone(agent)
     if (ramp := under_way(agent)) is not None and version in (ramp.from_version, ramp.to_version):
-        raise NotInThisState(f"Ramp {ramp.pk} sends starts to {agent}@{version}: finish it or take it back first.")
+        raise NotInThisState(f"Ramp {ramp.pk} sends starts to {agent}@{version}. Finish it or roll it back first.")
     gate = _gate(agent, version)
     if gate.is_closed:
         raise NotInThisState(f"{gate.graph_id} is closed to new starts already.")
@@ -170,13 +168,13 @@ def begin(body: RampBody, *, by: Actor) -> Ramp:
     StartsUnderWay."""
     why = _may("ramp", by, body.justification)
     if errors := _wrong(body):
-        raise InvalidInput(f"No such ramp can be: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        raise InvalidInput(f"Invalid ramp: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
     alone(body.agent)
     if (other := under_way(body.agent)) is not None:
-        raise NotInThisState(f"Ramp {other.pk} of {body.agent} is under way: finish it or take it back first.")
+        raise NotInThisState(f"Ramp {other.pk} of {body.agent} is active. Finish it or roll it back first.")
     if _gate(body.agent, body.from_version).is_closed:
         errors = [{"field": "from_version", "problem": "is closed to new starts", "fix": "open it first"}]
-        raise InvalidInput("A ramp leads from a version that takes starts.", errors=errors)
+        raise InvalidInput("The ramp's first version is closed to new starts.", errors=errors)
     if (gate := _gate(body.agent, body.to_version)).is_closed:
         _set_gate(gate, False, by=by, why=why)
     ramp = Ramp.objects.create(
@@ -205,7 +203,7 @@ def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     if share <= ramp.share:
         fix = f"more than {percent(ramp.share)}, or take the ramp back"
         errors = [{"field": "share", "problem": "is not more than it is", "fix": fix}]
-        raise InvalidInput("A share is only raised, so that nobody changes sides twice.", errors=errors)
+        raise InvalidInput("A share can only be raised.", errors=errors)
     ramp.share = share
     return _changed("ramp_raise", ramp, by=by, before=before, why=why)
 
@@ -251,7 +249,7 @@ def finish(ramp_id: int, body: RampActBody, *, by: Actor) -> Ramp:
     ]
     if newer:
         raise NotInThisState(
-            f"{ramp.agent}@{newer[0]} is newer and open: starts by name would get that one. Close it first."
+            f"{ramp.agent}@{newer[0]} is newer and open, so starts by name would get it. Close it first."
         )
     if ordered(ramp.from_version) > ordered(ramp.to_version) and ramp.from_version not in closed:
         _set_gate(_gate(ramp.agent, ramp.from_version), True, by=by, why=why)
@@ -341,9 +339,7 @@ def _locked(ramp_id: int, revision: int | None, *states: str) -> Ramp:
     alone(find(ramp_id).agent)
     ramp = Ramp.objects.select_for_update().get(pk=ramp_id)
     if revision is not None and revision != ramp.revision:
-        raise RampMoved(
-            f"The ramp was changed since you looked ({ramp.get_state_display().lower()}): look at it again."
-        )
+        raise RampMoved(f"The ramp was changed after you read it ({ramp.get_state_display().lower()}). Read it again.")
     if ramp.state not in states:
         raise NotInThisState(f"The ramp is {str(ramp.state).replace('_', ' ')}.")
     return ramp
@@ -351,7 +347,7 @@ def _locked(ramp_id: int, revision: int | None, *states: str) -> Ramp:
 
 def _may(action: str, by: Actor, justification: str) -> str:
     if by.role != OPERATOR and by.auth != "shell":
-        raise Forbidden("Only an operator may say which version starts get.")
+        raise Forbidden("Only an operator may choose the version for new starts.")
     return justified(action, justification)
 
 
@@ -365,7 +361,7 @@ def _check_name(agent: str, version: str) -> None:
         raise NotFound("agent", agent)
     if not _VERSION.fullmatch(version):
         errors = [{"field": "version", "problem": "is no version", "fix": "such as 2.0.0"}]
-        raise InvalidInput(f"{version[:40]!r} is no version of an agent.", errors=errors)
+        raise InvalidInput(f"{version[:40]!r} is not a version number.", errors=errors)
 
 
 def _wrong(body: RampBody) -> list[dict[str, str]]:

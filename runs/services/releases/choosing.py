@@ -27,7 +27,7 @@ _RELEASE = f"SELECT runs_release(%s, %s), {gate_proofs('t.agent = %s')}"
 class VersionClosed(DurableAgentsError):
     """The version is closed to new starts."""
 
-    status, code, title = 409, "version-closed", "The version takes no new starts"
+    status, code, title = 409, "version-closed", "Closed to new starts"
 
     def __init__(self, asked: str, still_open: list[str]) -> None:
         what = "is closed to new starts" if "@" in asked else "has no version that is open to new starts"
@@ -38,12 +38,12 @@ class VersionClosed(DurableAgentsError):
 class StartsStopped(VersionClosed):
     """An operator has stopped new starts of the agent."""
 
-    status, code, title = 409, "starts-stopped", "New starts of the agent are stopped"
+    status, code, title = 409, "starts-stopped", "New starts are stopped"
 
     def __init__(self, agent: str, halt: Mapping[str, Any]) -> None:
         DurableAgentsError.__init__(
             self,
-            f"New starts of {agent} are stopped by {halt['by']} since "
+            f"{halt['by']} stopped new starts of {agent} at "
             f"{halt['since'][:16].replace('T', ' ')} UTC: {halt['why'].rstrip('.')}. Nothing was started.",
             open=[],
         )

@@ -31,12 +31,12 @@ _SHOWN = ("name", "agent", "cron", "zone", "missed", "overlap", "tags", "budget"
 class Changed(DurableAgentsError):
     """The schedule was changed since it was read."""
 
-    status, code, title = 409, "stale-schedule", "Not the schedule that was seen"
+    status, code, title = 409, "stale-schedule", "The schedule has changed"
 
     def __init__(self, schedule: Schedule) -> None:
         at = schedule.updated_at.strftime("%Y-%m-%d %H:%M:%S")
         super().__init__(
-            f"The schedule was changed since you looked, at {at} UTC. Nothing was done now; look again, then set it."
+            f"The schedule was changed at {at} UTC, after you read it. Nothing was done: read it again, then change it."
         )
 
 
@@ -81,7 +81,7 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
     Raises InvalidInput by field, UnknownAgent, UnknownVersion."""
     if Schedule.objects.filter(deleted_at__isnull=True).count() >= MOST:
         errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "take away what nobody needs"}]
-        raise InvalidInput(f"There are {MOST} schedules, and no more are kept.", errors=errors)
+        raise InvalidInput(f"Limit reached: at most {MOST} schedules. Delete one first.", errors=errors)
     now = database_now()
     schedule = Schedule(created_at=now)
     _set(schedule, body, by=by, most=most, now=now)
@@ -110,7 +110,7 @@ def pause(schedule_id: UUID, *, by: Actor, justification: str) -> Schedule:
     why = justified("pause", justification)
     schedule, before = _locked(schedule_id, by=by)
     if schedule.is_paused:
-        raise NotInThisState("The schedule is paused already.")
+        raise NotInThisState("The schedule is already paused.")
     schedule.is_paused, schedule.next_at, schedule.updated_at = True, None, database_now()
     schedule.save()
     return _done("schedule_pause", schedule, by=by, before=before, why=why)
@@ -167,11 +167,11 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
         errors.append({"field": "zone", "problem": str(wrong), "fix": "such as UTC or Europe/Berlin"})
     if errors:
         problem = f"{errors[0]['field']} {errors[0]['problem']}"
-        raise InvalidInput(f"Nothing could be started by this: {problem}.", errors=errors)
+        raise InvalidInput(f"Invalid schedule: {problem}.", errors=errors)
     input_ = lifecycle.checked(agent, body.input)
     budget_for(agent, body.budget, tags=body.tags, most=most)
     if by.person is None:
-        raise Forbidden("A schedule starts runs as somebody: only an account may set one.")
+        raise Forbidden("Only an account may create schedules, because their runs start with its rights.")
     budget = None if body.budget is None else body.budget.model_dump(mode="json", exclude_none=True)
     is_theirs = _stays(schedule, body.agent, input_, by=by)
     if not is_theirs:

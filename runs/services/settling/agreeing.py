@@ -151,19 +151,19 @@ on_proposed: list[Callable[[Run, Wait, int], None]] = []
 class AlreadySaid(DurableAgentsError):
     """The same person has said this before: it takes another person."""
 
-    status, code, title = 409, "already-said", "Somebody else has to say it"
+    status, code, title = 409, "already-said", "A second person is needed"
 
 
 class SaidOtherwise(DurableAgentsError):
     """The proposal the caller agrees with is no longer in force."""
 
-    status, code, title = 409, "said-otherwise", "Something else is said by now"
+    status, code, title = 409, "said-otherwise", "The proposal has changed"
 
 
 class NothingProposed(DurableAgentsError):
     """The caller has no proposal to take back."""
 
-    status, code, title = 409, "nothing-proposed", "There is nothing to take back"
+    status, code, title = 409, "nothing-proposed", "Nothing to withdraw"
 
 
 def says(verdict: str, receipt: Any) -> str:
@@ -185,7 +185,7 @@ def must_have_read(run_id: UUID, wait_id: UUID | None) -> None:
     must_read(run_id)
     if wait_id is None:
         problem = {"field": "wait_id", "problem": "is missing", "fix": "name the wait whose `proposed` you have read"}
-        raise InvalidInput("Whoever agrees says with which word: numbers begin anew at each call.", errors=[problem])
+        raise InvalidInput("Give `wait_id` with `agrees_with`: proposals are numbered per call.", errors=[problem])
 
 
 def receipt_of(wait: Wait, number: int) -> Any:
@@ -201,7 +201,9 @@ def weighed(
     SaidOtherwise."""
     said, before = says(verdict, payload["receipt"]), newest([wait]).get(wait.pk)
     if agrees_with is not None and _standing(before, agrees_with).says != said:
-        raise SaidOtherwise("You agree with what is said, and say something else: leave one of both out.")
+        raise SaidOtherwise(
+            "`agrees_with` names a proposal that differs from the verdict you give. Leave one of them out."
+        )
     if not act.by.is_person:
         return None
     hold(is_alone=False)
@@ -211,8 +213,8 @@ def weighed(
     if before is not None and before.is_open and before.says == said:
         if before.person == person:
             raise AlreadySaid(
-                f"You said so already (event {before.seq}): a second operator has to say the same. You may take it "
-                "back, or say otherwise."
+                f"You already proposed this (event {before.seq}): another operator must agree. You may withdraw it "
+                "or propose something else."
             )
         if counts(before):
             return before
@@ -235,12 +237,12 @@ def weighed(
 def _standing(before: Proposal | None, number: int) -> Proposal:
     """Return the proposal if it is in force under this number. Raises SaidOtherwise."""
     if before is None or before.n != number:
-        stands = "nobody's word waits" if before is None else f"{before.by} says something else"
-        raise SaidOtherwise(f"What you agree with does not stand there any more: {stands}. Look again.")
+        stands = "none is open" if before is None else f"{before.by} proposes something else"
+        raise SaidOtherwise(f"The proposal you agree with has changed: {stands}. Read it again.")
     if before.news is not None:
         raise SaidOtherwise(
-            f"More was told of the call at event {before.news}, after {before.by} said it: look at that, and say what "
-            "became of it yourself."
+            f"Event {before.news} brought new information about the call after the proposal by {before.by}. "
+            "Read it and give your own verdict."
         )
     return before
 
@@ -253,11 +255,9 @@ def counts(before: Proposal) -> bool:
 def must_count(by: Actor) -> int:
     """Return the person; API keys don't count, as administrators make them for others. Raises Forbidden."""
     if by.kind != "user" or by.person is None:
-        raise Forbidden(
-            "Two people settle an unknown outcome here, and each has to be signed in: an API key counts for nobody."
-        )
+        raise Forbidden("Two people must settle an unknown outcome, and each must be signed in. An API key can't.")
     if not holds(account_of(by), OPERATOR):
-        raise Forbidden("You may not settle this: it takes an active account of an operator.")
+        raise Forbidden("Only an operator with an active account may settle this.")
     return by.person
 
 
@@ -278,9 +278,9 @@ def take_back(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> 
     wait = act.run.waits.select_for_update().filter(pk=wait_id, kind=Wait.Kind.RECONCILE).first()
     found = newest([wait]).get(wait.pk) if wait is not None and wait.resolved_at is None else None
     if wait is None or found is None:
-        raise NothingProposed("Nobody's word on it waits for a second person: it was settled, or taken back.")
+        raise NothingProposed("No proposal is open: it was settled or withdrawn.")
     if found.person != by.person or by.kind != "user":
-        raise Forbidden("Only whoever said it takes it back; others say what they found, and that stands in its place.")
+        raise Forbidden("Only the person who proposed it may withdraw it. You may propose another verdict.")
     event = e.OutcomeWithdrawn(
         slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=found.n, payload=act.payload
     )

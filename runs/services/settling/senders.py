@@ -35,11 +35,11 @@ def ask(run_id: UUID, wait_id: UUID, *, justification: str, by: Actor) -> Run:
         raise act.refuse(PARKING)
     must_be_asked(act, wait)
     if not has_hook(act.run, wait):
-        raise act.refuse("Its tool declares no hook by which the other side could be asked: look there yourself.")
+        raise act.refuse("The tool has no `reconcile` hook. Check the other system yourself.")
     known = heard([wait])[wait.pk]
     if known.is_asked:
         raise act.refuse(
-            f"It is to be asked since event {known.asked_seq} already, by the next worker that has the run."
+            f"A query is already pending since event {known.asked_seq}. The next worker that claims the run makes it."
         )
     n = Event.objects.filter(run_id=run_id, slot=wait.slot, attempt=wait.attempt, kind=e.UpstreamAsked.KIND).count()
     event = e.UpstreamAsked(slot=wait.slot, attempt=wait.attempt, by=by.ref, role=by.role, n=n, payload=act.payload)

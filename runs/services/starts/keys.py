@@ -34,18 +34,18 @@ _ONE = "runs_run_one_of_key"
 class KeyTaken(DurableAgentsError):
     """Another run of the key is active."""
 
-    status, code, title = 409, "business-key-taken", "A run of this key lives"
+    status, code, title = 409, "business-key-taken", "The business key is in use"
 
     def __init__(self, run: Run) -> None:
         if not seen.among([run.id]):
             super().__init__(
-                f"A run of {run.agent} that isn't yours has this key and has not ended. "
-                "Queue behind it, or wait for its end."
+                f"An active run of {run.agent} that you may not see has this key. "
+                "Queue behind it, or wait until it ends."
             )
             return
         super().__init__(
-            f"Run {run.id} of {run.agent} has the key {run.business_key} and has not ended. "
-            "Join, replace, queue or debounce it, or wait for its end.",
+            f"Run {run.id} of {run.agent} has the key {run.business_key} and is active. "
+            "Join, replace, queue or debounce it, or wait until it ends.",
             run=str(run.id),
         )
 
@@ -53,10 +53,12 @@ class KeyTaken(DurableAgentsError):
 class KeyBusy(DurableAgentsError):
     """The key's runs kept changing while it was tried."""
 
-    status, code, title = 409, "business-key-busy", "The key changes hands"
+    status, code, title = 409, "business-key-busy", "The business key is busy"
 
     def __init__(self) -> None:
-        super().__init__("Runs of this key begin and end just now. Nothing was started; ask again in a moment.")
+        super().__init__(
+            "Runs with this key are starting and ending right now. Nothing was started; try again in a moment."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,7 @@ def _queue(wanted: Wanted, alive: list[Run], by: Actor, most: Budget | None) -> 
     if len(alive) > MOST_QUEUED:
         problem = f"{MOST_QUEUED} runs are queued under it, and no more are taken"
         errors = [{"field": "business_key", "problem": problem, "fix": "wait for some to end"}]
-        raise InvalidInput(f"The key is full: {problem}.", errors=errors)
+        raise InvalidInput(f"Limit reached for this key: {problem}.", errors=errors)
     return Begun.of(_accept(wanted, replace(_plan(wanted), behind=alive[-1].id), by=by, most=most))
 
 
@@ -299,7 +301,7 @@ def _check_times(wanted: Wanted, *, now: datetime) -> None:
         problem = "has passed" if wanted.start_before <= now else "is not after start_at"
         errors.append({"field": "start_before", "problem": problem, "fix": "a later time"})
     if errors:
-        raise InvalidInput(f"The run could never begin so: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        raise InvalidInput(f"The run could never start: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
 
 
 # --- the key ----------------------------------------------------------------------------------------------------------

@@ -136,7 +136,7 @@ def test_who_has_it_reads_it_and_decides_it_and_no_other(case: str, finance: Api
     assert seen["hidden"] is False and seen["arguments"]["amount"] == 5000
     assert [each["to"] for each in seen["delegations"]] == ["ira"]
     handing_on = ira.post(f"{case}/delegations", {"to": "approver_finance", **REASON})
-    assert handing_on.status_code == 403 and "isn't handed on" in handing_on.json()["detail"]
+    assert handing_on.status_code == 403 and "can't delegate it further" in handing_on.json()["detail"]
     decided = ira.post(f"{case}/decision", {"verdict": "approve", "plan_hash": seen["plan_hash"], **REASON})
     assert decided.status_code == 200 and decided.json()["state"] == "approved"
     assert decided.json()["decision"]["standing"]["deputy_of"]["name"] == "approver_finance"

@@ -59,7 +59,7 @@ def test_who_is_on_it_is_on_it_for_ten_minutes_and_the_next_one_is_told(stage: S
     assert row.until - row.at == timedelta(minutes=10) and abs(row.at - timezone.now()) < timedelta(minutes=1)
     with pytest.raises(Claimed) as refused:
         on(frank, approval)
-    assert "user:fiona is reading it until" in refused.value.detail and f"{row.until:%H:%M:%S}" in refused.value.detail
+    assert "user:fiona has claimed it until" in refused.value.detail and f"{row.until:%H:%M:%S}" in refused.value.detail
     assert refused.value.extra["claims"] == [{"id": row.id, "by": "user:fiona", "until": row.until.isoformat()}]
     assert who(approval) == ["fiona"] and Claim.objects.count() == 1
     assert len(events(approval.run)) == before and problems(approval.run) == [], "it binds nothing"
@@ -171,7 +171,7 @@ def test_who_was_handed_a_case_is_on_it_until_it_is_taken_back(stage: Stage, too
     delegate(approval.id, to="dora", justification=WHY, by=fiona)
     on(dora, approval)
     assert who(approval) == ["dora"]
-    with pytest.raises(Claimed, match="user:dora is reading it"):
+    with pytest.raises(Claimed, match="user:dora has claimed it"):
         on(frank, approval)
     take_back(approval.id, 0, justification=WHY, by=fiona)
     assert who(approval) == [] and on(frank, approval).by == "user:frank"

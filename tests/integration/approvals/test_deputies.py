@@ -54,7 +54,7 @@ def test_a_deputy_shows_the_second_factor_that_the_queues_role_needs(
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "integrator")
     approval = asked(stage, tools)
     away(ann, "bob")
-    changed(lambda: say(approval, bob), "signs in with a second factor", Forbidden)
+    changed(lambda: say(approval, bob), "requires a second factor", Forbidden)
     say(approval, replace(bob, auth="session+totp"))
     assert Decision.objects.get().auth == "session+totp"
 

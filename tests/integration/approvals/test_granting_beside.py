@@ -38,12 +38,12 @@ def test_in_anybodys_place_nothing_is_allowed_again_and_nothing_answered(
         given(case, fiona, sum="20000")
     assert dump() == before
     dear, before = asks(stage, agent, "gold 12000"), dump()
-    with pytest.raises(Forbidden, match="in their own right"):
+    with pytest.raises(Forbidden, match="in their own role"):
         given(dear, fiona, sum="9000")
     assert dump() == before
     lena = replace(somebody("lena", "approver_legal"), role=ROLE)
     away(tessa, "lena")
-    with pytest.raises(Forbidden, match="in their own right"):
+    with pytest.raises(Forbidden, match="in their own role"):
         given(dear, lena, sum="9000")
     given(case, fiona, sum="9000")
     limited(admin, "4000", person="fiona")

@@ -184,7 +184,7 @@ def test_what_was_signed_for_another_question_is_none_for_this(
     ):
         what = terms_of_yes(first.id, 1, first.plan_hash, "approve", fay.user.pk) | wrong
         signed = signed_for(fay, device, what)
-        with pytest.raises(SignedForElse, match="something else"):
+        with pytest.raises(SignedForElse, match="another decision"):
             decided(first, by, signed)
     assert not Decision.objects.exists() and not Assertion.objects.exists()
     assert go_on(fay, first, form, token, answer).status_code == 302
@@ -261,7 +261,7 @@ def test_a_key_can_t_use_one_and_is_told_so(fay: Someone, device: Device, questi
     key = Actor("key", "fiona", role="approver_finance", auth="api_key", person=fay.user.pk)
     with pytest.raises(SignedForElse):
         decided(question, key, signed)
-    with pytest.raises(Exception, match="a passkey neither"):
+    with pytest.raises(Exception, match="an API key can't provide"):
         decided(question, key)
 
 

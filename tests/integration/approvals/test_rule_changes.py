@@ -134,7 +134,7 @@ def test_a_person_without_the_right_is_no_second_person_nor_a_first_one(guarded:
             agreed(change, other)
         with pytest.raises(Forbidden):
             policies.create(rule(name="theirs"), by=other)
-        with pytest.raises(Forbidden, match="Only whoever proposed"):
+        with pytest.raises(Forbidden, match="Only the person who proposed"):
             changes.withdraw(change.pk, by=other, justification=WHY)
     assert RuleChange.objects.count() == 1 and not Policy.objects.exists()
 

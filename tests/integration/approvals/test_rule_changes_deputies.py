@@ -69,7 +69,7 @@ def test_one_administrator_alone_gives_nobody_the_power_to_decide(
     assert change.family == "queues" and nothing_stands()
     with pytest.raises(Forbidden, match="Only approver_finance decides"):
         say(approval, anna)
-    with pytest.raises(Forbidden, match="You proposed it"):
+    with pytest.raises(Forbidden, match="You proposed this change"):
         agreed(change, anna)
     assert agreed(change, bert).state == "applied"
     row = Deputy.objects.get()

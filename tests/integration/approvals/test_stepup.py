@@ -97,7 +97,9 @@ def test_above_the_amount_a_yes_needs_a_second_factor(stage: Stage, tools: Toolb
         fresh(fiona, ago=301),
         fresh(fiona, ago=-60),
     ):
-        nothing_changes(lambda weak=weak: say(question, weak), ProofNeeded, "second factor within the last 5 minutes")
+        nothing_changes(
+            lambda weak=weak: say(question, weak), ProofNeeded, "second factor, given within the last 5 minutes"
+        )
     say(question, fresh(fiona, ago=290))
     assert stage.drive() == "completed" and len(outside.requests) == 1
     decision = Decision.objects.get()
@@ -141,8 +143,8 @@ def test_a_key_is_told_that_it_cant_show_who_uses_it_and_may_say_no(stage: Stage
     rule(minutes=5)
     question = asked(stage, tools)
     key = replace(somebody("fiona", FINANCE), kind="key", auth="api_key")
-    nothing_changes(lambda: say(question, key), KeyCannotProve, "no API key can show")
-    nothing_changes(lambda: say(question, fresh(key, "password")), KeyCannotProve, "no API key can show")
+    nothing_changes(lambda: say(question, key), KeyCannotProve, "an API key can't provide")
+    nothing_changes(lambda: say(question, fresh(key, "password")), KeyCannotProve, "an API key can't provide")
     say(question, key, "reject")
 
 

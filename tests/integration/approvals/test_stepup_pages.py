@@ -117,7 +117,7 @@ def test_a_session_that_shows_nothing_of_its_person_decides_nothing(fiona: Someo
     assert "Confirm it" in send(fiona, question).content.decode() and not Decision.objects.exists()
     rewrite(User.objects.filter(pk=fiona.user.pk), password="!")
     fiona.client.force_login(User.objects.get(pk=fiona.user.pk))
-    assert "You have nothing to show who you are with" in send(fiona, question).content.decode()
+    assert "No second factor" in send(fiona, question).content.decode()
 
 
 def test_a_wrong_code_is_tried_so_often_and_no_more(fiona: Someone, question: Approval) -> None:

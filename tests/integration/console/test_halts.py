@@ -39,7 +39,7 @@ def test_an_operator_halts_lifts_in_stages_and_lifts(operator: Reader) -> None:
     assert "lifted for some" in page and "vip" in page
     answer = operator.post(f"/halts/{it.halt}/liftings", revision="0", justification=WHY)
     page = answer.content.decode()
-    assert answer.status_code == 409 and "Not done" in page and "It was changed since you looked, by user:" in page
+    assert answer.status_code == 409 and "Not done" in page and "The halt was changed by user:" in page
     # the exceptions are shown unchanged, although the other form has no field for them
     assert all(f'value="{value}"' in page for value in ("10", "beta, vip"))
     assert operator.post(f"/halts/{it.halt}/liftings", revision="1", justification=WHY).status_code == 302
@@ -169,7 +169,7 @@ def test_a_worker_is_drained_and_what_is_refused_is_said(browser: Client, stage:
 def test_a_host_is_declared_dead_once_it_is_silent(browser: Client, stage: Stage) -> None:  # noqa: F811
     form = {"host": stage.worker.host, "justification": WHY}
     alive = browser.post("/fleet/deaths", form)
-    assert alive.status_code == 409 and "shows signs of life" in alive.content.decode()
+    assert alive.status_code == 409 and "sent a heartbeat within" in alive.content.decode()
     Process.objects.update(last_heartbeat_at=database_now() - timedelta(minutes=5))
     assert browser.post("/fleet/deaths", form).status_code == 302
     assert Process.objects.get(pk=stage.worker.id).end_cause == "operator"

@@ -302,7 +302,7 @@ def test_a_second_claimer_may_take_over_and_the_first_learns(
 ) -> None:
     on(finance, asked_plainly)
     page = on(frank, asked_plainly)
-    assert "user:approver_finance is reading it until" in page and "Take it over from them" in page
+    assert "user:approver_finance has claimed it until" in page and "Take the claim over" in page
     (row,) = Claim.objects.all()
     page = on(frank, asked_plainly, take_over=row.pk)
     assert "You are on it until" in page
@@ -627,6 +627,6 @@ def test_others_may_not_answer_nor_learn_of_faults(reader: Callable[..., Reader]
     for role in ("approver_finance", "auditor"):
         answer = reader(role).client.post(f"/runs/{run.id}/answers/{wait.id}", form)
         said = text_of(answer)
-        assert answer.status_code == 403 and "Only approver_legal or operator answers this" in said
+        assert answer.status_code == 403 and "Only approver_legal or operator may answer this" in said
         assert "is missing" not in said and "no field of this form" not in said and "NUL" not in said
     assert not events(run, e.InputAnswered)

@@ -250,7 +250,7 @@ def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader
     assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
     assert not working.work(60)
     page = operator.read(f"/bulk/{batch.pk}")
-    assert "2 done, 1 refused" in page and "can't be asked to pause" in page
+    assert "2 done, 1 refused" in page and "can't pause" in page
     assert "Start…" not in page and "Stop…" not in page
     assert (
         Run.objects.filter(state="paused").count() == 2 and OverrideRecord.objects.filter(action="pause").count() == 2

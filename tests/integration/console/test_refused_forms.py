@@ -323,7 +323,7 @@ def test_who_comes_second_to_a_queues_form_is_told_and_may_say_it_again(anna: Re
     assert anna.post(at, **form(anna, PAGE, at) | first).status_code == 302
     before = stored()
     answer = bert.post(at, **stale)
-    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert stored() == before and ActRecord.objects.count() == 1
     shown = Forms(answer).sent[at]
     assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
@@ -354,7 +354,7 @@ def test_an_unseen_limit_is_neither_replaced_nor_lifted(anna: Reader, bert: Read
     stale = form(bert, PAGE, at) | mine
     set_by_anna(whose, "500")
     answer = bert.post(at, **stale)
-    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert f"The limit of {whose or 'approver_finance'}" in text_of(answer) and held() == [500]
     shown = Forms(answer).sent[at]
     assert shown["seen"] != stale["seen"] and {**shown, "seen": ""} == {**stale, "seen": ""}, "the words are kept"
@@ -377,7 +377,7 @@ def test_what_was_seen_still_has_to_hold_when_a_second_person_confirms_a_limit(a
         assert anna.post(at, **form(anna, PAGE, at) | {"most": most}).status_code == 302
         later.append(RuleChange.objects.latest("made_at").pk)
     changes.apply(later[0], by=of(bert), justification=WHY)
-    with pytest.raises(DurableAgentsError, match="was set anew by user:anna meanwhile"):
+    with pytest.raises(DurableAgentsError, match="was changed by user:anna meanwhile"):
         changes.apply(later[1], by=of(bert), justification=WHY)
     assert [row.most for row in Limit.objects.filter(ended_at=None)] == [100]
 
@@ -406,7 +406,7 @@ def test_a_calendar_is_added_over_none_and_changed_over_what_was_seen(anna: Read
     stale = form(bert, DE_PAGE, at) | {"fri": ""}
     assert anna.post(at, **form(anna, DE_PAGE, at) | {"sat": "10:00-12:00"}).status_code == 302
     answer = bert.post(at, **stale)
-    assert answer.status_code == 409 and "was set anew by user:anna meanwhile" in text_of(answer)
+    assert answer.status_code == 409 and "was changed by user:anna meanwhile" in text_of(answer)
     assert Calendar.objects.count() == 2
     shown = Forms(answer).sent[at] | {"justification": WHY}
     assert bert.post(at, **shown).status_code == 302 and Calendar.objects.count() == 3
@@ -422,7 +422,7 @@ def test_a_role_that_was_given_meanwhile_is_not_taken_back_unseen(anna: Reader, 
     stale = Forms(bert.get(page)).sent[at]["seen"]
     assert anna.client.post(at, {"roles": ["auditor"], "seen": stale, "justification": WHY}).status_code == 302
     answer = bert.client.post(at, {"roles": ["operator"], "seen": stale, "justification": WHY})
-    assert answer.status_code == 409 and "What vera holds was set anew meanwhile" in text_of(answer)
+    assert answer.status_code == 409 and "What vera holds was changed meanwhile" in text_of(answer)
     assert [group.name for group in vera.groups.all()] == ["auditor"]
     page_now = answer.content.decode()
     assert re.search(r'value="operator"\s+checked', page_now) and not re.search(r'value="auditor"\s+checked', page_now)

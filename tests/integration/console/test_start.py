@@ -232,7 +232,7 @@ def test_it_is_set_anew_from_what_the_page_shows_and_what_it_has_no_field_for_st
     assert told_of.before["cron"] == "30 6 * * mon-fri" and told_of.after["cron"] == "0 7 * * *"
     sent["token"] = hidden(integrator, "token", address)
     stale = integrator.client.post(f"/schedules/{one.id}/changes", sent | {"cron": "0 9 * * *"})
-    assert stale.status_code == 409 and "was changed since you looked" in stale.content.decode()
+    assert stale.status_code == 409 and "after you read it" in stale.content.decode()
     assert "0 9 * * *" in stale.content.decode() and Schedule.objects.get().cron == "0 7 * * *"
 
 

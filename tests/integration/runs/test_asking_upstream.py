@@ -118,7 +118,7 @@ def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outs
     answers(outside, None)
     ask(run, olga)
     before = dump()
-    with pytest.raises(IllegalTransition, match="to be asked since event"):
+    with pytest.raises(IllegalTransition, match="pending since event"):
         ask(run, olga)
     assert dump() == before
     stage.drive()
@@ -131,7 +131,7 @@ def test_it_can_be_asked_again_once_it_has_answered(run: Run, stage: Stage, outs
 def test_where_nobody_can_be_asked_it_is_refused(situations: Situations, olga: Actor) -> None:
     run = situations.make("unknown")
     before = dump()
-    with pytest.raises(IllegalTransition, match="declares no hook"):
+    with pytest.raises(IllegalTransition, match="has no `reconcile` hook"):
         ask(run, olga)
     with pytest.raises(JustificationRequired):
         ask(run, olga, "")

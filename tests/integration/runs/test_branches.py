@@ -144,7 +144,7 @@ def test_a_verdict_names_its_call_where_several_are_in_doubt(stage: Stage, tools
     """Sent twice, or for a call already settled, it settles no other."""
     run = two_in_doubt(stage, tools, outside)
     mail, fax = sorted(waiting(run), key=lambda wait: wait.slot)
-    with pytest.raises(InvalidInput, match="say which one"):
+    with pytest.raises(InvalidInput, match="Name one with `wait_id`"):
         stage.reconcile(run, "happened", {"ref": "?"})
     settle = partial(reconciling.reconcile, run.id, verdict="happened", justification="looked it up", by=OLGA)
     answers = at_once(*[partial(settle, receipt={"ref": "the fax"}, wait_id=fax.id)] * 6)

@@ -142,7 +142,7 @@ def test_a_call_in_doubt_is_settled_before_two_runs_work_on_it(stage: Stage, too
     stage.kill_at = [("CP4", "mail")]
     run = stage.start(calling(tools, "mail", "m", name="again-in-doubt"))
     stage.settle(run)
-    with pytest.raises(IllegalTransition, match="settle what it asks"):
+    with pytest.raises(IllegalTransition, match="settle its open waits"):
         again(run, *decided(run, mail="unknown"))
     assert Run.objects.count() == 1 and kinds(run)[-1] != "CancelRequested"
 
