@@ -1,2 +1,2 @@
-"""Which keyed tools' other sides were seen to honour keys: probes, what they found, and what a worker knows of it. For
-the console, the API, the workers and the commands."""
+"""Certification of keyed tools: probes of whether the upstream system honours idempotency keys, their results, and
+what workers know of them."""

@@ -1,4 +1,4 @@
-"""What a worker knows of certificates: read anew when it is older than a few seconds, and at each doubt."""
+"""A worker's cache of certificates: read again when older than a few seconds, and at each unknown outcome."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ AGAIN, PAUSE_SECONDS = 4, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What came of one call. `effect` names what it made or found, as far as its answer tells."""
+    """Result of one call. `effect` names what it created or found, as far as its answer shows."""
 
     what: What
     said: str = ""
@@ -125,7 +125,8 @@ class Seen:
 
 @dataclass(slots=True)
 class Observation:
-    """What a probe saw. `calls` are named first, repeat, control, conflict; `hook` is what the hook said of it."""
+    """Result of a probe. `calls` are named first, repeat, control, conflict; `hook` is the answer of the reconcile
+    hook."""
 
     calls: dict[str, Seen] = field(default_factory=dict)
     hook: str = ""
@@ -133,7 +134,7 @@ class Observation:
     told: str = ""
 
     def evidence(self, keys: dict[str, str]) -> dict[str, Any]:
-        """As it is put on record: answers by their digests."""
+        """Return the evidence as recorded, with digests in place of answers."""
         calls = {
             name: {
                 "key": keys[name],
@@ -149,8 +150,8 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be sent: the same body twice under the first key; if wanted once more under another, and another body
-    under the first."""
+    """The calls to send: the same body twice under the first key; optionally once more under another key, and
+    another body under the first."""
 
     tool: Tool
     args: BaseModel
@@ -234,7 +235,7 @@ async def _in_thread(work: Callable[[], Any]) -> Any:
 
 
 async def _ask_hook(plan: Plan, first: Seen) -> str:
-    """Whether the hook knows of what the first call did."""
+    """Return whether the hook finds the effect of the first call."""
     tool = plan.tool
     assert tool.reconcile is not None
     try:
@@ -281,8 +282,8 @@ def _judge(plan: Plan, seen: Observation) -> tuple[Verdict, str]:
 
 
 def _is_telling(plan: Plan, seen: Observation) -> bool:
-    """Whether two effects would have been told apart: by a name that the other side gave and nobody sent, or because a
-    call under another key was answered otherwise."""
+    """Return whether two effects could be told apart: by a name that only the upstream system gave, or because a
+    call under another key got another answer."""
     first, control = seen.calls["first"], seen.calls.get("control")
     if control is not None and control.is_answered:
         return bool(control.effect != first.effect)

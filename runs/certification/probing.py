@@ -32,8 +32,8 @@ from runs.models import Probe
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a person wants probed: `input` and `conflict` as plain data, `is_past_gate` where they know that people
-    would be asked first."""
+    """A requested probe: `input` and `conflict` as plain data; `is_past_gate` if the person accepts that no gate is
+    asked."""
 
     tool: str
     agent: str

@@ -1,8 +1,6 @@
-"""What probes found, and what that says of a tool today: the newest one of a tool as it is made counts.
-
-A row that lacks this installation's code counts for nothing. Of a tool that was changed since, or whose certificate has
-expired, what was seen is still told: that an other side ignores keys outlasts both.
-"""
+"""Probe results and what they say of a tool today. The newest probe of the current tool counts; rows without this
+installation's code don't. Results of a changed tool or an expired certificate are still shown: an upstream system
+that ignores keys will keep ignoring them."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ NEWEST = f"""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the newest probe of a tool found, and for how many seconds that counts."""
+    """Result of a tool's newest probe, and the seconds for which it is valid."""
 
     tool: str
     agent: str
@@ -74,7 +72,7 @@ _WORDS: dict[str, Word] = {
 
 
 def found_in(rows: Iterable[Sequence[Any]]) -> list[Found]:
-    """What rows of `NEWEST` say that were written by this installation."""
+    """Return the results in rows of `NEWEST` that this installation wrote."""
     found = []
     for *values, code, seconds in rows:
         row = Probe(**dict(zip(_COLUMNS, values, strict=True)))
@@ -90,7 +88,7 @@ def found_in(rows: Iterable[Sequence[Any]]) -> list[Found]:
 
 
 def newest() -> list[Found]:
-    """What is on record now, in one statement."""
+    """Return the recorded results, read in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(NEWEST)
         return found_in(cursor.fetchall())
@@ -105,7 +103,7 @@ def about(found: Iterable[Found], agent: str, tool: Tool) -> Found | None:
 
 
 def standing_of(found: Iterable[Found], agent: str, tool: Tool, *, elapsed: float = 0.0) -> Standing:
-    """How a keyed tool of an agent (its name) stands, `elapsed` seconds after that was read."""
+    """Return the certification status of an agent's keyed tool (by name), `elapsed` seconds after it was read."""
     newest_of = about(found, agent, tool)
     if newest_of is None:
         return NOT_PROBED

@@ -77,11 +77,11 @@ _OF_ANOTHER = {
 
 
 class NotDone(Exception):
-    """What was asked for can't be had, in one line; nothing has changed."""
+    """The request was refused, with the reason in one line. Nothing has changed."""
 
 
 class _Said(BaseModel):
-    """What a person says of one effect. `seen` is what `--look` showed of it, and says nothing."""
+    """A person's verdict on one effect. `seen` is the text shown by `--look`; it has no meaning as input."""
 
     model_config = ConfigDict(extra="forbid")
     run: str = ""

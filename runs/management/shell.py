@@ -1,4 +1,4 @@
-"""Who acts from a shell on the server."""
+"""The actor for commands in a shell on the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from runs.journal import pooler
 
 
 def operator() -> Actor:
-    """The operating system's account, which no environment variable can change: whoever has a shell here operates."""
+    """Return the operating system's account as an operator; environment variables can't change it. Anyone with a
+    shell here may operate."""
     return whoever(OPERATOR)
 
 

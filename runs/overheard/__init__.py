@@ -1,2 +1,2 @@
-"""What a model is saying right now, before it is on record: shown while somebody looks, never journaled, never relied
-on, gone with the worker. The worker comes in by `texts`, whoever shows it by `reading` and `ears`."""
+"""Live model output: shown while a page is open, never journaled or relied on, gone with the worker. Workers use
+`texts`; pages use `reading` and `ears`."""

@@ -48,7 +48,7 @@ class Ears:
 
     @asynccontextmanager
     async def open(self, run_id: UUID) -> AsyncIterator[Ear]:
-        """For as long as a page shows the run."""
+        """Subscribe to the run's output while a page shows it."""
         ear = Ear()
         self._ears.setdefault(run_id, set()).add(ear)
         if self._look is None or self._look.done():

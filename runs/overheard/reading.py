@@ -1,4 +1,4 @@
-"""For whoever shows it: that a run is looked at, and what its models are saying."""
+"""Reading live model output: record that a run is being viewed, and return what its models are writing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ORDER BY o.run_id, o.slot
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the request at a slot has been answered so far: the end of `characters` of them."""
+    """The answer so far of the request at a slot: the end of its `characters`."""
 
     slot: str
     text: str
@@ -59,7 +59,7 @@ def listen(runs: Iterable[UUID]) -> None:
 
 
 def said(runs: Iterable[UUID]) -> dict[UUID, list[Said]]:
-    """What the models of these are saying; nothing for those of which nothing is heard."""
+    """Return the live output of these runs; runs without any are left out."""
     found: dict[UUID, list[Said]] = {}
     with connection.cursor() as cursor:
         cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})

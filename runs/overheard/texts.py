@@ -1,5 +1,5 @@
-"""A worker's side: the text of each model request that somebody listens to, sent a few times a second for all of them,
-beside the steps. Where nobody looks, a request costs one look at an empty table; what the database doesn't take is
+"""The worker's side of live output: sends the text of each subscribed model request a few times a second, apart from
+the steps. Without a subscriber a request costs one look at an empty table; text that the database refuses is
 dropped."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FORGET = "DELETE FROM runs_overheard WHERE run_id = %s AND slot = %s AND epoch 
 
 
 class Text:
-    """What one request has been answered so far."""
+    """The answer so far of one request."""
 
     def __init__(self, run_id: str, lease: Lease, slot: str, attempt: int) -> None:
         self.run_id, self.lease, self.slot, self.attempt = run_id, lease, slot, attempt

@@ -102,7 +102,7 @@ class Command(BaseCommand):
 
 
 def _under_way(graph_ids: list[str]) -> dict[str, int | None]:
-    """How many runs of each haven't ended, in the database at hand; None where there is none, as in CI."""
+    """Return the number of active runs per version, or None without a database, as in CI."""
     if not graph_ids:
         return {}
     try:

@@ -30,7 +30,7 @@ def span(text: str) -> timedelta:
 
 
 def count(text: str) -> int:
-    """How many. Raises ArgumentTypeError."""
+    """Parse a count. Raises ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST:
         raise ArgumentTypeError(f"{text!r} is no number from 1 to {MOST}")
     return int(text)
@@ -38,27 +38,28 @@ def count(text: str) -> int:
 
 class Command(BaseCommand):
     help = (
-        "Export checkpoints for replays: exit code 0 if some were, 1 if none could be, "
-        "2 for what can't be done, with nothing written."
+        "Export checkpoints for replays: exit code 0 if some were exported, 1 if none, "
+        "2 for an error, with nothing written."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("key", help="say the key of encrypted exports, for whoever replays them")
-        out = verbs.add_parser(
-            "export", help="write the checkpoints that stand for all: of each agent, version and node"
-        )
-        out.add_argument("--limit", type=count, default=50, help="how many at most (50)")
-        out.add_argument("--since", type=span, default=timedelta(hours=24), help="of ended runs: started since (24h)")
+        verbs.add_parser("key", help="print the key of encrypted exports, needed to replay them")
+        out = verbs.add_parser("export", help="write representative checkpoints of each agent, version and node")
+        out.add_argument("--limit", type=count, default=50, help="maximum number (default: 50)")
         out.add_argument(
-            "--out", type=Path, required=True, metavar="DIR", help="a folder that isn't there, or is empty"
+            "--since",
+            type=span,
+            default=timedelta(hours=24),
+            help="of ended runs: started within this time (default: 24h)",
         )
+        out.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new or empty folder")
         out.add_argument("--agent", default="", help="name, or name@version")
-        out.add_argument("--payloads", choices=MODES, default=MODES[0], help="redacted unless said otherwise")
+        out.add_argument("--payloads", choices=MODES, default=MODES[0], help="default: redacted")
         out.add_argument(
-            "--redact", action="append", default=[], metavar="PATH", help="a private field, as customer.iban"
+            "--redact", action="append", default=[], metavar="PATH", help="a private field, such as customer.iban"
         )
-        out.add_argument("--refresh", action="store_true", help="in the place of an earlier export")
+        out.add_argument("--refresh", action="store_true", help="replace an earlier export")
 
     def handle(self, *, verb: str, **options: Any) -> None:
         """One line for each stratum, one for each that was left out."""

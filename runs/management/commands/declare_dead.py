@@ -21,13 +21,11 @@ from runs.services import fleet
 
 
 class Command(BaseCommand):
-    help = (
-        "Say that nothing runs on a host any more: its workers' runs are driven again elsewhere, within about a second."
-    )
+    help = "Declare that nothing runs on a host any more. Its runs continue elsewhere within about a second."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--host", required=True, help="as the fleet page names it")
-        parser.add_argument("--reason", required=True, help="how you know; it goes on the record")
+        parser.add_argument("--host", required=True, help="its name on the fleet page")
+        parser.add_argument("--reason", required=True, help="how you know; recorded")
 
     def handle(self, *, host: str, reason: str, **_: Any) -> None:
         """Exit code 2, and nothing changed, for an unknown host, for one that still shows a sign of life, and without a
@@ -46,7 +44,8 @@ class Command(BaseCommand):
 
 
 def somebody() -> Actor:
-    """Who types: the operating system's account, which no environment variable can change, and whom sudo names."""
+    """Return the operating system's account and, under sudo, the original user; environment variables can't change
+    them."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name

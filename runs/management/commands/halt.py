@@ -18,26 +18,28 @@ from runs.services.halts.acts import HaltBody, LiftBody, StageBody
 
 class Command(BaseCommand):
     help = (
-        "Halts: nothing begins in their scope. List what is halted with how far workers have confirmed it, halt the "
+        "Halts: nothing starts in their scope. List halts and the workers that have confirmed them, halt the "
         "installation, a tag, an agent, a version, a tool or a provider, and lift it, in stages or at once."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="what is halted now")
+        verbs.add_parser("list", help="list current halts")
         new = verbs.add_parser("set", help="halt a scope")
         new.add_argument("scope", choices=["all", "tag", "agent", "version", "tool", "provider"])
-        new.add_argument("key", nargs="?", default="", help="which; of a version name@1.0.0")
+        new.add_argument("key", nargs="?", default="", help="its name; for a version name@1.0.0")
         new.add_argument("--kind", choices=["halt", "quarantine", "starts"], default="halt")
-        new.add_argument("--refuse", action="store_true", help="of starts: refuse them instead of letting them wait")
-        new.add_argument("--confirm", default="", help="for the whole installation: 'halt everything'")
-        some = verbs.add_parser("stage", help="lift it for some; with nothing given it is whole again")
-        some.add_argument("--share", help="per cent of the runs")
+        new.add_argument(
+            "--refuse", action="store_true", help="for starts: refuse them instead of keeping them waiting"
+        )
+        new.add_argument("--confirm", default="", help="required for the whole installation: 'halt everything'")
+        some = verbs.add_parser("stage", help="lift it for some runs; with nothing given it applies fully again")
+        some.add_argument("--share", help="percentage of the runs")
         some.add_argument("--agent", action="append", help="may be given several times")
         some.add_argument("--tag", action="append", help="may be given several times")
-        whole = verbs.add_parser("lift", help="lift all of it")
+        whole = verbs.add_parser("lift", help="lift it completely")
         for verb in (some, whole):
-            verb.add_argument("halt", type=UUID, help="as `list` tells it")
+            verb.add_argument("halt", type=UUID, help="its id in `list`")
         for verb in (new, some, whole):
             verb.add_argument("--justification", required=True)
 

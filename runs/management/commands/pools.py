@@ -18,12 +18,12 @@ from runs.services.pools import acts
 
 
 class Command(BaseCommand):
-    help = "List, make and change pools: budgets that many runs share over a period. What is changed is on record."
+    help = "List, create and change pools: budgets that many runs share per period. Changes are recorded."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="the pools that are on: what is used, who waits")
-        make = verbs.add_parser("make", help="make a pool")
+        verbs.add_parser("list", help="list active pools with their use and waiting calls")
+        make = verbs.add_parser("make", help="create a pool")
         make.add_argument("name")
         make.add_argument("--scope", default="all", choices=[str(each) for each in Pool.Scope])
         make.add_argument("--whose", default="", help="the tag, agent, person or provider")
@@ -33,10 +33,10 @@ class Command(BaseCommand):
         make.add_argument("--limit", required=True)
         make.add_argument("--period", required=True, choices=[str(each) for each in Pool.Period])
         make.add_argument("--zone", default="UTC")
-        change = verbs.add_parser("set", help="set a pool's limit anew")
-        change.add_argument("pool", type=int, help="its number, as `list` tells it")
+        change = verbs.add_parser("set", help="change a pool's limit")
+        change.add_argument("pool", type=int, help="its number in `list`")
         change.add_argument("--limit", required=True)
-        off = verbs.add_parser("off", help="switch a pool off, for good")
+        off = verbs.add_parser("off", help="switch a pool off permanently")
         off.add_argument("pool", type=int)
         for verb in (make, change, off):
             verb.add_argument("--justification", required=True)

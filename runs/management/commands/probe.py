@@ -1,4 +1,4 @@
-"""Whether a keyed tool's other side honours keys, asked of it: two calls under one key, compared."""
+"""Probe whether a keyed tool's upstream system honours keys: send two calls under one key and compare them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from runs.models import Probe
 
 class Command(BaseCommand):
     help = (
-        "Find out whether a keyed tool's other side honours keys. It REALLY calls the other side, twice under one key."
-        " Exit code 0 only if the tool is certified by it."
+        "Find out whether a keyed tool's upstream system honours keys. This REALLY calls it, twice under one key."
+        " Exit code 0 only if the tool is certified."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("tool", nargs="?", help="its name")
-        parser.add_argument("--list", action="store_true", help="how every keyed tool stands, and nothing else")
-        parser.add_argument("--agent", default="", help="name or name@version, where several have a tool of that name")
+        parser.add_argument("--list", action="store_true", help="only list the status of every keyed tool")
+        parser.add_argument("--agent", default="", help="name or name@version, if several have a tool of that name")
         parser.add_argument("--input", metavar="FILE", help="the call's input as JSON; - for standard input")
-        parser.add_argument("--conflict", metavar="FILE", help="another input: sent under the same key afterwards")
+        parser.add_argument("--conflict", metavar="FILE", help="another input, sent under the same key afterwards")
         parser.add_argument(
-            "--control", action="store_true", help="send the input once more under another key: one effect more"
+            "--control", action="store_true", help="send the input again under another key, which has a second effect"
         )
-        parser.add_argument("--past-gate", action="store_true", help="probe though people would be asked first")
-        parser.add_argument("--yes", action="store_true", help="don't ask whether you mean it")
+        parser.add_argument("--past-gate", action="store_true", help="probe although a gate would ask people first")
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
 
     def handle(self, *, tool: str | None, **given: Any) -> None:
         """One page of what was seen. Raises CommandError: code 2 for what can't be probed, 1 for what isn't

@@ -33,21 +33,25 @@ AT_ONCE = 200
 
 
 class Command(BaseCommand):
-    help = "List runs by their attributes: exit code 0, or 2 for a search that can't be read, with the place."
+    help = "List runs by their attributes: exit code 0, or 2 for an invalid search, with the position."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("verb", nargs="?", choices=["to-test", forking.VERB, *forking.VERBS], help="of one run")
+        parser.add_argument(
+            "verb", nargs="?", choices=["to-test", forking.VERB, *forking.VERBS], help="acts on one run"
+        )
         parser.add_argument("run", nargs="?", default="", help="the run's id")
-        parser.add_argument("--out", type=Path, default=None, help="of to-test: a file that isn't there (else: here)")
-        parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="of to-test")
-        parser.add_argument("--redact", action="append", default=[], metavar="PATH", help="of to-test: a private field")
-        parser.add_argument("--where", default="", help="such as: customer = ACME and (score > 3 or urgent = true)")
+        parser.add_argument("--out", type=Path, default=None, help="for to-test: a new file (default: standard output)")
+        parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="for to-test")
+        parser.add_argument(
+            "--redact", action="append", default=[], metavar="PATH", help="for to-test: a private field"
+        )
+        parser.add_argument("--where", default="", help="for example: customer = ACME and (score > 3 or urgent = true)")
         parser.add_argument("--sort", default=NEWEST, help="an attribute, or -attribute for the highest first")
         parser.add_argument(
             "--state", default="", choices=["", *State.values], metavar="STATE", help="only in this state"
         )
         parser.add_argument("--agent", default="", help="name, or name@version")
-        parser.add_argument("--limit", type=int, default=100, help="how many at most (100)")
+        parser.add_argument("--limit", type=int, default=100, help="maximum number (default: 100)")
         forking.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
@@ -75,7 +79,7 @@ class Command(BaseCommand):
             raise SystemExit(2) from error
 
     def _begin_anew(self, verb: str, run: str, options: dict[str, Any]) -> None:
-        """What is seen, or the new run's id; what is refused is one line."""
+        """Print the preview or the new run's id; print a refusal in one line."""
         try:
             for line in forking.carried_out(verb, run, options):
                 self.stdout.write(line)

@@ -28,44 +28,50 @@ _RAMP_ACTS = {"resume": acts.go_on, "rollback": acts.roll_back, "finish": acts.f
 
 class Command(BaseCommand):
     help = (
-        "An agent's versions: list them with what each has under way, close one to new starts and open it, "
-        "move starts to a newer one by a ramp, move runs under way to another. What is changed is on record."
+        "An agent's versions: list them with their active runs, close one to new starts or open it, "
+        "move starts to a newer one by a ramp, migrate active runs. Changes are recorded."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="versions, newest first").add_argument("agent", help="its name")
-        close = verbs.add_parser("close", help="no new start gets the version")
-        reopen = verbs.add_parser("open", help="starts may get it again")
+        close = verbs.add_parser("close", help="close a version to new starts")
+        reopen = verbs.add_parser("open", help="open a version to new starts")
         for verb in (close, reopen):
             verb.add_argument("version", help="name@version")
         ramp = verbs.add_parser("ramp", help="send a share of the starts, or those with tags, to another version")
         ramp.add_argument("old", help="name@version")
         ramp.add_argument("new", help="name@version")
-        ramp.add_argument("--share", help="per cent")
+        ramp.add_argument("--share", help="percentage of the starts")
         ramp.add_argument("--tag", action="append", help="may be given several times")
         for name in acts.BOUNDS:
             ramp.add_argument(
                 f"--{name}",
                 default=str(RampBody.model_fields[name].default),
-                help="per cent above which it halts, or none",
+                help="percentage above which it halts, or none",
             )
-        ramp.add_argument("--at-least", type=int, default=20, help="judged from so many begun (default: %(default)s)")
-        move = verbs.add_parser("migrate", help="move runs under way to another version, or look what would become")
+        ramp.add_argument(
+            "--at-least", type=int, default=20, help="runs started before the bounds apply (default: %(default)s)"
+        )
+        move = verbs.add_parser("migrate", help="migrate active runs to another version, or preview it")
         move.add_argument("old", help="name@version")
         move.add_argument("new", help="name@version")
         move.add_argument("--node", action="append", default=[], metavar="OLD=NEW", help="for each node of the old one")
-        move.add_argument("--run", action="append", type=UUID, help="which (else: the oldest that fit)")
+        move.add_argument(
+            "--run", action="append", type=UUID, help="run to migrate (default: the oldest matching ones)"
+        )
         move.add_argument("--at", help="only those at this node")
         move.add_argument("--state", help="only those in this state")
-        move.add_argument("--limit", type=int, default=20, help="how many at most (default: %(default)s)")
-        move.add_argument("--retry", action="store_true", help="retry runs that have failed, in one act with the move")
-        move.add_argument("--dry-run", action="store_true", help="only say what would become of each")
-        more = verbs.add_parser("raise", help="a larger share")
+        move.add_argument("--limit", type=int, default=20, help="maximum number (default: %(default)s)")
+        move.add_argument(
+            "--retry", action="store_true", help="migrate failed runs and retry them in the same operation"
+        )
+        move.add_argument("--dry-run", action="store_true", help="only preview the result for each run")
+        more = verbs.add_parser("raise", help="raise its share")
         more.add_argument("--share", required=True)
         others = [verbs.add_parser(name, help=f"{name} a ramp") for name in _RAMP_ACTS]
         for verb in (more, *others):
-            verb.add_argument("ramp", type=int, help="its number, as `list` tells it")
+            verb.add_argument("ramp", type=int, help="its number in `list`")
         for verb in (close, reopen, ramp, more, *others):
             verb.add_argument("--justification", required=True)
         move.add_argument("--justification", default="", help="required without --dry-run")

@@ -15,7 +15,7 @@ from runs.management.shell import refuse_what_does_not_fit
 
 class Command(BaseCommand):
     help = (
-        "Drives runs: starts worker processes, watches them and replaces what dies. "
+        "Executes runs: starts worker processes, monitors them and replaces dead ones. "
         "SIGTERM drains; a second one stops at once."
     )
     requires_system_checks = ["start"]  # see durableagents/checks.py
@@ -28,11 +28,9 @@ class Command(BaseCommand):
             "--only",
             action="append",
             metavar="AGENT",
-            help="drive only runs of name@version, or of name; may be repeated",
+            help="only execute runs of name@version, or of name; may be repeated",
         )
-        parser.add_argument(
-            "--drain-only", action="store_true", help="drive what was begun, and begin no run: others do"
-        )
+        parser.add_argument("--drain-only", action="store_true", help="continue existing runs only; start none")
         parser.add_argument("--report-fd", type=int, help="write a line here at each renewal's end")
 
     def handle(self, *args: Any, **options: Any) -> None:
