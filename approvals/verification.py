@@ -8,20 +8,21 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
-
 from approvals.cases.verified import amendment_problems, as_decision, document_problems
 from approvals.consulting.verification import Talks
 from approvals.granting.verification import AUTH, Standing
 from approvals.models import Approval, Decision, Seat
 from approvals.passkeys.verification import assertion_problems, missing_assertion
 from approvals.policy import VERDICTS
+from approvals.queue_models import Deputy, Queue
+from approvals.queues.acts import snapshot
 from approvals.services import GRANT_LIVES
 from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.codes import row_code
 from ledger.keys import code_key
-from ledger.models import AccountRecord
+from ledger.models import ActRecord
+from ledger.verification.accounts import rights_problems
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
 from runs.engine.canonical import as_hashed
 from runs.engine.gate.requirement import is_staged
@@ -32,6 +33,7 @@ from runs.journal.digests import hasher
 
 # Verdicts as events have them.
 _VERDICTS = VERDICTS | {"amend": "amended"}
+_QUEUE_ACTS = ("queue", "queue_change", "queue_close", "queue_open", "queue_remove")
 _PLANNED = ("queue", "rule", "tool", "title", "effect", "evidence")
 
 
@@ -179,7 +181,8 @@ class Gates:
         """Check that each decision and vote has its row; a deadline's has none."""
         missing = {id for id, decided in self.decided.items() if decided[1].verdict != "expired"}
         unvoted = set(self.votes)
-        rows = list(Decision.objects.filter(approval__run_id=self.journal.run_id).order_by("id"))
+        of_run = Decision.objects.filter(approval__run_id=self.journal.run_id)
+        rows = list(of_run.select_related("approval").order_by("id"))
         closing = [str(row.approval_id) for row in rows if row.closes]
         yield from at_most_once("the decision on approval", closing)
         yield from at_most_once("a vote on approval", [f"{x.approval_id} of {x.person}" for x in rows if not x.closes])
@@ -257,22 +260,39 @@ Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided, bool]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:
-    """Check that the application gave the role to the person or principal and hadn't removed it; likewise the key."""
+    """Check the time of the decision: open accounts, a role of the person or their principal, a key if one decided, a
+    deputy in office, and a queue that was open and of that role."""
     deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
     holder = deputy_of.get("person") if isinstance(deputy_of, dict) else row.person
     if holder is None or row.auth == AUTH:
         return
-    records = AccountRecord.objects.filter(at__lte=row.at).order_by("-n")
-    given = records.filter(Q(after__role=row.role) | Q(before__role=row.role), subject_person=holder).first()
-    if given is None and not records.filter(action="role_renamed", after__name=row.role).exists():
-        yield f"{what}: account {holder} was never given the role {row.role}"
-    elif given is not None and given.action == "role_taken":
-        yield f"{what}: the role {row.role} had been taken from account {holder} before"
-    elif given is not None and not given.is_signed:
-        yield f"{what}: account {holder} was given the role {row.role} outside the application, as by {given.by}"
-    keys = list(records.filter(action="key_issued", subject_person=row.person)) if row.auth == "api_key" else []
-    if row.auth == "api_key" and not any(key.is_signed for key in keys):
-        yield f"{what}: account {row.person} was never given an API key"
+    for problem in rights_problems(row.person or holder, holder, row.role, row.at, by_key=row.auth == "api_key"):
+        yield f"{what}: {problem}"
+    if isinstance(deputy_of, dict) and "deputy" in deputy_of and not _is_deputy(row, deputy_of["deputy"], holder):
+        yield f"{what}: account {row.person} was not the deputy of account {holder}"
+    standing = row.standing if isinstance(row.standing, dict) else {}
+    name = str(standing.get("queue") or row.approval.queue)
+    was = _queue_at(name, row.at)
+    if was.get("state") != Queue.State.OPEN:
+        yield f"{what}: the queue {name} was not open"
+    elif was.get("role") != row.role:
+        yield f"{what}: the role {row.role} did not decide at the queue {name}"
+
+
+def _is_deputy(row: Decision, number: int, principal: int) -> bool:
+    in_office = Deputy.objects.filter(starts_at__lte=row.at, ends_at__gt=row.at - SLACK).exclude(revoked_at__lt=row.at)
+    return in_office.filter(pk=number, deputy=row.person or 0, principal=principal).exists()
+
+
+def _queue_at(name: str, at: datetime) -> dict[str, Any]:
+    """Return a queue as of a time by the acts that set its state or role, else as it is now."""
+    acts = ActRecord.objects.filter(run_id=None, queue=name, action__in=_QUEUE_ACTS, n__isnull=False)
+    if (last := acts.filter(at__lte=at).order_by("-n").first()) is not None:
+        return last.after if isinstance(last.after, dict) else {}
+    if (following := acts.order_by("n").first()) is not None:
+        return following.before if isinstance(following.before, dict) else {}
+    queue = Queue.objects.filter(name=name).first()
+    return {} if queue is None else snapshot(queue)
 
 
 def _case(row: Approval, plan: Any) -> Any:

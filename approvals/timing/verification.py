@@ -43,6 +43,11 @@ class Times:
                     self.wrong.append(f"event {line.seq}: approval {id} got more time than what it is a change of had")
             case e.ApprovalDecided(approval_id=id, verdict="expired") if id in self.of:
                 self._too_early(line, id, "expired")
+            case e.ApprovalDecided(approval_id=id) | e.ApprovalVoted(approval_id=id) if id in self.of:
+                course = self.of[id].course
+                is_late = course.ends_at is not None and line.at > course.ends_at
+                if is_late and line.at > self._latest(line, course) + MOST_AHEAD:
+                    self.wrong.append(f"event {line.seq}: approval {id} was decided after its time was over")
             case e.PlanAmended(approval_id=id, next=next) if id in self.of:
                 self.most[next] = self._latest(line, self.of[id].course)
                 self.carried[next] = list(self.of[id].went)

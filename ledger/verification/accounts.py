@@ -1,16 +1,19 @@
-"""Compare accounts, memberships, keys and second factors with their records."""
+"""Compare accounts, memberships, keys and second factors with their records, and decisions with what they gave then."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models import Q
 
 from ledger.models import AccountRecord
 from ledger.verification.registers import Listed
+from ledger.verification.runs import SLACK
 
 # What each account holds now: kind, account, and its name in the records.
 _NOW = """
@@ -19,6 +22,7 @@ _NOW = """
     UNION ALL SELECT 'revoked API key', k.user_id, k.name FROM durableagents_apikey k WHERE k.revoked_at IS NOT NULL
     UNION ALL SELECT 'second factor', f.user_id, f.type FROM mfa_authenticator f"""
 _FIELDS = ("username", "email", "is_active", "is_staff", "is_superuser")
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class _Replay:
@@ -27,6 +31,12 @@ class _Replay:
     def __init__(self) -> None:
         self.accounts: dict[int, dict[str, Any]] = {}
         self.held: defaultdict[int, Counter[tuple[str, str]]] = defaultdict(Counter)
+        self.ends: dict[tuple[int, str], datetime] = {}  # when keys expire, by account and name
+
+    def has_key(self, person: int, at: datetime) -> bool:
+        """Return whether an account has a key that is neither revoked nor expired at that time."""
+        keys = [name for (kind, name), n in self.held[person].items() if kind == "API key" and n > 0]
+        return any(self.ends.get((person, name), _NEVER) > at for name in keys)
 
     def see(self, record: AccountRecord) -> None:
         person, before, after = record.subject_person, record.before, record.after
@@ -60,6 +70,12 @@ class _Replay:
         now = was if "revoked_at" not in after else "revoked API key" if after["revoked_at"] else "API key"
         is_there = record.action != "key_issued", record.action != "key_removed"
         self._move(record, was, now, was_named if is_there[0] else None, name if is_there[1] else None)
+        owner = after.get("user_id") or person
+        end = self.ends.get((before.get("user_id") or person, was_named), _NEVER)
+        if "expires_at" in after:
+            end = datetime.fromisoformat(after["expires_at"]) if after["expires_at"] else _NEVER
+        has_twin = self.held[owner]["API key", name] > 1  # records don't tell them apart: the later end counts
+        self.ends[owner, name] = max(end, self.ends.get((owner, name), end)) if has_twin else end
 
     def _move(self, record: AccountRecord, was: str, now: str, old: str | None, new: str | None) -> None:
         """Remove one under the old name and account, and add one under the new."""
@@ -77,6 +93,29 @@ def every_account() -> Listed:
         replay.see(record)
         count += 1
     return Listed("accounts as recorded", count, "", [*_accounts(replay), *_held(replay)])
+
+
+def rights_problems(person: int, holder: int, role: str, at: datetime, *, by_key: bool) -> Iterator[str]:
+    """Yield why a person could not act then in the role of `holder`: themselves, or whose deputy they are."""
+    replay, given, has_key = _Replay(), None, False
+    since = at - SLACK  # a key is checked when a request arrives, and no lock keeps it
+    for record in AccountRecord.objects.filter(
+        Q(subject_person__in=(person, holder)) | Q(action="role_renamed"), n__isnull=False, at__lte=at
+    ).order_by("n"):
+        has_key |= record.at > since and replay.has_key(person, since)
+        if record.action != "key_issued" or record.is_signed:
+            replay.see(record)
+        if (record.subject_person, record.action, record.after.get("role")) == (holder, "role_given", role):
+            given = record
+    for each in sorted({person, holder}):
+        if not replay.accounts.get(each, {}).get("is_active"):
+            yield f"account {each} was closed"
+    if replay.held[holder]["role", role] < 1:
+        yield f"account {holder} did not have the role {role}"
+    elif given is not None and not given.is_signed:
+        yield f"account {holder} was given the role {role} outside the application, as by {given.by}"
+    if by_key and not (has_key or replay.has_key(person, since)):
+        yield f"account {person} had no API key that worked"
 
 
 def _accounts(replay: _Replay) -> Iterator[str]:
