@@ -100,7 +100,10 @@ class Command(BaseCommand):
             try:
                 confirm(protected, key)
             except DatabaseError as error:
-                raise self._refusal(f"{what} stays as it is ({first_line(error)}): set it again") from None
+                raise self._refusal(
+                    f"the {what} can't be confirmed, because rows of {protected.table} never change "
+                    f"({first_line(error)}). Put back its former values with their code, or set it again"
+                ) from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
         self.stdout.write(f"The {what} counts as it is now.")
 

@@ -18,10 +18,11 @@ from approvals.outbox import Channel, Device
 from approvals.queue_models import Queue
 from durableagents.models import OwnTag
 from ledger.clock import database_now
-from ledger.models import ActRecord, Coded, RowCode
+from ledger.models import ActRecord, Coded, FourEyes, RowCode
 from ledger.protected import ChangedOutside, Protected, check, is_changed_outside, registry, seal
 from ledger.verification.protected import protected_rows
 from runs.models import Batch, BudgetDefault, Price, Schedule
+from tests.integration.runs.stories import as_superuser
 
 pytestmark = pytest.mark.django_db
 # What a table's constraints require of a row beyond its columns' types.
@@ -224,8 +225,8 @@ def test_confirming_a_row_lets_it_count_and_is_on_record() -> None:
     assert protected_rows().problems == []
 
 
-def test_confirming_a_row_with_a_code_of_its_own_lets_it_count() -> None:
-    """Not where rows never change: those are set again."""
+def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(capsys: pytest.CaptureFixture[str]) -> None:
+    """Not where rows never change: those are set again, or put back."""
     queue = sample(Queue, name="orders")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE approvals_queue SET role = 'approver_legal' WHERE id = %s", [queue.pk])
@@ -234,5 +235,12 @@ def test_confirming_a_row_with_a_code_of_its_own_lets_it_count() -> None:
     assert Queue.objects.get(pk=queue.pk).is_genuine
     with pytest.raises(SystemExit):
         call_command("ledger", "confirm", "ledger_foureyes", "1", "--reason", "Set during the outage.")
+    assert "rows of ledger_foureyes never change" in (told := capsys.readouterr().err) and "set it again" in told
     assert [each.partition(" (")[0] for each in protected_rows().problems] == ["two-person rule '1'"]
     assert ActRecord.objects.filter(action="row_confirm").count() == 1
+    as_superuser("DELETE FROM ledger_foureyes")
+    rule = sample(FourEyes, n=1)
+    as_superuser("UPDATE ledger_foureyes SET set_by = 'user:eve'")
+    assert len(protected_rows().problems) == 1
+    as_superuser("UPDATE ledger_foureyes SET set_by = %s", rule.set_by)
+    assert protected_rows().problems == []
