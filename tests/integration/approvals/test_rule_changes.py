@@ -13,6 +13,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection, transaction
 from django.db.utils import ProgrammingError
+from django.template.base import Template
+from django.test.utils import instrumented_test_render
 
 from approvals.models import Policy
 from approvals.policies import acts as policies
@@ -312,7 +314,10 @@ def test_where_rules_are_guarded_roles_are_too(anna: Actor, bert: Actor) -> None
     assert not FourEyes.objects.exists()
 
 
-def test_nobody_opens_a_door_into_the_account_of_a_second_person(guarded: None, anna: Actor, bert: Actor) -> None:
+def test_nobody_opens_a_door_into_the_account_of_a_second_person(
+    guarded: None, anna: Actor, bert: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Template, "_render", instrumented_test_render)
     page, bob = signed_in(anna), User.objects.create_user("bob")
     with pytest.raises(Forbidden, match="may be one of them"):
         resets.make_link(bert.person or 0, by=anna, justification=WHY)
