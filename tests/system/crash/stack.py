@@ -32,21 +32,20 @@ from tests.system.infra.installation import Installation
 from tests.waiting import eventually, pause
 
 AGENT = "crash-test"
+DECIDER = "approver_finance"
 
-
-_ANOTHER = """
+# Sets prices and prints a key of a second person with a role, for what takes two.
+_PREPARED = """
 from django.contrib.auth.models import Group, User
-from durableagents.identity.auth import issue_key
-user = User.objects.create_user("second_{role}")
-user.groups.add(Group.objects.get(name="{role}"))
-print(issue_key(user, "crash"))
-"""
-_PRICED = """
 from django.db.models.functions import Now
+from durableagents.identity.auth import issue_key
 from runs.models import Price
 for model, usd_in, usd_out in {models}:
     said = {{"valid_from": Now(), "set_at": Now(), "set_by": "user:schedule"}}
     Price.objects.create(model=model, usd_micro_in=usd_in, usd_micro_out=usd_out, **said)
+user = User.objects.create_user("second_{role}")
+user.groups.add(Group.objects.get(name="{role}"))
+print(issue_key(user, "crash"))
 """
 
 
@@ -100,20 +99,13 @@ class Stack(Installation):
         self._api = Api(self.demo())
         self.all_workers()
         self.let_callbacks_go()
-        self._put_price()
-        self._another = {f"approver_finance{ANOTHER}": self._key_of_another("approver_finance")}
+        said = self.shell(_PREPARED.format(role=DECIDER, models=[(model, *PRICE) for model in MODELS]))
+        self._another = {f"{DECIDER}{ANOTHER}": said.split()[-1]}
         return self
 
     def demo(self) -> dict[str, Any]:
         found = super().demo()
         return found | {"api_keys": found["api_keys"] | self._another}
-
-    def _key_of_another(self, role: str) -> str:
-        """Return a key of a second person with this role, for what takes two."""
-        return self.shell(_ANOTHER.format(role=role)).split()[-1]
-
-    def _put_price(self) -> None:
-        self.shell(_PRICED.format(models=[(model, *PRICE) for model in MODELS]))
 
     def kill_up_and_start_again(self) -> None:
         """SIGKILL `up` itself: its children end with it, and the next start continues."""
