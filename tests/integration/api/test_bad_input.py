@@ -19,6 +19,7 @@ from ledger.web.roles import ROLES
 from runs.models import Run
 from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem, person
+from tests.tiers import many
 
 pytestmark = pytest.mark.django_db
 
@@ -51,7 +52,7 @@ PLAUSIBLE = st.sampled_from(
 BODIES = st.dictionaries(FIELDS, PLAUSIBLE | ANY_JSON, max_size=5) | ANY_JSON
 STEERING = ["pause", "resume", "cancel", "retry", "reconcile"]
 fuzz = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=many(60, 25), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 

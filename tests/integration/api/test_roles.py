@@ -19,6 +19,7 @@ from runs.models import Wait
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.api.conftest import NOBODY, SUPERUSER, Api, is_problem, issue_key, person
+from tests.tiers import many
 
 EVERY = frozenset(ROLES)
 OPERATE, START = frozenset({"operator"}), frozenset({"integrator", "operator"})
@@ -220,7 +221,7 @@ def test_what_is_anothers_is_for_an_integrator_what_there_is_not(caller: Callabl
         assert parts <= others.keys() | OF_NOBODY.keys() or name in UNLISTED | BY_ITSELF, f"say whose: {path}"
         if name in UNLISTED | BY_ITSELF or not parts & others.keys():
             continue
-        for method in METHODS:
+        for method in METHODS[: many(len(METHODS), 2)]:  # no route has others: see above
             allowed = "integrator" in MATRIX.get((name, method), ())
             for body in BODIES if method == "POST" else BODIES[:1]:
                 told = []
