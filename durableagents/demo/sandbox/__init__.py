@@ -71,10 +71,6 @@ errors are not stored: the key is free again.
 ``POST /api/erp/purchase-orders {vendor_id, description, amount_usd}`` - ``erp.file_purchase_order``
     ``amount_usd`` is a decimal string with at most two places ("84000.00") or a JSON integer, above zero.
     201 ``{po_number: "PO-000001", status: "filed", vendor_id, description, amount_usd}``; an unknown vendor is 422.
-``POST /api/erp/vendor-deactivations {vendor_id}`` - ``erp.deactivate_vendor``
-    201 ``{vendor_id, status: "inactive"}``; an unknown vendor is 422.
-``POST /api/erp/order-cancellations {po_number}`` - ``erp.cancel_order``
-    201 ``{po_number, status: "cancelled"}``; an unknown order is 422.
 ``POST /api/credentials {vendor_id, scope}`` - ``credentials.provision``
     ``scope`` is 1-200 characters. 201 ``{credential_id: "CRD-000001", vendor_id, scope, secret: "sk_sandbox_…"}``; a repeat answers
     the same secret; an unknown vendor is 422.
@@ -92,7 +88,7 @@ Limits: names and categories 1-300 characters, descriptions 1-2,000, e-mail addr
 
 To reconcile, read what a key did: ``GET <the same path>?idempotency_key=`` answers 200 ``{results: [answer]}``, with
 the stored answer or nothing in the list, and 409 while a request under that key is in progress (it may yet happen).
-They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``, ``erp.find_deactivation``, ``erp.find_cancellation``,
+They are reads, recorded as ``portal.find_w9_request``, ``erp.find_vendor``, ``erp.find_purchase_order``,
 ``credentials.find``, ``library.find_embedding``, ``library.find_report``, ``shop.find_refund``.
 
 Mail

@@ -35,8 +35,7 @@ CREATE TABLE IF NOT EXISTS vendors (
     contact_email TEXT NOT NULL,
     category      TEXT NOT NULL,
     run_id        TEXT,
-    created_at    TEXT NOT NULL,
-    deactivated_at TEXT
+    created_at    TEXT NOT NULL
 );
 
 CREATE TABLE IF NOT EXISTS purchase_orders (
@@ -45,8 +44,7 @@ CREATE TABLE IF NOT EXISTS purchase_orders (
     description TEXT NOT NULL,
     amount_usd  TEXT NOT NULL,
     run_id      TEXT,
-    created_at  TEXT NOT NULL,
-    cancelled_at TEXT
+    created_at  TEXT NOT NULL
 );
 
 CREATE TABLE IF NOT EXISTS credentials (

@@ -27,8 +27,6 @@ LARGEST_BATCH = 256
 _NEWER = (
     ("requests", "sender", "INTEGER"),
     ("requests", "sent_at", "TEXT"),
-    ("vendors", "deactivated_at", "TEXT"),
-    ("purchase_orders", "cancelled_at", "TEXT"),
     ("faults", "refuse_rate", "REAL NOT NULL DEFAULT 0"),
 )
 SCHEMA = Path(__file__).with_name("schema.sql")

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from durableagents import Agent
 from durableagents.demo.vendor_onboard import agent
 from ledger import events as e
 from runs.engine import memory
@@ -30,10 +29,9 @@ class Onboarding:
     receiver: Receiver
     input: dict[str, Any]
     crash_at: set[tuple[str, str]] = field(default_factory=set)
-    agent: Agent = field(default_factory=lambda: agent)
 
     def __post_init__(self) -> None:
-        self.run = memory.start(self.agent, self.input)
+        self.run = memory.start(agent, self.input)
         self.runtime = Runtime(
             hasher=keyed_hasher(b"test"),
             request_model=request_model,
@@ -51,7 +49,7 @@ class Onboarding:
         """Drive until it ends or waits for a person; deliver callbacks, fire timers and claim again after crashes."""
         while True:
             try:
-                how = await memory.drive(self.agent, self.run, self.runtime)
+                how = await memory.drive(agent, self.run, self.runtime)
             except Killed:
                 continue
             kinds = {wait.spec.kind for wait in self.run.open_waits()}

@@ -52,38 +52,6 @@ def file_purchase_order(connection: sqlite3.Connection, order: PurchaseOrder, re
     return {"po_number": f"PO-{cursor.lastrowid:06d}", "status": "filed"} | order.model_dump()
 
 
-class VendorReference(Fields):
-    """A vendor that is on record."""
-
-    vendor_id: Name
-
-
-class OrderReference(Fields):
-    """A purchase order that is on record."""
-
-    po_number: Name
-
-
-def deactivate_vendor(connection: sqlite3.Connection, asked: VendorReference, receipt: Receipt) -> dict[str, Any]:
-    seq = known_vendor(connection, asked.vendor_id)
-    connection.execute("UPDATE vendors SET deactivated_at = ? WHERE seq = ?", (receipt.received_at, seq))
-    return {"vendor_id": asked.vendor_id, "status": "inactive"}
-
-
-def cancel_order(connection: sqlite3.Connection, asked: OrderReference, receipt: Receipt) -> dict[str, Any]:
-    seq = _known_order(connection, asked.po_number)
-    connection.execute("UPDATE purchase_orders SET cancelled_at = ? WHERE seq = ?", (receipt.received_at, seq))
-    return {"po_number": asked.po_number, "status": "cancelled"}
-
-
-def _known_order(connection: sqlite3.Connection, po_number: str) -> int:
-    found = re.fullmatch(r"PO-([0-9]{6,12})", po_number)
-    seq = int(found[1]) if found else 0  # which is nobody's
-    if connection.execute("SELECT 1 FROM purchase_orders WHERE seq = ?", (seq,)).fetchone() is None:
-        raise wrong("po_number", "no such order")
-    return seq
-
-
 def known_vendor(connection: sqlite3.Connection, vendor_id: str) -> int:
     """The vendor's number. Raises Problem 422."""
     found = re.fullmatch(r"VND-([0-9]{6,12})", vendor_id)
