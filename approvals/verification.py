@@ -45,9 +45,8 @@ class Gates:
         self.created_by = ""
         self.starter: int | None = None
         self.requested: dict[str, tuple[int, e.ApprovalRequested]] = {}
-        self.coded: set[int] = set()
-        self.decided: dict[str, tuple[int, e.ApprovalDecided, bool]] = {}
-        self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted, bool]] = {}
+        self.decided: dict[str, tuple[int, e.ApprovalDecided]] = {}
+        self.votes: dict[tuple[str, int | None], tuple[int, e.ApprovalVoted]] = {}
         self.times, self.talks, self.standing = Times(journal), Talks(journal), Standing(journal)
         self.amended: dict[str, e.PlanAmended] = {}
         self.answered: dict[str, e.ApprovalRequested] = {}  # by slot: the question answered there last
@@ -62,13 +61,12 @@ class Gates:
             case e.RunCreated(by=by):
                 self.created_by = by
             case e.ApprovalRequested() as request:
-                self.coded |= {line.seq} if line.is_coded else set()
                 slim = e.ApprovalRequested(slot=request.slot, attempt=request.attempt, **request.clear())
                 self.requested[request.approval_id] = (line.seq, slim)
             case e.ApprovalVoted() as vote:
-                self.votes[vote.approval_id, vote.person] = (line.seq, vote, line.is_coded)
+                self.votes[vote.approval_id, vote.person] = (line.seq, vote)
             case e.ApprovalDecided() as decided:
-                self.decided[decided.approval_id] = (line.seq, decided, line.is_coded)
+                self.decided[decided.approval_id] = (line.seq, decided)
                 if decided.approval_id in self.requested:
                     self.answered[decided.slot or ""] = self.requested[decided.approval_id][1]
             case e.ToolInvoked(grant=str(grant)) as invoked:
@@ -76,7 +74,7 @@ class Gates:
                 if asked is not None and asked.requested_hash != invoked.requested_hash:
                     self.misused.append(f"event {line.seq}: the yes at slot {grant} is about another call")
             case e.PlanAmended() as amended:
-                self.decided[amended.approval_id] = (line.seq, as_decision(amended), line.is_coded)
+                self.decided[amended.approval_id] = (line.seq, as_decision(amended))
                 self.amended[amended.approval_id] = amended
             case _:
                 pass
@@ -123,7 +121,7 @@ class Gates:
                 "deadline": self.times.deadline(request, row),
                 "state": self._states(row),
                 "revision": row.previous.revision + 1 if row.previous else 1,
-                "requester": self._requesters(seq),
+                "requester": self.starter,
                 "case_id": _case(row, plan),
                 "same": {sameness_of(bytes(row.plan)), None},
             },
@@ -148,11 +146,6 @@ class Gates:
         yield from self.times.about(what, row)
         yield from amendment_problems(what, row, plan, self.amended.get(str(row.previous_id)))
 
-    def _requesters(self, seq: int) -> set[int | None]:
-        """Return the valid requesters: the run's starter, or None for questions from before accounts were recorded."""
-        is_old = seq not in self.coded and seq <= self.journal.coded_after
-        return {self.starter, None} if is_old else {self.starter}
-
     def _states(self, row: Approval) -> set[str]:
         """Return the valid states by the journal; a run's end withdraws a question without an event."""
         if str(row.id) in self.decided:
@@ -160,7 +153,7 @@ class Gates:
         return {"withdrawn"} if row.wait.resolution == "withdrawn" else {"open"}
 
     def _grant(self, what: str, row: Approval) -> Iterator[str]:
-        seq, decided, _ = self.decided.get(str(row.id), (0, None, False))
+        seq, decided = self.decided.get(str(row.id), (0, None))
         is_yes = decided is not None and decided.verdict == "approved"
         wait, at = row.wait, row.decided_at
         if not (self.journal.is_about(seq, at) if decided else _is_withdrawn_with(wait.resolved_at, at, row.state)):
@@ -203,7 +196,7 @@ class Gates:
     def _decision(self, row: Decision, told: list[Said]) -> Iterator[str]:
         """Check one row against its events: the vote, if any, and the closing. The first gives the state of the run."""
         what = f"decision {row.id}"
-        for place, (seq, event, is_coded) in enumerate(told):
+        for place, (seq, event) in enumerate(told):
             payload = payload_of(event)
             right: dict[str, Any] = {
                 "by": event.by,
@@ -213,8 +206,7 @@ class Gates:
                 "standing": payload.get("standing"),
                 "proof": payload.get("proof"),
             }
-            is_old = not is_coded and seq <= self.journal.coded_after
-            if place == 0 and not (is_old and row.seq is None and row.chain is None):
+            if place == 0:
                 right |= {"seq": seq - 1, "chain": self.journal.hash_at(seq - 1)}
             yield from compared(what, row, right)
             yield from self.times.where(what, str(row.approval_id), row.standing)
@@ -224,11 +216,11 @@ class Gates:
             then = FAIL if row.verdict == FAIL else None
             if said != event.verdict or payload.get("then") != then or not self.journal.is_about(seq, row.at):
                 yield f"{what}: verdict or time are not those of its event"
-            if row.code is None and not is_old:
-                yield f"{what} has no code: none of our processes wrote it"
         yield from missing_assertion(what, self.journal.run_id, row.pk, row.proof)
         yield from _rights(what, row)
-        if row.code is not None and bytes(row.code) != row_code(code_key(), "decision", row.coded()):
+        if row.code is None:
+            yield f"{what} has no code: none of our processes wrote it"
+        elif bytes(row.code) != row_code(code_key(), "decision", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
 
     def _seats(self) -> Iterator[str]:
@@ -249,14 +241,14 @@ class Gates:
     def _stages(self, plans: dict[str, Any]) -> Iterator[str]:
         """Check that each grant had the votes its plan requires, each with the required proof."""
         asked = {id: replace(x, payload=plans[id]) for id, (_, x) in self.requested.items() if id in plans}
-        decisions, votes = [x for _, x, _ in self.decided.values()], [x for _, x, _ in self.votes.values()]
+        decisions, votes = [x for _, x in self.decided.values()], [x for _, x in self.votes.values()]
         for id, question in asked.items():
             is_yes = any(x.approval_id == id and x.verdict == "approved" for x in decisions)
             if is_yes and (problem := lacking(question, asked, decisions, votes)):
                 yield f"approval {id} was granted, but {problem}"
 
 
-Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided, bool]
+Said = tuple[int, e.ApprovalVoted | e.ApprovalDecided]
 
 
 def _rights(what: str, row: Decision) -> Iterator[str]:

@@ -14,7 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import BinaryField, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 
-from approvals.genuine import genuine, marks_of
+from approvals.genuine import has_code, marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
@@ -92,7 +92,7 @@ class Case:
         found = Decision.objects.filter(approval_id__in=list(self.asked), verdict=APPROVE).select_related("approval")
         rows = {(str(row.approval_id), row.person): row for row in found}
         ours = [rows.get((vote.approval_id, vote.person)) for vote in yes]
-        if not all(genuine([row for row in ours if row is not None])) or None in ours:
+        if not all(row is not None and has_code(row) for row in ours):
             raise NotCounted(self.approval, "a vote stands there that this installation did not write")
 
 
@@ -129,7 +129,7 @@ _SAID = {APPROVE: "said yes", "reject": "said no", "fail": "let the run fail", A
 @dataclass(frozen=True, slots=True)
 class Vote:
     row: Decision
-    is_genuine: bool | None
+    is_genuine: bool
     lacks: str = ""  # missing proof
 
     @property
@@ -138,7 +138,7 @@ class Vote:
 
     @property
     def counts(self) -> bool:
-        return self.row.verdict == APPROVE and self.is_genuine is not False and not self.lacks
+        return self.row.verdict == APPROVE and self.is_genuine and not self.lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class StageShown:
 
 
 def stages_of(
-    approvals: Sequence[Approval], own: Iterable[Decision], known: Mapping[int, bool | None] = MappingProxyType({})
+    approvals: Sequence[Approval], own: Iterable[Decision], known: Mapping[int, bool] = MappingProxyType({})
 ) -> dict[UUID, list[StageShown]]:
     """Return the stages of each question, with one query for votes at other stages. `own` are the questions' decisions,
     `known` by id which decisions are authentic, as far as checked."""

@@ -14,8 +14,6 @@ from django.conf import settings
 from django.db import connections
 from psycopg import sql
 
-from ledger.codes import SQL_MADE
-
 # Facts: rows are only added.
 APPEND_ONLY = frozenset(
     {
@@ -187,7 +185,6 @@ READ_ONLY = frozenset(
         "auth_permission",
         "socialaccount_socialapp",  # providers come from the environment only
         "ledger_definition",
-        "ledger_uncoded",
         "runs_attribute",  # written by a trigger as the owner
         "runs_runtag",  # likewise
         "approvals_seat",  # likewise
@@ -197,21 +194,15 @@ READ_ONLY = frozenset(
         "durableagents_endedsession",  # likewise
     }
 )
-# NO_RUN's row has the start of a current upgrade, in seconds; after this long, the next `migrate` considers it over.
-UPGRADE_LASTS = 3600
-NO_RUN = "00000000-0000-0000-0000-000000000000"
 
 
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
     connection = connections[using]
-    if connection.vendor != "postgresql":
+    if role is None or connection.vendor != "postgresql":
         return
     with connection.cursor() as cursor:
-        end_old_upgrades(cursor)
-        if role is None:
-            return
         cursor.execute("select current_user, exists(select 1 from pg_roles where rolname = %s)", [role])
         current, exists = cursor.fetchone()
         if current == role or not exists:
@@ -219,19 +210,6 @@ def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
         for statement in statements(role):
             # Composed with quoted identifiers; Django's cursor needs the final text.
             cursor.execute(statement.as_string(cursor.connection))
-
-
-def end_old_upgrades(cursor: Any) -> None:
-    """Require codes of all events after the upgrade (docs/decisions/0012). Databases migrated back lack the table."""
-    cursor.execute("SELECT to_regclass('ledger_uncoded')")
-    if cursor.fetchone()[0] is None:
-        return
-    cursor.execute(
-        "SELECT 1 FROM ledger_uncoded WHERE run_id = %s AND seq < extract(epoch FROM clock_timestamp()) - %s",
-        [NO_RUN, UPGRADE_LASTS],
-    )
-    if cursor.fetchone():
-        cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
 
 
 _GRANTS = """

@@ -304,14 +304,9 @@ class ActRecord(models.Model):
         ]
         triggers = append_only()
 
-    @property
-    def forms(self) -> tuple[dict[str, Any], ...]:
-        """Return the forms a valid code may cover: versions before places were known left the place out."""
-        return self.coded(), self.coded(is_placed=False)
-
-    def coded(self, *, is_placed: bool = True) -> dict[str, Any]:
+    def coded(self) -> dict[str, Any]:
         """Return all the row's values, and its place among the acts without a run."""
-        place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if is_placed and self.n is not None else {}
+        place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if self.n is not None else {}
         return place | {
             "run": str(self.run_id or ""),
             "action": self.action,
@@ -407,22 +402,6 @@ class Register(models.Model):
     name = models.TextField(primary_key=True)
     n = models.BigIntegerField(default=0)
     chain = models.BinaryField(max_length=32)
-    uncoded = models.BigIntegerField(default=0, db_default=0, help_text="Up to which number acts may lack codes.")
-
-
-class Uncoded(models.Model):
-    """The event up to which a run's journal may lack codes: it predates them. Only the owner may write this, or a
-    forger could omit the code. While the row of NO_RUN exists, an upgrade is under way and processes of the previous
-    version still write (docs/decisions/0012)."""
-
-    run_id = models.UUIDField(primary_key=True)
-    seq = models.BigIntegerField()
-    acts = models.BigIntegerField(
-        default=0, db_default=0, help_text="Up to which event records of acts may: those had codes later than events."
-    )
-
-
-NO_RUN = UUID(int=0)
 
 
 class FourEyes(Coded):

@@ -26,10 +26,7 @@ class DecisionRow(Shape):
         "what they `typed`. Null: none was required."
     )
     at: datetime
-    is_genuine: bool | None = Field(
-        description="False: not written by this installation, so it decided nothing. Null: it predates "
-        "authentication codes."
-    )
+    is_genuine: bool = Field(description="False: not written by this installation, so it decided nothing.")
 
 
 class VoteRow(Shape):
@@ -195,8 +192,7 @@ class AuditRow(Shape):
     at: datetime
     is_genuine: bool | None = Field(
         description="False: the record lacks this installation's authentication code or was changed, so it is "
-        "not a fact. Null: it predates these codes, or it is an account record, which the "
-        "database writes."
+        "not a fact. Null: it is an account record, which the database writes."
     )
     by: str = Field(
         description="Actor's name at that time, with a prefix: user:, key:, os: (a command), system:, or "

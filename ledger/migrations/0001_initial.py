@@ -177,7 +177,6 @@ class Migration(migrations.Migration):
                 ('name', models.TextField(primary_key=True, serialize=False)),
                 ('n', models.BigIntegerField(default=0)),
                 ('chain', models.BinaryField(max_length=32)),
-                ('uncoded', models.BigIntegerField(db_default=0, default=0, help_text='Up to which number acts may lack codes.')),
             ],
         ),
         migrations.CreateModel(
@@ -205,14 +204,6 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['-made_at'], name='ledger_rulechange_newest'), models.Index(condition=models.Q(('state', 'open')), fields=['-made_at'], name='ledger_rulechange_open')],
                 'triggers': [pgtrigger.compiler.Trigger(name='kept', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot delete rows from % table', TG_TABLE_NAME;", hash='62b7b848149b08c307b6d8d7ca6a42e8bacbbcda', operation='DELETE', pgid='pgtrigger_kept_d8841', table='ledger_rulechange', when='BEFORE')), pgtrigger.compiler.Trigger(name='ends_once', sql=pgtrigger.compiler.UpsertTriggerSql(condition="WHEN (OLD.state <> 'open')", func="RAISE EXCEPTION 'pgtrigger: Cannot update rows from % table', TG_TABLE_NAME;", hash='2d54e2c4013a7b934db40654cbe5ace51ef0015f', operation='UPDATE', pgid='pgtrigger_ends_once_39d75', table='ledger_rulechange', when='BEFORE'))],
             },
-        ),
-        migrations.CreateModel(
-            name='Uncoded',
-            fields=[
-                ('run_id', models.UUIDField(primary_key=True, serialize=False)),
-                ('seq', models.BigIntegerField()),
-                ('acts', models.BigIntegerField(db_default=0, default=0, help_text='Up to which event records of acts may: those had codes later than events.')),
-            ],
         ),
         migrations.CreateModel(
             name='AccountRecord',

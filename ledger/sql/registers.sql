@@ -14,8 +14,8 @@ BEGIN
     SELECT * INTO r FROM public.ledger_register WHERE name = p_name FOR UPDATE;
     IF NOT FOUND THEN
         -- New, or taken away: then the list goes on from its last row, for what is done to accounts must not wait for the row to be put back.
-        INSERT INTO public.ledger_register (name, n, chain, uncoded)
-        SELECT p_name, coalesce(last.n, 0), coalesce(last.hash, sha256(convert_to('register:' || p_name, 'UTF8'))), 0
+        INSERT INTO public.ledger_register (name, n, chain)
+        SELECT p_name, coalesce(last.n, 0), coalesce(last.hash, sha256(convert_to('register:' || p_name, 'UTF8')))
         FROM (SELECT 1) AS one LEFT JOIN LATERAL (
             SELECT n, hash FROM public.ledger_actrecord WHERE p_name = 'acts' AND n IS NOT NULL
             UNION ALL SELECT n, hash FROM public.ledger_accountrecord WHERE p_name = 'accounts' AND n IS NOT NULL
@@ -83,23 +83,3 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER accounts_are_numbered BEFORE INSERT ON ledger_accountrecord
     FOR EACH ROW EXECUTE FUNCTION ledger_number_account();
-
--- Require codes of every event from now on and note which rows of each run, and of the acts without a run, have none. For the owner alone: the
--- runtime role may only read the table. It locks the table first, so that two callers do not meet.
-CREATE OR REPLACE FUNCTION ledger_demand_codes(p_kinds text[]) RETURNS bigint
-LANGUAGE plpgsql AS $$
-DECLARE
-    marked bigint := 0;
-BEGIN
-    LOCK TABLE ledger_uncoded IN EXCLUSIVE MODE;
-    IF EXISTS (SELECT 1 FROM ledger_uncoded WHERE run_id = '00000000-0000-0000-0000-000000000000') THEN
-        INSERT INTO ledger_uncoded (run_id, seq)
-        SELECT run_id, max(seq) FROM ledger_event WHERE code IS NULL AND kind <> ALL (p_kinds) GROUP BY run_id
-        ON CONFLICT (run_id) DO UPDATE SET seq = greatest(ledger_uncoded.seq, excluded.seq);
-        GET DIAGNOSTICS marked = ROW_COUNT;
-        UPDATE ledger_register SET uncoded = coalesce((SELECT max(n) FROM ledger_actrecord WHERE code IS NULL AND n IS NOT NULL), 0)
-        WHERE name = 'acts';
-        DELETE FROM ledger_uncoded WHERE run_id = '00000000-0000-0000-0000-000000000000';
-    END IF;
-    RETURN marked;
-END $$;

@@ -89,8 +89,7 @@ class Overrides:
     def _about(self, row: OverrideRecord) -> Iterator[str]:
         what = f"override record {row.id}"
         if row.code is None:
-            if not 0 < row.seq < self.journal.coded_after:
-                yield f"{what} has no code: none of our processes wrote it"
+            yield f"{what} has no code: none of our processes wrote it"
         elif bytes(row.code) != row_code(code_key(), "override", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
         event = self.acts.get(row.seq + 1)
@@ -151,7 +150,6 @@ _SAYINGS = {
 
 class _Act(NamedTuple):
     seq: int
-    is_coded: bool
     columns: dict[str, Any]
 
 
@@ -184,16 +182,8 @@ class Acts:
                 name, seq, columns = "message", line.seq - 1, {"by": by, "subject": f"{event.name} {event.n}"}
             case e.InputAnswered(by=by):
                 justification = event.payload.get("justification", "") if isinstance(event.payload, dict) else ""
-                # Records added later, for older answers, lack it.
-                name, seq, columns = (
-                    "answer",
-                    line.seq - 1,
-                    {
-                        "by": by,
-                        "role": event.role,
-                        "justification": justification if line.is_coded else {justification, ""},
-                    },
-                )
+                columns = {"by": by, "role": event.role, "justification": justification}
+                name, seq = "answer", line.seq - 1
             case e.InquiryMade() | e.InquiryEnded() | e.ApprovalDelegated() | e.DelegationEnded():
                 name, why = _on_a_case(event)
                 by, seq, columns = event.by, line.seq - 1, {"by": event.by, "role": event.role, "justification": why}
@@ -205,7 +195,7 @@ class Acts:
             case _:
                 return
         if by.startswith(_PERSON):
-            self.acts[name, seq] = _Act(line.seq, line.is_coded, columns)
+            self.acts[name, seq] = _Act(line.seq, columns)
 
     def problems(self) -> Iterator[str]:
         missing, keys = dict(self.acts), []
@@ -215,14 +205,12 @@ class Acts:
             missing.pop((row.action, row.seq or 0), None)
         yield from at_most_once("the record of act", keys)
         for (name, _), act in missing.items():
-            if act.is_coded or act.seq > self.journal.coded_after:
-                yield f"event {act.seq} is a person's {name} without a record of the act"
+            yield f"event {act.seq} is a person's {name} without a record of the act"
 
     def _about(self, row: ActRecord) -> Iterator[str]:
         what = f"act record {row.id}, {row.action},"
         if row.code is None:
-            if row.seq is None or not 0 < row.seq <= self.journal.acts_coded_after:
-                yield f"{what} has no code: none of our processes wrote it"
+            yield f"{what} has no code: none of our processes wrote it"
         elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
             yield f"{what} was not written with this installation's key, or was changed"
         if (row.n, row.prev_hash, row.hash) != (None, None, None):

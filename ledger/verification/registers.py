@@ -17,7 +17,7 @@ from django.db import connection
 
 from ledger.codes import is_rows_code
 from ledger.keys import code_key
-from ledger.models import NO_RUN, AccountRecord, ActRecord, Register, Uncoded
+from ledger.models import AccountRecord, ActRecord, Register
 from ledger.verification.runs import UNREADABLE, no_sense, snapshot
 
 _BATCH = 200
@@ -81,7 +81,6 @@ class _Reading:
     def __init__(self, of: _List) -> None:
         self.of = of
         self.stands = Register.objects.filter(pk=of.name).first()
-        self.may_lack_code = Uncoded.objects.filter(pk=NO_RUN).exists()
         self.n, self.rows = 0, 0
         self.hash = hashlib.sha256(f"register:{of.name}".encode()).digest()
         self.codes: set[bytes] = set()
@@ -150,11 +149,10 @@ class _Reading:
             what = f"act record {row.id}, {row.action},"
             code = bytes(row.code or b"")
             if not code:
-                if not self.may_lack_code and not self._is_old(row):
-                    self.problems.append(f"{what} has no code: none of our processes wrote it")
+                self.problems.append(f"{what} has no code: none of our processes wrote it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
-            elif not any(is_rows_code(code_key(), "act", coded, code) for coded in row.forms):
+            elif not is_rows_code(code_key(), "act", row.coded(), code):
                 self.problems.append(
                     f"{what} was not written with this installation's key, or not at its place, or was changed"
                 )
@@ -168,10 +166,6 @@ class _Reading:
                     f"account record {row.id}, {row.action} of {row.subject} at {row.at.isoformat()}, says it was done "
                     f"by {row.by}, and was not signed by the application"
                 )
-
-    def _is_old(self, row: ActRecord) -> bool:
-        """Return whether an act may lack a code because it predates them."""
-        return row.n is not None and self.stands is not None and 0 < row.n <= self.stands.uncoded
 
     def _where_it_stands(self) -> Iterator[str]:
         if self.stands is None:

@@ -22,12 +22,13 @@ from ledger.codec import unpack
 from ledger.codes import SQL_MADE, is_genuine, may_lack_code
 from ledger.errors import NotFound
 from ledger.keys import code_key
-from ledger.models import NO_RUN, ActRecord, Event, Head, Uncoded
+from ledger.models import ActRecord, Event, Head
 
 # A row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
 # The payloads of a batch are in memory together.
 _BATCH = 100
+NO_RUN = UUID(int=0)  # the lowest id
 # Places kept for missing events. No real journal loses more, and events forged far ahead can't take more memory.
 _MOST_GAPS = 10**6
 
@@ -38,14 +39,13 @@ UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErro
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One event as the checks see it. `is_coded`: it has a code, already verified."""
+    """One event as the checks see it."""
 
     seq: int
     epoch: int
     at: datetime
     hash: bytes
     event: e.Event
-    is_coded: bool
 
 
 @dataclass
@@ -57,8 +57,6 @@ class ReadJournal:
     at: list[datetime] = field(default_factory=list)
     hashes: list[bytes] = field(default_factory=list)
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
-    coded_after: int = 0  # up to here events and rows may lack codes
-    acts_coded_after: int = 0  # up to here records of acts may, which got codes later
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
 
@@ -123,7 +121,6 @@ class Verification:
 
     run_id: UUID
     events: int
-    uncoded: int
     first_at: datetime | None
     last_at: datetime | None
     head_hash: str
@@ -182,11 +179,9 @@ def snapshot() -> Iterator[None]:
 
 def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Verification:
     journal = ReadJournal(run_id, Head.objects.filter(pk=run_id).first())
-    journal.coded_after, journal.acts_coded_after = _uncoded_until(run_id)
     running = [make(journal) for make in using]
-    problems, uncoded = journal.problems, 0
+    problems = journal.problems
     for line in _read(journal, problems):
-        uncoded += not line.is_coded
         for check in running:
             try:
                 check.see(line)
@@ -205,7 +200,6 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
     return Verification(
         run_id,
         journal.seq,
-        uncoded,
         at[0] if at else None,
         at[-1] if at else None,
         bytes(head.chain).hex() if head else "",
@@ -233,15 +227,6 @@ def _has(table: str, column: str, run_id: UUID) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {column} = %s)", [run_id])
         return bool(cursor.fetchone()[0])
-
-
-def _uncoded_until(run_id: UUID) -> tuple[int, int]:
-    """Return up to which events journal and acts may lack codes; unlimited during an upgrade."""
-    marks = {
-        of: (seq, max(seq, acts))
-        for of, seq, acts in Uncoded.objects.filter(run_id__in=[run_id, NO_RUN]).values_list("run_id", "seq", "acts")
-    }
-    return (2**63, 2**63) if NO_RUN in marks else marks.get(run_id, (0, 0))
 
 
 def _head_problems(journal: ReadJournal) -> Iterator[str]:
@@ -297,7 +282,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
     if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):
         problems.append(f"event {row.seq}: its columns say {row.kind} at {row.slot}, its content says something else")
     if code is None:
-        if not may_lack_code(event) and row.seq > journal.coded_after:
+        if not may_lack_code(event):
             problems.append(f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it")
     elif code in used:
         problems.append(f"event {row.seq}, {event.KIND}, is a copy: its code was used before")
@@ -308,7 +293,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
         )
     if code is not None:
         used.add(code)
-    return Line(row.seq, row.epoch, row.at, link.hash, event, code is not None)
+    return Line(row.seq, row.epoch, row.at, link.hash, event)
 
 
 def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:

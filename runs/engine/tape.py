@@ -151,8 +151,6 @@ class Slot:
 
 # Why a retried run stops before it continues: see runs/engine/steps/late_news.py.
 LATE_NEWS = "late_news"
-# Verdict of an approval that can't be told from a forged one: see runs/journal/reader.py. Its queue is asked again.
-LAPSED = "lapsed"
 # Waits that a node makes itself. Others belong to a call with a recorded intent or gate.
 _GONE_ON_BY = frozenset({"timer", "signal", "input", "message"})
 

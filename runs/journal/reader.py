@@ -30,24 +30,20 @@ from ledger.events import (
     decode,
 )
 from ledger.keys import code_key
-from ledger.models import NO_RUN, Head
+from ledger.models import Head
 from runs.engine.budget import RESOURCES, Caps, Usage
 from runs.engine.checkpoints.position import version_of
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Place, Undoing
 from runs.engine.journal import Effects, Snapshot
 from runs.engine.migration import STATES, UnknownFormat
-from runs.engine.tape import LAPSED, Tape
+from runs.engine.tape import Tape
 from runs.engine.undoing.plan import KINDS
 from runs.models import Checkpoint, Run
 
 log = logging.getLogger("runs.journal.postgres")
 COLUMNS = ("seq", "epoch", "at", "kind", "slot", "attempt", "fact", "clear", "sealed", "prev_hash", "hash", "code")
-# Whether an event may lack its code: it is older than codes, or an upgrade is in progress.
-_IS_OLD = f"""code IS NULL AND EXISTS (
-    SELECT 1 FROM ledger_uncoded u
-    WHERE u.run_id = '{NO_RUN}' OR (u.run_id = ledger_event.run_id AND ledger_event.seq <= u.seq))"""
-STORED = f"{', '.join(COLUMNS)}, {_IS_OLD}"  # a row's columns for `checked`
+STORED = ", ".join(COLUMNS)  # a row's columns for `checked`
 _READ = f"SELECT {STORED} FROM ledger_event"
 # A run's lease, journal end and requests, with its newest checkpoints, if any.
 _COUNTED = len(RESOURCES)
@@ -77,7 +73,7 @@ TAKEN_OVER = f"{_READ} WHERE run_id = %s AND kind = 'AnswerTakenOver' ORDER BY s
 BEGUN = f"{_READ} WHERE run_id = %s AND seq <= %s AND kind IN ('ToolInvoked', 'ChildStarted') ORDER BY seq"
 # Effects that runs undid, for other runs that would depend on them.
 TAKEN_BACK = f"""
-    SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
+    SELECT {STORED}, run_id FROM ledger_event WHERE run_id = ANY(%s::uuid[])
     AND kind IN ('UndoAsked', 'UndoBegun', 'EffectUndone', 'EffectLeft') ORDER BY run_id, seq"""
 EARLIER = f"{_READ} WHERE run_id = %s AND seq < %s AND kind = ANY(%s) ORDER BY seq"
 _EARLIER = ("SignalReceived", "SignalCarried", "RunCarriedOn", "ModelsChosen")
@@ -88,7 +84,7 @@ ASKED = f"""{_READ} WHERE run_id = %s AND (
     slot = %s OR kind = 'ToolInvoked' AND position(convert_to(%s, 'UTF8') IN clear) > 0) ORDER BY seq"""
 # Statements and requests about unknown outcomes, each with its run, and the last other event about its call.
 PROPOSED = f"""
-    SELECT {", ".join(COLUMNS)}, {_IS_OLD}, run_id, (
+    SELECT {STORED}, run_id, (
         SELECT max(l.seq) FROM ledger_event l
         WHERE l.run_id = ledger_event.run_id AND l.slot = ledger_event.slot AND NOT (l.kind = ANY(%s)))
     FROM ledger_event
@@ -195,11 +191,11 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
     return Cut()
 
 
-def _check_cut(cut: Cut, event: Event, is_old: bool) -> None:
+def _check_cut(cut: Cut, event: Event) -> None:
     """Check that the event at a checkpoint's place matches it. Raises JournalBroken."""
     if not isinstance(event, VisitEntered):
         raise JournalBroken(f"there is a checkpoint at event {cut.seq}, which enters no node", "forged_checkpoint")
-    if cut.snapshot is None or is_old:
+    if cut.snapshot is None:
         return
     digest = event.payload.get("checkpoint") if isinstance(event.payload, dict) else None
     if (event.node, event.visit, digest) != (cut.snapshot.node, cut.snapshot.visit, cut.digest):
@@ -213,7 +209,7 @@ def _check_cut(cut: Cut, event: Event, is_old: bool) -> None:
 
 def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
     """Return one event after checking its hash, its columns and our code. Raises JournalBroken."""
-    seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored, code, is_old = row
+    seq, epoch, at, kind, slot, attempt, fact, clear, sealed, prev_hash, stored, code = row
     link = Link(
         seq, epoch, at, bytes(clear), None if sealed is None else bytes(sealed), bytes(prev_hash), bytes(stored)
     )
@@ -226,13 +222,10 @@ def checked(run_id: UUID, row: TupleRow) -> tuple[Link, Event]:
         raise JournalBroken(f"event {seq} can't be read: {error}") from error
     if (event.KIND, event.slot, event.attempt, event.fact) != (kind, slot, attempt, fact):
         raise JournalBroken(f"event {seq}: its columns say {kind} at {slot}, its content {event.KIND} at {event.slot}")
-    is_ours = may_lack_code(event) or is_old if code is None else is_genuine(code_key(), run_id, seq, body, bytes(code))
+    is_ours = may_lack_code(event) if code is None else is_genuine(code_key(), run_id, seq, body, bytes(code))
     if not is_ours:
         reason = "forged_approval" if isinstance(event, ApprovalDecided) else "forged_event"
         raise JournalBroken(f"event {seq}, {kind}, does not carry this installation's code: {_who(code)}", reason)
-    if code is None and isinstance(event, ApprovalDecided) and event.verdict == "approved":
-        # From before codes existed, or from the last old process of an upgrade: forged approvals can't be told apart.
-        event = replace(event, verdict=LAPSED)
     return link, event
 
 
@@ -256,14 +249,14 @@ def read(
     codes: set[bytes] = set()
     for row in rows:
         link, event = checked(run_id, row)
-        code, is_old = row[-2:]
+        code = row[-1]
         if prev is not None and prev.seq >= cut.seq and (link.seq != prev.seq + 1 or link.prev_hash != prev.hash):
             raise JournalBroken(f"event {link.seq} does not follow event {prev.seq}")
         if code is not None and bytes(code) in codes:
             raise JournalBroken(f"event {link.seq}, {event.KIND}, is a copy: its code was used before", "forged_event")
         codes.add(bytes(code or b""))
         if link.seq == cut.seq:
-            _check_cut(cut, event, is_old)
+            _check_cut(cut, event)
             entered = event
         if link.seq == 1:
             created = event

@@ -11,12 +11,7 @@ from ledger.chain import Link
 from ledger.codes import is_genuine, may_lack_code
 from ledger.events import decode
 from ledger.keys import code_key
-from ledger.models import NO_RUN, Uncoded
 from runs.story.lines import Line, Stored
-
-# Of an event `e`: whether it may lack a code, because it is older than codes or from an upgrade in progress.
-IS_OLD = f"""EXISTS (
-    SELECT 1 FROM {Uncoded._meta.db_table} u WHERE u.run_id = e.run_id AND u.seq >= e.seq OR u.run_id = '{NO_RUN}')"""
 
 
 def doubt(run_id: UUID, row: Stored) -> str:
@@ -26,7 +21,7 @@ def doubt(run_id: UUID, row: Stored) -> str:
     if not link.is_as_written(body):
         return "it was changed: its content does not give its hash"
     if row.code is None:
-        return "" if row.is_old or _may_lack_code(link.clear) else "it has no code: none of our processes wrote it"
+        return "" if _may_lack_code(link.clear) else "it has no code: none of our processes wrote it"
     if not is_genuine(code_key(), run_id, row.seq, body, bytes(row.code)):
         return "it was not written with this installation's key, or not in this run"
     return ""

@@ -54,9 +54,9 @@ _KNOWN = """
 _PLAIN = """
     SELECT seq, at::text, kind, slot, attempt, clear FROM ledger_event
     WHERE run_id = %s AND seq >= %s AND seq <= %s ORDER BY seq LIMIT %s"""
-_WHOLE = f"""
-    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash, code, {doubts.IS_OLD}
-    FROM ledger_event e WHERE run_id = %s"""
+_WHOLE = """
+    SELECT seq, at, kind, slot, attempt, epoch, clear, sealed, hash, prev_hash, code
+    FROM ledger_event WHERE run_id = %s"""
 _LINES = f"{_WHOLE} AND seq = ANY(%s)"
 _WINDOW = f"{_WHOLE} AND seq < %s ORDER BY seq DESC LIMIT %s"
 

@@ -23,7 +23,7 @@ _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed",
 
 @dataclass(slots=True)
 class Stored:
-    """A stored event's columns in order; `is_old` if it may lack a code."""
+    """A stored event's columns in order."""
 
     seq: int
     at: datetime
@@ -36,7 +36,6 @@ class Stored:
     hash: Any
     prev_hash: Any
     code: Any
-    is_old: bool
 
 
 class Bare:

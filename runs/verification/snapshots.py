@@ -34,8 +34,7 @@ class Checkpoints:
                 continue
             node, visit, digest = entered
             yield from compared(what, row, {"node": node, "visit": visit, "schema_version": 1})
-            is_in_journal = digest == cut_digest(row.generation, row.node, row.visit, row.fingerprint, state)
-            if not is_in_journal and not (digest is None and row.seq <= self.journal.coded_after):
+            if digest != cut_digest(row.generation, row.node, row.visit, row.fingerprint, state):
                 yield f"{what} is not the one that its event tells of"
             if not self.journal.is_just_after(row.seq, row.at):
                 yield f"{what}: its time, {row.at.isoformat()}, is not that of its event"

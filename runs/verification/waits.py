@@ -43,9 +43,7 @@ class _Known:
     ends: list[tuple[str, str, int]] = field(default_factory=list)  # resolution, by whom, at which event
     consumed: int = 0
     pauses: list[tuple[int, int]] = field(default_factory=list)  # ends of the run meanwhile, and the retries after them
-    used_by: set[tuple[str | None, int | None]] = field(
-        default_factory=lambda: {(None, None)}
-    )  # call and attempt that used the grant last
+    used_by: tuple[str | None, int | None] = (None, None)  # call and attempt that used the grant last
 
 
 class Waits:
@@ -115,12 +113,7 @@ class Waits:
             self.tokens[event.slot, event.attempt] = hashlib.sha256(token.encode()).digest()
         granted = self.known.get(self.grants[event.grant]) if event.grant in self.grants else None
         if granted is not None:
-            # A grant may have been used before waits recorded by whom.
-            is_old = not line.is_coded and line.seq <= self.journal.coded_after
-            granted.consumed, granted.used_by = (
-                line.seq,
-                {(event.slot, event.attempt)} | ({(None, None)} if is_old else set()),
-            )
+            granted.consumed, granted.used_by = line.seq, (event.slot, event.attempt)
 
     def _resolve(self, seq: int, event: e.Event) -> None:
         match event:
@@ -209,7 +202,7 @@ class Waits:
             yield f"{what}: it says that it was {'used' if row.consumed_at else 'not used'}, the journal otherwise"
         if row.kind != Wait.Kind.APPROVAL and (row.grant_hash is not None or row.grant_expires_at is not None):
             yield f"{what}: it grants something, and only approvals do"
-        if (row.consumed_by, row.consumed_attempt) not in known.used_by:
+        if (row.consumed_by, row.consumed_attempt) != known.used_by:
             user = f"attempt {row.consumed_attempt} of the call at slot {row.consumed_by}"
             yield f"{what}: it says that {user} used it last, the journal otherwise"
 

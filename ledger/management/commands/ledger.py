@@ -1,4 +1,4 @@
-"""`manage.py ledger verify RUN|--all` checks the record; `manage.py ledger demand` ends the upgrade to codes."""
+"""`manage.py ledger verify RUN|--all` checks the record; `manage.py ledger confirm` accepts a changed row."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand
-from django.db import DatabaseError, DataError, Error, connection, transaction
+from django.db import DatabaseError, DataError, transaction
 
 from ledger.actors import Actor
 from ledger.append import acted, justified
-from ledger.codes import SQL_MADE
 from ledger.errors import JustificationRequired, NotFound, first_line
-from ledger.models import NO_RUN, Uncoded
 from ledger.protected import Protected, confirm, is_changed_outside, name_of, registry
 from ledger.verification.registers import Listed, verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
@@ -42,15 +40,10 @@ class Command(BaseCommand):
         confirm.add_argument("table", choices=sorted(registry), help="its table, as `verify` names it")
         confirm.add_argument("key", help="its number or name there")
         confirm.add_argument("--reason", required=True, help="why it is right as it is; on record")
-        verbs.add_parser(
-            "demand", help="the upgrade to codes is over: from here on an event without a code is forged (as the owner)"
-        )
 
     def handle(self, *, verb: str, run: str | None = None, all: bool = False, **given: Any) -> None:
         """Run the chosen verb."""
-        if verb == "demand":
-            self._demand()
-        elif verb == "confirm":
+        if verb == "confirm":
             self._confirm(registry[given["table"]], given["key"], given["reason"])
         else:
             self._verify(verify_all() if all else [self._one(str(run))], verify_registers() if all else [])
@@ -75,10 +68,6 @@ class Command(BaseCommand):
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:
                 self.stdout.write(f"{each.run_id}: {_in_one_line(problem)}")
-        if Uncoded.objects.filter(pk=NO_RUN).exists():
-            self.stderr.write(
-                "ledger: an upgrade is under way, so events without a code are let pass: see `manage.py ledger demand`"
-            )
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
             raise SystemExit(1)
@@ -106,17 +95,6 @@ class Command(BaseCommand):
                 ) from None
             acted("row_confirm", by=by, subject=f"{protected.table} {key}", justification=why, after={"row": what})
         self.stdout.write(f"The {what} counts as it is now.")
-
-    def _demand(self) -> None:
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(SQL_MADE)])
-                (marked,) = cursor.fetchone() or (0,)
-        except Error as error:
-            raise self._refusal(
-                f"{str(error).splitlines()[0]}: say it as the owner, with DURABLEAGENTS_DB_ROLE=owner"
-            ) from None
-        self.stdout.write(f"From here on every event must carry a code; {marked} run(s) have some from before.")
 
     def _refusal(self, why: str) -> SystemExit:
         self.stderr.write(f"ledger: {why}")

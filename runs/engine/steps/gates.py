@@ -24,7 +24,7 @@ from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.policy import Demand
 from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.steps.policies import answered, bring, is_of_these_bytes, is_shown, told
-from runs.engine.tape import LAPSED, Slot, payload_of
+from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit
 
@@ -46,8 +46,7 @@ async def passed(call: LogicalCall) -> tuple[str, str] | None:
     if _demands(call) or any("policy" in question.payload for question in record.asked.values()):
         return await _by_policy(call, rule)
     if record.gate is not None:
-        has_lapsed = record.decision is not None and record.decision.verdict == LAPSED
-        if has_lapsed or _asks_others(call, rule, record.gate):
+        if _asks_others(call, rule, record.gate):
             await ask_anew(call)
         grant = await _decided(call)
         return grant.slot, grant.plan_hash
@@ -72,7 +71,7 @@ async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
     instead, unless the call's arguments were changed since."""
     record, given = call.record, answered(call)
     brought = call.grant if call.executed_hash == call.requested_hash else None
-    if record.gate is not None and (record.decision is None or record.decision.verdict not in ("approved", LAPSED)):
+    if record.gate is not None and (record.decision is None or record.decision.verdict != "approved"):
         await _decided(call)
     if record.gate is not None and next_stage(record.gate, record.votes) is not None:
         await _decided(call)  # the next stage of a case comes before other queues
@@ -450,26 +449,15 @@ async def decided(
     time: Time,
     proofs: Mapping[str, Proof] = NOTHING,
 ) -> Grant:
-    """Return the grant of an approved gate. Parks if undecided or for the next stage, raises Rejected if denied; a
-    lapsed approval is asked for again. The plan is hashed again with the current arguments, so that a changed one
-    fits no wait. The row is not trusted, as anyone who can write to the database can change it: the authenticated
-    decision must name this question and these exact bytes."""
+    """Return the grant of an approved gate. Parks if undecided or for the next stage, raises Rejected if denied. The
+    plan is hashed again with the current arguments, so that a changed one fits no wait. The row is not trusted, as
+    anyone who can write to the database can change it: the authenticated decision must name this question and these
+    exact bytes."""
     question, decision = record.gate, record.decision
     assert question is not None
     if decision is None:
         visit.park(WaitSpec(visit.run_id, slot, 0, "approval", question.n, visit.journal.now()))
-    if decision.verdict == LAPSED and not is_used(visit, slot):
-        await open_gate(
-            visit,
-            slot,
-            question.payload,
-            requested_hash=question.requested_hash,
-            why="",
-            time=Time(ATTENTION),
-            n=question.n + 1,
-            proofs=proofs,
-        )
-    if decision.verdict not in ("approved", LAPSED):
+    if decision.verdict != "approved":
         _deny(visit, question, decision)
     plan_hash = visit.runtime.hasher({**question.payload, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)

@@ -15,7 +15,7 @@ from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy import Asking, Demand, Judged
 from runs.engine.steps.doubt import ask_person
 from runs.engine.steps.logical_call import LogicalCall
-from runs.engine.tape import LAPSED, Slot
+from runs.engine.tape import Slot
 
 
 async def bring(call: LogicalCall) -> None:
@@ -34,7 +34,7 @@ def _granted(slot: str, record: Slot) -> Grant:
     question, decision = record.gate, record.decision
     if question is None:
         raise ValueError("nobody was asked there")
-    if decision is None or decision.verdict not in ("approved", LAPSED):
+    if decision is None or decision.verdict != "approved":
         raise ValueError("nobody has answered" if decision is None else f"the answer was {decision.verdict}")
     about = (decision.approval_id, decision.n, decision.plan_hash)
     if about != (question.approval_id, question.n, question.plan_hash):
@@ -67,7 +67,7 @@ def is_of_these_bytes(call: LogicalCall) -> bool:
 async def judge(call: LogicalCall, *, anew: bool = False) -> None:
     """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""
     decision = call.record.decision
-    if call.record.gate is not None and (decision is None or decision.verdict not in ("approved", LAPSED)):
+    if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
         return  # people were asked, or have denied: that comes first
     judged = await _of(call, anew=anew)
     if judged is not None and judged.effect != "allow" and not anew:

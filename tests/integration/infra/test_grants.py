@@ -126,18 +126,3 @@ def test_runtime_role_gives_up_locks_and_idle_transactions(runtime: psycopg.Conn
         runtime.execute(f"show {name}").fetchone() for name in ("idle_in_transaction_session_timeout", "lock_timeout")
     ]
     assert shown == [("5s",), ("2s",)]
-
-
-@each_case(("minutes", "is_over"), [(5, False), (61, True)])
-def test_an_upgrade_to_codes_is_over_with_the_next_migrate_after_an_hour(db: None, minutes: int, is_over: bool) -> None:
-    from django.db import connection
-
-    from ledger.models import Uncoded
-
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "insert into ledger_uncoded (run_id, seq) select %s, extract(epoch from clock_timestamp())::bigint - %s",
-            [grants.NO_RUN, minutes * 60],
-        )
-        grants.end_old_upgrades(cursor)
-    assert Uncoded.objects.filter(pk=grants.NO_RUN).exists() is not is_over

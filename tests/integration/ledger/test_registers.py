@@ -243,27 +243,6 @@ def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
     assert problems() == {}
 
 
-def test_acts_of_an_older_version_beside_this_one_have_their_place_too() -> None:
-    """During a rolling upgrade: such an act names no place, and its code covers none."""
-    from ledger.clock import database_now
-    from ledger.codes import row_code
-    from ledger.keys import code_key
-
-    old = ActRecord(
-        action="declare_dead",
-        subject="old.example",
-        by="os:ops",
-        role="operator",
-        auth="shell",
-        justification="gone",
-        at=database_now(),
-    )
-    old.code = row_code(code_key(), "act", old.coded())
-    old.save(force_insert=True)
-    declare("new.example")
-    assert problems() == {} and ActRecord.objects.order_by("-n").values_list("subject", flat=True)[1] == "old.example"
-
-
 OTHER = {
     "text": "coalesce({c}, '') || 'x'",
     "bigint": "coalesce({c}, 0) + 1",

@@ -3,11 +3,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
-from django.db import connection
 
 from approvals.models import Approval, Decision
 from durableagents import Context, End
@@ -15,12 +13,12 @@ from ledger import codes
 from ledger import events as e
 from ledger.chain import body_hash
 from ledger.codec import pack, unpack
-from ledger.models import Event, LedgerEntry, Uncoded
+from ledger.models import Event, LedgerEntry
 from runs.engine.agents import Agent
 from runs.models import Checkpoint, Run, Wait
 from runs.services import lifecycle, signals
 from tests.conftest import database_urls
-from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, waiting
+from tests.integration.runs.stage import Stage, calling, fresh, head, waiting
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 Sql = psycopg.Connection[Any]
@@ -253,102 +251,6 @@ def test_a_run_whose_row_names_another_agent_is_not_driven_by_it(
         owner.execute(change, [other.graph_id, run.id])
     make_ready(sql, run)
     assert stage.drive() == "operator" and why_stopped(run) == "forged_run" and outside.requests == []
-
-
-# --- codes and the database before them -----------------------------------------------------------
-
-
-def as_before(run: Run) -> None:
-    """Make the run one of the previous version: without codes or vouched checkpoints."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE ledger_event SET code = NULL WHERE run_id = %s", [run.id])
-        cursor.execute("UPDATE approvals_decision SET code = NULL")
-        cursor.execute("RESET session_replication_role")
-
-
-def demand() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT ledger_demand_codes(%s)", [sorted(codes.SQL_MADE)])
-
-
-@pytest.fixture
-def upgrade(stage: Stage) -> Iterator[Callable[[], None]]:
-    """Return a function that begins a rolling upgrade, in which the previous version still writes; clean up after."""
-    yield lambda: Uncoded(run_id=UUID(int=0), seq=0).save(force_insert=True)
-    Uncoded.objects.all().delete()
-
-
-def test_runs_that_waited_when_codes_came_go_on(
-    stage: Stage, tools: Toolbox, outside: Outside, sql: Sql, upgrade: Callable[[], None]
-) -> None:
-    agent = paying(tools)
-    run, late = stage.start(agent), stage.start(agent)
-    assert [stage.drive(), stage.drive()] == ["parked", "parked"]
-    upgrade()
-    as_before(run)
-    demand()
-    assert {u.run_id for u in Uncoded.objects.all()} == {run.id}
-    stage.decide(run)
-    assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
-    as_before(late)
-    stage.decide(late)
-    assert stage.drive() == "operator", "once codes are demanded, nobody may leave them away"
-
-
-def test_uncoded_yes_is_asked_again(
-    stage: Stage, tools: Toolbox, outside: Outside, upgrade: Callable[[], None]
-) -> None:
-    run = stage.start(paying(tools))
-    stage.drive()
-    stage.decide(run)
-    upgrade()
-    as_before(run)
-    assert stage.drive() == "parked" and outside.requests == [], "during the upgrade it isn't believed either"
-    assert [x.n for x in events(run, e.ApprovalRequested)] == [0, 1]
-    demand()
-    stage.decide(run)
-    assert stage.drive() == "completed" and len(outside.executed("pay")) == 1
-
-
-def test_uncoded_sent_call_is_kept(stage: Stage, tools: Toolbox, outside: Outside, upgrade: Callable[[], None]) -> None:
-    async def pay(state: Notes, ctx: Context) -> End:
-        grant = await ctx.approve("finance_po", title="pay", body=Item(name="po", amount=5000), tool=tools.pay)
-        await ctx.call(tools.pay, Item(name="po", amount=5000), grant=grant)
-        await ctx.sleep(3600)
-        return End("paid")
-
-    run = stage.start(agent_of(pay, tools=tools.all()))
-    stage.drive()
-    stage.decide(run)
-    assert stage.drive() == "parked"
-    upgrade()
-    as_before(run)
-    demand()
-    Run.objects.filter(pk=run.id).update(state="running", ready_at=fresh(run).created_at)
-    assert stage.drive() == "parked" and len(events(run, e.ApprovalRequested)) == 1 == len(outside.executed("pay"))
-
-
-def test_who_forges_can_not_say_that_codes_are_not_demanded(sql: Sql) -> None:
-    for statement in (
-        "INSERT INTO ledger_uncoded (run_id, seq) VALUES (gen_random_uuid(), 100)",
-        "UPDATE ledger_uncoded SET seq = 100",
-        "DELETE FROM ledger_uncoded",
-        "TRUNCATE ledger_uncoded",
-        "SELECT ledger_demand_codes(ARRAY['ToolReturned'])",
-    ):
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            sql.execute(statement)
-
-
-def test_older_process_still_writes(stage: Stage, tools: Toolbox, sql: Sql, upgrade: Callable[[], None]) -> None:
-    run = stage.start(asleep(tools))
-    stage.drive()
-    upgrade()
-    append(sql, run, e.WaitResolved(slot="0.1/1", wait="timer", resolution="fired", by="system:sweeper", n=0))
-    make_ready(sql, run)
-    assert stage.drive() == "completed" and output(run) == "order:desk"
-    assert kinds(run).count("WaitResolved") == 1
 
 
 def test_every_event_carries_a_code_but_those_that_the_database_writes(stage: Stage, tools: Toolbox) -> None:

@@ -80,7 +80,6 @@ UNTOLD = {
     "approvals_standinggrant": {"id"},
     "approvals_standinguse": {"id"},
     "approvals_assertion": {"id"},
-    "ledger_register": {"uncoded"},
 }
 OF_NO_RUN = ["ledger_accountrecord", "ledger_register"]
 # Deleted at any time, and verified by tests/integration/runs/test_cached_reads.py.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from ledger.models import NO_RUN
-from ledger.verification.runs import verify, verify_all
+from ledger.verification.runs import NO_RUN, verify, verify_all
 from runs.models import Wait
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.stories import answered, as_superuser
