@@ -52,13 +52,8 @@ class _Zstd(threading.local):
 _zstd = _Zstd()
 
 
-def clear_bytes(metadata: dict[str, Any]) -> bytes:
-    """Encode as sorted compact ASCII JSON: safe for any text and, without floats, canonical."""
-    return _CLEAR.encode(metadata).encode()
-
-
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
-    """Decode the bytes of `clear_bytes`. Raises ValueError if they aren't an object."""
+    """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
     metadata = json.loads(bytes(clear))
     if not isinstance(metadata, dict):
         raise ValueError("the clear bytes are no object")
@@ -205,16 +200,22 @@ class Event:
     @property
     def fact(self) -> str | None:
         """Return the fact about the slot, with the wait's kind and a number where a slot may have several."""
-        parts = (self.FACT, getattr(self, "wait", None), getattr(self, "n", None))
-        return None if self.FACT is None else ".".join(str(p) for p in parts if p is not None)
+        if self.FACT is None:
+            return None
+        wait, n = getattr(self, "wait", None), getattr(self, "n", None)
+        fact = self.FACT if wait is None else f"{self.FACT}.{wait}"
+        return fact if n is None else f"{fact}.{n}"
 
     def clear(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._CLEAR}
 
 
 def encode_clear(event: Event) -> bytes:
-    """Return the bytes that the chain covers, with kind, slot and attempt, so that the row's columns can be checked."""
-    return clear_bytes({"kind": event.KIND, "slot": event.slot, "attempt": event.attempt, **event.clear()})
+    """Return the bytes that the chain covers, with kind, slot and attempt, so that the row's columns can be checked:
+    sorted compact ASCII JSON, which is safe for any text and, without floats, canonical."""
+    metadata = {"kind": event.KIND} | vars(event)
+    del metadata["payload"]
+    return _CLEAR.encode(metadata).encode()
 
 
 def decode(clear: bytes | memoryview, payload: Any = None) -> Event:

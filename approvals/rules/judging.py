@@ -45,6 +45,11 @@ class Rulebook:
     rules: Sequence[Rule] = ()
     problem: str = ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether no call needs to be judged."""
+        return not (self.rules or self.problem)
+
     def judge(self, asking: Asking) -> Judged | None:
         """Return the judgement of a call; None without policies."""
         if self.problem:

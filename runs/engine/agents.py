@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel
@@ -224,11 +225,13 @@ class Agent:
 
     def tool(self, name: str) -> Tool | None:
         """Return the tool called `name`, declared on the agent or on one of its assistants; None if there is none."""
-        for every in (self.tools, *(assistant.tools for assistant in self.assistants)):
-            for t in every:
-                if t.name == name:
-                    return t
-        return None
+        return self.tools_by_name.get(name)
+
+    @cached_property
+    def tools_by_name(self) -> dict[str, Tool]:
+        """Every tool the agent can reach; of two with one name, its own or the first assistant's."""
+        every = [*self.tools, *(tool for assistant in self.assistants for tool in assistant.tools)]
+        return {tool.name: tool for tool in reversed(every)}
 
     def all_tools(self) -> list[Tool]:
         """Return every tool the agent can reach, each once."""

@@ -228,6 +228,25 @@ def usd_of(micro: int) -> str:
     return f"{'-' if micro < 0 else ''}{whole}.{places}"
 
 
+def begun_by(event: e.Event | None) -> Usage | None:
+    """Return the usage that an intent begins, as the caps count it; None for other events."""
+    match event:
+        case e.ToolInvoked():
+            return A_CALL
+        case e.ModelRouted():
+            return wanted_by(event)
+        case e.ChildStarted():
+            return Usage(**event.caps)
+        case _:
+            return None
+
+
+def wanted_by(route: e.ModelRouted) -> Usage:
+    return Usage(
+        steps=1, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro or 0
+    )
+
+
 Call = tuple[str, int]  # slot and attempt
 
 
@@ -242,8 +261,6 @@ class Meter:
 
     def breach(self, wanted: Usage, *, besides: Call | None = None) -> Breach | None:
         """Return the cap that this would break; the reservation of the call `besides` does not count."""
-        if self.caps == UNLIMITED:
-            return None
         others = self.reserved if besides is None else self.reserved - self.set_aside(besides)
         return first_breach(self.caps, self.used, others, wanted)
 

@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 
 import rfc8785
@@ -66,7 +67,10 @@ def _is_simple(value: Any) -> bool:
     if kind is int:
         return bool(-_SAFE_INTEGER <= value <= _SAFE_INTEGER)
     if kind is dict:
-        return all(type(name) is str and name.isascii() and _is_simple(each) for name, each in value.items())
+        for name, each in value.items():
+            if type(name) is not str or not name.isascii() or not _is_simple(each):
+                return False
+        return True
     return kind is list and all(map(_is_simple, value))
 
 
@@ -280,6 +284,19 @@ def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield from _schemas(each, f"{where}.{each.get('name') or each.get('property_name')}")
         elif name not in _NO_TYPES:
             yield from _schemas(part, where)
+
+
+def has_at_most(value: Any, characters: int) -> bool:
+    """Return whether the JSON of plain data is at most this long. What is obviously far below it, as most arguments
+    are, is not encoded."""
+    if type(value) is dict and len(value) <= 64:
+        for name, each in value.items():
+            is_small = len(each) < 1000 if type(each) is str else isinstance(each, (int, float, NoneType))
+            if not is_small or len(name) >= 1000:
+                break
+        else:
+            return True
+    return len(value if isinstance(value, str) else _PLAIN.encode(value)) <= characters
 
 
 def on_one_line(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -19,6 +20,7 @@ from runs.engine.agents import Agent
 from runs.engine.amending import Amendment, amendment_of
 from runs.engine.assistants import Assistant
 from runs.engine.budget import RESOURCES, Budget, Left
+from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
@@ -29,14 +31,13 @@ from runs.engine.gate.documents import Document
 from runs.engine.gate.requirement import Stage
 from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
+from runs.engine.logical_call import OF_THE_TOOL, AskedUndo, CallSpec
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
 from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
-from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import child
 from runs.engine.steps.gates import decided, must_show_the_same, open_gate, plan_of, required_of
-from runs.engine.steps.logical_call import OF_THE_TOOL, AskedUndo
 from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_message, await_signal
 from runs.engine.steps.telling import set_attributes, tell_line, tell_progress
@@ -64,9 +65,17 @@ def _seconds(number: float) -> timedelta:
 
 def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Track a method until it is awaited, so that forgotten calls can be named."""
+    return _tracked(method, is_step=False)
 
+
+def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Mark a journaled call, so that the visit knows when the node cancels it or forgets to await it."""
+    return _tracked(method, is_step=True)
+
+
+def _tracked(method: Callable[P, Awaitable[T]], *, is_step: bool) -> Callable[P, Coroutine[Any, Any, T]]:
     @functools.wraps(method)
-    def noted(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+    def tracked(*args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         context = args[0]
         assert isinstance(context, Context)
         mark = object()
@@ -75,6 +84,10 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
             context._not_begun.pop(mark, None)
             try:
                 got = await method(*args, **kwargs)
+            except asyncio.CancelledError:
+                if is_step:
+                    context._visit.cut()
+                raise
             except Exception:
                 context._take_over()
                 raise
@@ -86,20 +99,7 @@ def _noted(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any,
         context._not_begun[mark] = call
         return call
 
-    return noted
-
-
-def _step(method: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Mark a journaled call, so that the visit knows when the node cancels it or forgets to await it."""
-
-    @functools.wraps(method)
-    async def stepped(*args: P.args, **kwargs: P.kwargs) -> T:
-        context = args[0]
-        assert isinstance(context, Context)
-        with context._visit.step():
-            return await method(*args, **kwargs)
-
-    return _noted(stepped)
+    return tracked
 
 
 class Context:
@@ -115,7 +115,7 @@ class Context:
     def _take_over(self) -> None:
         """Apply changes made by messages during a call, if the node continues on its main branch."""
         changes, places = self._visit.changes, self._visit.places
-        if changes and not places.branch.under:
+        if changes is not None and (changes.ahead or changes.is_watched) and not places.branch.under:
             changes.take_over(places.branch.calls)
 
     def forgotten(self) -> list[str]:
@@ -157,26 +157,20 @@ class Context:
         undone. Raises ToolFailure (a definite refusal), Rejected (its gate was denied), ContentRefused (a hook withheld
         the arguments), pydantic's ValidationError (wrong arguments; nothing is sent).
         """
-        slot = self._visit.next_slot()
-        check_max_age(tool, max_age)
+        visit = self._visit
+        slot = visit.next_slot()
+        if max_age is not None:
+            check_max_age(tool, max_age)
         checked = args if isinstance(args, tool.input) else tool.input.model_validate(args)
+        given = shown.checked(documents) if documents else ()
+        spec = CallSpec(tool, checked, evidence, why, grant, max_age, undo, documents=given)
         try:
-            outcome = await call_tool(
-                self._visit,
-                slot,
-                tool,
-                checked,
-                evidence=evidence,
-                why=why,
-                grant=grant,
-                max_age=max_age,
-                undo=undo,
-                documents=shown.checked(documents),
-            )
+            outcome = await call_tool(visit, slot, spec)
         except ToolFailure as failure:
             self._note_amendment(slot, failure)
             raise
-        self._note_amendment(slot, outcome)
+        if visit.tape.slots[slot].amended:
+            self._note_amendment(slot, outcome)
         return outcome
 
     def amendment(self, outcome: Any) -> Amendment | None:

@@ -20,10 +20,8 @@ from runs.engine.forks import Fork
 from runs.engine.journal import ATTENTION, Batch, Heir, History, Journal, Reply, Snapshot, WaitSpec
 from runs.engine.messages import between, entered, handled, note, outcome_of, with_changes
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, waiting_state
-from runs.engine.places import place_of
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
-from runs.engine.steps.doubt import Ending
 from runs.engine.steps.late_news import problem, untold
 from runs.engine.steps.spending import debit_lost, reserved_by, wait_for_raise
 from runs.engine.succession import MOST_HANDOFFS, Estate, HandedOver, Renewed, ends_with, heir_of, is_too_often
@@ -32,7 +30,8 @@ from runs.engine.undo import UNDO_NODE, WITH_PARENT
 from runs.engine.undoing import ending
 from runs.engine.undoing.plan import Plan, Reason
 from runs.engine.undoing.visit import Undone, undo_visit
-from runs.engine.visit import Visit
+from runs.engine.unknown import Ending
+from runs.engine.visit import Visit, place_of
 
 _AGAIN = "again"  # the record changed during a stop for an operator: read it and continue
 MAX_LOOKS = 20  # attempts to hand over a run while something blocks it

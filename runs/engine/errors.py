@@ -42,6 +42,10 @@ class NotSent(Passing):
     `message` says what happened; `retry_after` is the delay in seconds that the other side asked for, if it did."""
 
 
+class NotBegun(NotSent):
+    """Nothing was sent, for a reason within this process: it says nothing about upstream."""
+
+
 class TransportError(Passing):
     """Raised by a tool: no answer, or none that settles anything. Keyed and pure calls are repeated; an unsafe call's
     outcome is unknown. `message` says what happened; `retry_after` is the delay in seconds that the other side asked

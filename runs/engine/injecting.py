@@ -16,11 +16,11 @@ from runs.engine.checkpoints.position import Position
 from runs.engine.errors import brief
 from runs.engine.messages import BETWEEN, ENTRY, between, difference, entered
 from runs.engine.migrating import lost_of
-from runs.engine.places import place_of
 from runs.engine.recordings.recording import Recording, needed
 from runs.engine.recordings.replaying import replay
 from runs.engine.tape import Tape
 from runs.engine.undo import UNDO_NODE
+from runs.engine.visit import place_of
 
 
 @dataclass(frozen=True, slots=True)

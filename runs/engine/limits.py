@@ -176,7 +176,14 @@ class Asked:
 
 
 class Limits:
-    """Default: nothing is limited. A worker's are in runs/services/limits/permits.py."""
+    """Default: nothing is limited. A worker's are in runs/services/limits/permits.py. `version` changes whenever
+    `is_known` may answer differently."""
+
+    version = 0
+
+    def is_known(self, key: str) -> bool:
+        """Return whether there is any limit of a key, whether or not it is reached."""
+        return False
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return False

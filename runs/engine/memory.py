@@ -13,7 +13,7 @@ from ledger.actors import Lease
 from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.budget import UNLIMITED, Caps, Meter, debit_of, first_breach
+from runs.engine.budget import UNLIMITED, Caps, Meter, begun_by, debit_of, first_breach
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
@@ -36,10 +36,11 @@ from runs.engine.journal import (
 )
 from runs.engine.policy import check, hold_to
 from runs.engine.runtime import Control, Runtime
-from runs.engine.steps.spending import begun_by
 from runs.engine.succession import MemorySuccession
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import KINDS
+
+NO_POLICIES = 0, 0
 
 
 @dataclass
@@ -70,7 +71,7 @@ class MemoryRun:
     snapshots: list[tuple[int, Snapshot]] = field(default_factory=list)
     used: Usage = NOTHING_USED
     caps: Caps = UNLIMITED
-    policies: tuple[int, int] = (0, 0)  # in force: revision and count
+    policies: tuple[int, int] = NO_POLICIES  # in force: revision and count
     is_pause_requested: bool = False
     is_cancel_requested: bool = False
     facts: set[tuple[str, int, str]] = field(default_factory=set)
@@ -89,11 +90,16 @@ class MemoryRun:
     def append(self, events: Sequence[e.Event]) -> None:
         """Add all events or none. Raises ValueError for a duplicate fact, as the database's unique index does."""
         # Encoded and decoded, so that nothing mutable is shared and only storable data is accepted.
-        stored = [e.decode(e.encode_clear(event), unpack(pack(event.payload))) for event in events]
-        facts = [(x.slot, x.attempt, x.fact) for x in stored if x.slot is not None and x.fact is not None]
-        for i, fact in enumerate(facts):
-            if fact in self.facts or fact in facts[:i]:
+        stored: list[e.Event] = []
+        facts: set[tuple[str, int, str]] = set()
+        for event in events:
+            stored.append(e.decode(e.encode_clear(event), unpack(pack(event.payload))))
+            if event.slot is None or (named := event.fact) is None:
+                continue
+            fact = event.slot, event.attempt, named
+            if fact in self.facts or fact in facts:
                 raise ValueError(f"{fact} is on record already")
+            facts.add(fact)
         self.facts.update(facts)
         self.events.extend(stored)
 
@@ -261,8 +267,10 @@ class MemoryJournal(MemorySuccession):
 
     async def commit(self, batch: Batch) -> Reply:
         self._fence()
-        is_refused = batch.is_intent and (self._reply().stop is not None or self._is_belied(*_call_of(batch)))
-        if is_refused or self._is_answered(batch.events):
+        slot, attempt = _call_of(batch)
+        is_stopping = batch.is_intent and (self.run.is_pause_requested or self.run.is_cancel_requested)
+        is_belied = batch.is_intent and attempt > 0 and self._is_belied(slot, attempt)
+        if is_stopping or is_belied or self._is_answered(batch.events):
             return self._reply(is_done=False)
         if batch.is_intent:
             self._intend(batch)
@@ -271,17 +279,19 @@ class MemoryJournal(MemorySuccession):
         return self._reply()
 
     def _intend(self, batch: Batch) -> None:
-        call = _call_of(batch)
-        if batch.grant is None and any(
-            isinstance(x, e.ToolInvoked) and x.grant and x.slot == call[0] and x.attempt < call[1]
-            for x in self.run.events
-        ):
-            raise ApprovalMissing(f"slot {call[0]} went out under an approval before, and has none now")
-        for wanted in (w for x in batch.events if (w := begun_by(x)) is not None):
-            breach = first_breach(self.run.caps, self.run.used, NOTHING_USED, wanted)
+        run, call = self.run, _call_of(batch)
+        slot, attempt = call
+        if batch.grant is None and attempt > 0:
+            earlier = [x for x in run.events if isinstance(x, e.ToolInvoked) and x.slot == slot and x.attempt < attempt]
+            if any(x.grant for x in earlier):
+                raise ApprovalMissing(f"slot {slot} went out under an approval before, and has none now")
+        for event in batch.events if run.caps != UNLIMITED else ():
+            wanted = begun_by(event)
+            breach = None if wanted is None else first_breach(run.caps, run.used, NOTHING_USED, wanted)
             if breach is not None:
                 raise BudgetShort(f"the budget of run {self.run_id} has no {breach.resource} left for this")
-        check(*self.run.policies, batch.events)
+        if run.policies != NO_POLICIES:
+            check(*run.policies, batch.events)
         used = None if batch.grant is None else self._granted(*batch.grant, call)
         self._write(batch)
         if used is not None:
@@ -289,16 +299,21 @@ class MemoryJournal(MemorySuccession):
 
     def _record(self, batch: Batch) -> None:
         self._write(batch)
-        for settled in (x for x in batch.events if isinstance(x, (e.ToolFailed, e.ToolReconciled))):
-            for open_ in self.run.open_waits():
-                s = open_.spec
-                if (s.slot, s.attempt, s.kind) == (settled.slot, settled.attempt, "webhook"):
-                    open_.resolution = "settled"
-        self.run.used += sum((debit_of(x) for x in batch.events if isinstance(x, e.BudgetDebited)), batch.usage)
+        self.run.used += batch.usage
+        for event in batch.events:
+            if isinstance(event, e.BudgetDebited):
+                self.run.used += debit_of(event)
+            if isinstance(event, (e.ToolFailed, e.ToolReconciled)):
+                self._settle_callback(event.slot, event.attempt)
         if batch.snapshot is not None:
             self.run.snapshots.append((self.seq, batch.snapshot))
             if batch.snapshot.node == UNDO_NODE:
                 self.run.state, self.run.is_cancel_requested, self.run.caps = "compensating", False, UNLIMITED
+
+    def _settle_callback(self, slot: str | None, attempt: int) -> None:
+        for wait in self.run.open_waits():
+            if (wait.spec.slot, wait.spec.attempt, wait.spec.kind) == (slot, attempt, "webhook"):
+                wait.resolution = "settled"
 
     async def leave(
         self, how: How, events: Sequence[e.Event], *, state: str, waits: Sequence[UUID] = (), error: str = ""
@@ -359,11 +374,18 @@ class MemoryJournal(MemorySuccession):
         return self._reply(is_done=is_done)
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
-        return any(self._has_outcome(x.slot, x.attempt) for x in events if isinstance(x, _FIRST_ONE_STANDS))
+        for event in events:
+            if isinstance(event, _FIRST_ONE_STANDS) and self._has_outcome(event.slot, event.attempt):
+                return True
+        return False
 
     def _has_outcome(self, slot: str | None, attempt: int) -> bool:
-        known = [x for x in self.run.events if (x.slot, x.attempt) == (slot, attempt)]
-        return any(map(_is_outcome, known))
+        for event in self.run.events:
+            if event.slot != slot or event.attempt != attempt:
+                continue
+            if _is_outcome(event):
+                return True
+        return False
 
     def _is_belied(self, slot: str | None, attempt: int) -> bool:
         """Return whether a late result says an earlier attempt happened, and no person has denied it since."""
@@ -420,7 +442,10 @@ class MemoryJournal(MemorySuccession):
             known.spec = replace(known.spec, deadline=wait.deadline)
 
     def _reply(self, *, is_done: bool = True) -> Reply:
-        return Reply(self.seq, self.now(), self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done)
+        at = datetime.now(UTC) + self.run.skew
+        return Reply(
+            len(self.run.events), at, self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done
+        )
 
 
 # Not written if the call's outcome is already on record.
@@ -438,8 +463,10 @@ def _is_testimony(event: e.Event) -> bool:
 
 
 def _call_of(batch: Batch) -> tuple[str | None, int]:
-    invoked = next((x for x in batch.events if isinstance(x, e.ToolInvoked)), None)
-    return (None, 0) if invoked is None else (invoked.slot, invoked.attempt)
+    for event in batch.events:
+        if isinstance(event, e.ToolInvoked):
+            return event.slot, event.attempt
+    return None, 0
 
 
 def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIMITED) -> MemoryRun:

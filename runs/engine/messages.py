@@ -168,21 +168,20 @@ def entered(tape: Tape, at: Snapshot) -> Any:
 class Changes:
     """Recorded changes in one visit and which of them the node has applied: it does so at the end of its step."""
 
+    is_watched = False  # whether every step is of interest, also one without changes
+
     def __init__(self, model: type[BaseModel], state: BaseModel, handled: Sequence[Change]) -> None:
         self._model, self._state = model, state
         self.listening: list[WaitSpec] = []  # waits for messages that the node's branches have reached
-        self._ahead: list[Change] = []
+        self.ahead: list[Change] = []
         self.add(handled)
-
-    def __bool__(self) -> bool:
-        return bool(self._ahead)
 
     def take_over(self, place: int | None = None) -> None:
         """Apply the changes up to the node's `place`-th call, or all. Each changed field is a new object afterwards."""
-        due = [event for event in self._ahead if place is None or event.place <= place]
+        due = [event for event in self.ahead if place is None or event.place <= place]
         if not due:
             return
-        self._ahead = [event for event in self._ahead if event not in due]
+        self.ahead = [event for event in self.ahead if event not in due]
         before = plain(self._state)
         after = with_changes(before, due)
         changed = difference(before, after)
@@ -198,11 +197,11 @@ class Changes:
 
     def add(self, events: Sequence[e.Event]) -> None:
         """Add changes made while the node waited."""
-        self._ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
+        self.ahead += [x for x in changes_in(events) if x.place > BETWEEN and fields_changed(x)]
 
     def now(self) -> dict[str, Any]:
         """Return the state where the node waits, with later changes, as plain data. Raises ValueError."""
-        return with_changes(plain(self._state), self._ahead)
+        return with_changes(plain(self._state), self.ahead)
 
 
 class Takes(Protocol):

@@ -65,7 +65,14 @@ class Judged:
 
 
 class Policies(Protocol):
-    """The policies in force."""
+    """The policies in force. `version` changes whenever `may_apply` may answer differently."""
+
+    version: int
+
+    def may_apply(self, *, is_read: bool) -> bool:
+        """Return whether calls must be judged. Not needed while none are known: the journal refuses an intent that was
+        judged by none if there are some. A read has no intent."""
+        ...
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         """Judge a call by the cached policies, or `anew` by the current ones. None: there are none."""
@@ -74,6 +81,11 @@ class Policies(Protocol):
 
 class NoPolicies:
     """Default: no policies."""
+
+    version = 0
+
+    def may_apply(self, *, is_read: bool) -> bool:
+        return False
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         return None

@@ -69,7 +69,7 @@ async def run_visit(visit: Visit, node: Node, state: BaseModel) -> Outcome:
     return (
         visit.how_it_ended()
         or crash
-        or visit.recalled.left_out()
+        or visit.left_out()
         or _not_awaited(node, forgotten)
         or _in_itself(visit, _where_to(visit.agent, node, state, returned))
     )

@@ -18,6 +18,7 @@ from runs.engine.canonical import Hasher
 from runs.engine.certification import Certificates
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
+from runs.engine.guards import Guard
 from runs.engine.halts import Halts
 from runs.engine.limits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
@@ -76,12 +77,12 @@ class Runtime:
     first request in a run; `route` gives a model's price; an unavailable model comes last for `model_rest` seconds,
     until the time in `resting`; `budget_queue` is asked to raise a budget, besides the operators; `price_patience` is
     how many seconds a missing price is waited for. `overhear` returns a function for live model output, if there are
-    subscribers. `screens` are the installation's content hooks, `reads` the cache of reads. `queues` are existing
-    queues, `people` the queues and roles that may be asked; None: any. `policies` judge each tool call. `limits` gives
-    shared permits, each waited for in place for `limit_patience` seconds; `halts` say what must not be sent.
-    `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code` a run whose checkpoint
-    other code wrote waits for an operator; `code_of` returns the parts of such code, by agent and fingerprint, if
-    known.
+    subscribers. `guards` are the features' in their order, `screens` the installation's content hooks, `reads` the
+    cache of reads. `queues` are existing queues, `people` the queues and roles that may be asked; None: any. `policies`
+    judge each tool call. `limits` gives shared permits, each waited for in place for `limit_patience` seconds; `halts`
+    say what must not be sent. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code`
+    a run whose checkpoint other code wrote waits for an operator; `code_of` returns the parts of such code, by agent
+    and fingerprint, if known.
     """
 
     hasher: Hasher
@@ -100,6 +101,7 @@ class Runtime:
     budget_queue: str = ""
     price_patience: float = 8.0
     overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
+    guards: Sequence[Guard] = ()
     queues: Collection[str] | None = None
     screens: Sequence[Screen] = ()
     reads: Reads = field(default_factory=NoReads)
@@ -128,24 +130,23 @@ class Control:
 
     def __init__(self) -> None:
         self._reasons: set[StopReason] = set()
+        self.stop: StopReason | None = None  # the strongest request, looked at after each step
         # In progress now. Cutting one off would leave its outcome unknown for good, so a drain waits for it.
         self.unsafe_calls = 0
         self.in_flight: dict[str, Sent] = {}  # by slot
         self.stop_asked = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    @property
-    def stop(self) -> StopReason | None:
-        if not self._reasons:  # the usual case, checked at each boundary
-            return None
-        return next((r for r in _STRONGEST_FIRST if r in self._reasons), None)
-
     def ask(self, reason: StopReason) -> None:
         """Request a stop."""
         self._reasons.add(reason)
+        self._rank()
         self.stop_asked.set()
         if reason == "cancel":
             self.cancelled.set()
+
+    def _rank(self) -> None:
+        self.stop = next((reason for reason in _STRONGEST_FIRST if reason in self._reasons), None)
 
     @contextmanager
     def unsafe_call(self) -> Iterator[None]:
@@ -168,10 +169,19 @@ class Control:
     def take_back(self, reason: StopReason) -> None:
         """Withdraw a request that is obsolete or handled; others remain."""
         self._reasons.discard(reason)
+        self._rank()
         if reason == "cancel":
             self.cancelled.clear()
         if not self._reasons:
             self.stop_asked.clear()
+
+
+async def without_exit(calling: Awaitable[Any]) -> Any:
+    """Turn a tool's or hook's `sys.exit()` into an error: it would end the worker and every run in it."""
+    try:
+        return await calling
+    except SystemExit as error:
+        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 def is_being_cancelled() -> bool:

@@ -215,12 +215,12 @@ class Tool:
     risk: str = ""
     link: Callable[[Any], str | None] | None = None
 
-    @property
+    @cached_property
     def is_pure(self) -> bool:
         """Return whether the tool only reads."""
         return self.replay_class is ReplayClass.PURE
 
-    @property
+    @cached_property
     def is_unsafe(self) -> bool:
         """Return whether upstream can't tell a repeat from a second order."""
         return self.replay_class is ReplayClass.UNSAFE_ON_REPLAY

@@ -1,31 +1,123 @@
-"""One visit of one node: its record, its only way to write, and how it stops."""
+"""One visit of one node: the slots of its calls, their record, its only way to write, and how it stops.
+
+Each branch numbers its own calls below a fixed path, whichever is faster. A replay's calls are checked against their
+records, and none with an unknown outcome may be left out."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+import time
+from collections import Counter
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel
 
 from ledger import events as e
 from ledger.errors import StaleLease
 from runs.engine.agents import Agent
-from runs.engine.budget import Meter, Usage
+from runs.engine.budget import UNLIMITED, Meter, Usage
 from runs.engine.errors import INTENT_REFUSED, BudgetShort, MisusedContext, RunHalted
 from runs.engine.forks import Fork
+from runs.engine.guards import Guard
+from runs.engine.halts import FRESH_SECONDS
 from runs.engine.journal import Batch, Journal, Reply, WaitSpec
 from runs.engine.messages import Changes, handled_in
-from runs.engine.outcomes import WEAKEST_FIRST, Broken, Crashed, Exceeded, Parked, Stopped, Unwind
-from runs.engine.places import Asked, Places, Recall, asked_at
+from runs.engine.outcomes import (
+    WEAKEST_FIRST,
+    Broken,
+    Crashed,
+    Exceeded,
+    Parked,
+    Stopped,
+    Unwind,
+    describe_call,
+    differs,
+)
 from runs.engine.runtime import Control, Runtime, is_being_cancelled
 from runs.engine.succession import Talk
 from runs.engine.tape import Slot, Tape
+from runs.engine.tools import Tool
 
 FENCED_REST_SECONDS = 0.05
 T = TypeVar("T")
+
+
+@dataclass(eq=False)
+class Branch:
+    """A sequence of calls within a visit: the node's own, or one of a `gather`."""
+
+    under: str = ""  # the path below which its calls are numbered
+    calls: int = 0
+    told: Counter[str] = field(default_factory=Counter)  # number of progress messages of each kind
+    waits: tuple[WaitSpec, ...] = ()  # waits that must be resolved before it continues
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Places:
+    """The slots of one visit, and the branch of each task. The creating task is the node's own."""
+
+    def __init__(self, generation: int, visit: int) -> None:
+        self.visit = f"{generation}.{visit}"  # as slots begin
+        self._branches = {asyncio.current_task(): Branch()}
+
+    @property
+    def branch(self) -> Branch:
+        """The current task's branch. Raises MisusedContext for a task that the visit doesn't know."""
+        branch = self._branches.get(asyncio.current_task())
+        if branch is None:
+            raise MisusedContext(
+                "journaled calls must come from the node's own task: use ctx.gather, not asyncio.create_task"
+            )
+        return branch
+
+    @contextmanager
+    def running(self, branch: Branch) -> Iterator[None]:
+        """Register the current task as a branch of this visit."""
+        task = asyncio.current_task()
+        self._branches[task] = branch
+        try:
+            yield
+        finally:
+            del self._branches[task]
+
+    def next_told(self, what: str) -> tuple[str, int]:
+        """Return the place and number of the branch's next progress message. Raises MisusedContext."""
+        branch = self.branch
+        branch.told[what] += 1
+        return f"{self.at(branch.under)}{'' if what == 'line' else what}", branch.told[what] - 1
+
+    def at(self, path: str) -> str:
+        return f"{self.visit}/{path}"
+
+
+def path_of(slot: str) -> str:
+    return slot.partition("/")[2]
+
+
+def place_of(slot: str) -> int:
+    """Return the number, from 1, of the call on the node's own branch that a slot belongs to."""
+    return int(path_of(slot).partition("/")[0])
+
+
+def _on_record(slot: Slot) -> dict[str, Any]:
+    return describe_call(slot.what or "", slot.requested_hash or "", slot.arguments)
+
+
+class Asked(NamedTuple):
+    """The record of a question's slot, and the slots of earlier calls sent under its approval."""
+
+    record: Slot
+    users: frozenset[str]
+
+
+def asked_at(slot: str, events: Iterable[e.Event]) -> Asked:
+    """Return the record of a question from an earlier visit."""
+    tape = Tape(events)
+    return Asked(tape.slot(slot), frozenset(name for name, one in tape.slots.items() if one.was_invoked))
 
 
 class Visit:
@@ -51,7 +143,8 @@ class Visit:
         self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
         self.meter, self.depth, self.fork = meter, depth, fork
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
-        self.places, self.recalled = Places(generation, number), Recall(tape)
+        self.places = Places(generation, number)
+        self.reached: set[str] = set()  # slots that the node has come to
         self.closing = asyncio.Event()
         self._writing = asyncio.Lock()
         self.choosing = asyncio.Lock()  # of the run's models, which are recorded once
@@ -61,6 +154,7 @@ class Visit:
         self._was_cut = False
         self._lost: Exception | None = None
         self._buffered: list[e.Event] = []
+        self._guards: dict[tuple[str, int, int], Sequence[Guard]] = {}
         self.talks: list[Talk] = []  # conversations of its assistants, in order
         self.changes: Changes | None = None  # changes to the node's state by messages and operators
 
@@ -75,7 +169,8 @@ class Visit:
             raise MisusedContext(f"this context belongs to the visit of {self.node!r}, which has ended")
         if self.has_ended or branch.waits:
             raise Unwind
-        return self.places.next_of(branch)
+        branch.calls += 1
+        return f"{self.places.visit}/{branch.under}{branch.calls}"
 
     def stop(self, outcome: Parked | Exceeded | Stopped | Broken | Crashed) -> NoReturn:
         """Close the visit, and leave the node. The strongest outcome counts; of equal ones the first."""
@@ -97,13 +192,17 @@ class Visit:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Track one journaled call. A node that cancels it can't continue as if it had not been made."""
+        """Track one journaled call, as `cut` says."""
         try:
             yield
         except asyncio.CancelledError:
-            self._was_cut = True
-            self.closing.set()
+            self.cut()
             raise
+
+    def cut(self) -> None:
+        """End the visit after a journaled call was cancelled: the node can't continue as if it had not been made."""
+        self._was_cut = True
+        self.closing.set()
 
     def how_it_ended(self) -> Parked | Exceeded | Stopped | Broken | Crashed | None:
         """Return why the visit stopped, if it did. Raises the journal's error, or a swallowed cancellation."""
@@ -120,15 +219,36 @@ class Visit:
         """Return the slot's record after checking that it holds this call; otherwise stop for an operator."""
         if self.has_ended:
             raise Unwind
-        return self._fitting(self.recalled.record(slot, what, requested_hash, arguments))
+        record = self.tape.slot(slot)
+        self.reached.add(slot)
+        if record.what is None:
+            if slot in self.tape.parents:
+                self.stop(differs(slot, describe_call("think"), describe_call(what, requested_hash, arguments)))
+        elif record.what != what or record.requested_hash not in ("", requested_hash):
+            self.stop(differs(slot, _on_record(record), describe_call(what, requested_hash, arguments)))
+        return record
+
+    def guards_for(self, tool: Tool) -> Sequence[Guard]:
+        """Return the guards in force for a tool, in their order."""
+        runtime = self.runtime
+        asked = tool.name, runtime.policies.version, runtime.limits.version
+        if (found := self._guards.get(asked)) is None:
+            found = self._guards[asked] = tuple(each for each in runtime.guards if each.is_in_force(self, tool))
+        return found
 
     def open_path(self, slot: str, what: str) -> str:
-        return self._fitting(self.recalled.path(slot, what))
+        """Return the path of a call that numbers others below it; its slot must hold no call."""
+        record = self.tape.slot(slot)
+        if record.what is not None:
+            self.stop(differs(slot, _on_record(record), describe_call(what)))
+        return path_of(slot)
 
-    def _fitting(self, recalled: T | Broken) -> T:
-        if isinstance(recalled, Broken):
-            self.stop(recalled)
-        return recalled
+    def left_out(self) -> Broken | None:
+        """Return a stop if the node skipped a call with an unknown outcome."""
+        for slot, record in self.tape.in_doubt():
+            if slot not in self.reached:
+                return differs(slot, _on_record(record), describe_call("nothing"))
+        return None
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -167,7 +287,7 @@ class Visit:
             self.runtime.hit("CP1", batch.entries[0].tool if batch.entries else "")
         if self.is_torn:
             raise Unwind
-        buffered, is_written = self.take_buffered(), False
+        buffered, self._buffered, is_written = self._buffered, [], False
         whole = replace(batch, events=[*buffered, *batch.events]) if buffered else batch
         try:
             reply = await self._shielded(self.journal.commit(whole))
@@ -188,6 +308,18 @@ class Visit:
             self.stop(Stopped("halt", key))
         if not reply.is_done:
             self.stop(Stopped(reply.stop or "overtaken"))
+
+    async def is_held_back(self, key: str, cleared_at: float) -> bool:
+        """Return whether a call under `key` is halted. Asks the database only if that isn't known for certain: the call
+        was last cleared at `cleared_at` (monotonic)."""
+        halts = self.runtime.halts
+        if not halts.is_any_known and time.monotonic() - max(cleared_at, halts.read_at) <= FRESH_SECONDS:
+            return False
+        return halts.must_ask(key, cleared_at) and await self.look_up(halts.is_halted(self.run_id, key))
+
+    def hold_back(self, key: str) -> NoReturn:
+        """Stop before a halted call."""
+        self.stop(Stopped("halt", key))
 
     async def signal(self, name: str, n: int) -> e.SignalReceived | e.SignalCarried:
         """Return a signal taken by a call of this visit; it may be much older than the visit."""
@@ -223,7 +355,7 @@ class Visit:
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
         """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds to ask people otherwise."""
-        breach = self.meter.breach(wanted, besides=(slot, attempt))
+        breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
         if is_reserved:

@@ -12,8 +12,7 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.models import Head
-from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, usd_of
-from runs.engine.steps.spending import begun_by
+from runs.engine.budget import NOTHING_USED, RESOURCES, Call, Usage, begun_by, usd_of
 from runs.models import ENDED, Run, Wait
 from runs.services.budgets.asked import LABELS, known
 

@@ -16,9 +16,9 @@ from ledger.clock import database_now
 from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event, Head
+from runs.engine import unknown
 from runs.engine.journal import Intent
 from runs.engine.outcomes import LateAnswer
-from runs.engine.steps import doubt
 from runs.engine.tape import Attempt, Tape, payload_of
 from runs.models import ENDED, Run
 from runs.services.calls import close_others, tool_here
@@ -140,9 +140,9 @@ def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bo
     """Return whether the run's worker may send the call again without asking, or has."""
     intent, tool = attempt.intent, tool_here(run, late.tool)
     assert isinstance(intent, e.ToolInvoked)
-    key, at = payload_of(intent).get("key"), doubt.intended_at(intent)
+    key, at = payload_of(intent).get("key"), unknown.intended_at(intent)
     is_spent = tool is not None and tool.has_forgotten(key, at, database_now())
-    if doubt.may_repeat(intent.replay_class, is_key_spent=is_spent):
+    if unknown.may_repeat(intent.replay_class, is_key_spent=is_spent):
         return True
     announced = Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt, kind="ToolRedispatched")
     return announced.filter(epoch=head.epoch).exists()
@@ -151,7 +151,7 @@ def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bo
 def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked, by: Actor) -> None:
     now = database_now()
     n = attempt.open_wait("reconcile")
-    event, entry = doubt.witnessed(
+    event, entry = unknown.witnessed(
         Intent.of(intent), late.result, by=by.ref, n=n or 0, when="it had lost the run", external_id=late.external_id
     )
     closing = _resolve_waits(run, late, by, now)

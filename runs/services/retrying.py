@@ -15,8 +15,8 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event
+from runs.engine import unknown
 from runs.engine.journal import Entry, Intent, WaitSpec
-from runs.engine.steps import doubt
 from runs.engine.steps.late_news import late_news
 from runs.engine.tape import Tape, payload_of
 from runs.journal import wait_hooks
@@ -60,7 +60,7 @@ def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry
         testimony, intent = slot.now.testimony, slot.now.intent
         assert testimony is not None and isinstance(intent, e.ToolInvoked)
         result = payload_of(testimony)["result"]
-        event, entry = doubt.witnessed(
+        event, entry = unknown.witnessed(
             Intent.of(intent),
             result,
             by=testimony.by,

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any
 
 from runs.engine.errors import DefinitionError
@@ -176,21 +175,6 @@ def each_text(value: Any, change: Callable[[str], str]) -> Any:
 def characters(content: Any) -> int:
     """Return the size of a piece: a text's characters, or those of other data's JSON."""
     return len(content) if isinstance(content, str) else len(_JSON.encode(content))
-
-
-def may_pass_to_tool(content: Any) -> bool:
-    return _is_small(content) or characters(content) <= MOST_FOR_TOOL
-
-
-def _is_small(content: Any) -> bool:
-    """Return whether a value is far below any limit, as most arguments are, without encoding it."""
-    if type(content) is not dict or len(content) > 64:
-        return False
-    return all(len(name) < 1000 and _is_flat(each) for name, each in content.items())
-
-
-def _is_flat(value: Any) -> bool:
-    return len(value) < 1000 if type(value) is str else isinstance(value, (int, float, NoneType))
 
 
 def _too_large(piece: Piece) -> Withhold | None:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from ledger import events as e
 from ledger.kinds import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.assistants import Request
+from runs.engine.call import call_tool
 from runs.engine.canonical import as_json, canonical, plain
 from runs.engine.content.files import Prompt, as_data
 from runs.engine.errors import (
@@ -22,8 +23,8 @@ from runs.engine.errors import (
     TimedOut,
     ToolFailure,
 )
+from runs.engine.logical_call import CallSpec
 from runs.engine.outcomes import Broken, Unwind, describe_call
-from runs.engine.places import Branch
 from runs.engine.pydantic_agents.declared import AgentAssistant, must_be_declared
 from runs.engine.pydantic_agents.recorded import capability_class, model_class
 from runs.engine.pydantic_agents.tools import (
@@ -36,14 +37,13 @@ from runs.engine.pydantic_agents.tools import (
     given,
 )
 from runs.engine.steps.branches import drive
-from runs.engine.steps.call import call_tool
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_signal
 from runs.engine.tape import payload_of
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, put_in
 from runs.engine.thinking.question import Question
 from runs.engine.thinking.sizes import CHARACTERS_A_TOKEN, shown
 from runs.engine.tools import Tool
-from runs.engine.visit import Visit
+from runs.engine.visit import Branch, Visit
 
 # Iterations of the loop to wait before all calls count as waiting. Anything started later is started when the run
 # continues: only the number of waits depends on it.
@@ -314,9 +314,8 @@ class Thinking:
         if tool is None:
             return await self._from_outside(slot, place, live.name, arguments)
         with about_to_call(replace(live, context=_told(live.context, tool, arguments))):
-            answer = await call_tool(
-                visit, slot, tool, tool.input.model_validate(arguments), source="model", name=self._assistant.name
-            )
+            args = tool.input.model_validate(arguments)
+            answer = await call_tool(visit, slot, CallSpec(tool, args, source="model", name=self._assistant.name))
         whole = given(answer)  # type: ignore[arg-type]
         return whole if answer.whole is not None else shown(whole, None)  # type: ignore[attr-defined]
 

@@ -21,23 +21,23 @@ from runs.engine.budget import UNLIMITED, Meter, Usage
 from runs.engine.canonical import Hasher, keyed_hasher
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Batch, Reply, Snapshot, WaitSpec
+from runs.engine.logical_call import ARGUMENTS
 from runs.engine.memory import MemoryJournal, MemoryRun
 from runs.engine.messages import Changes, between, entered, handled_in
-from runs.engine.outcomes import Broken, Crashed, describe_call, differs
-from runs.engine.places import Asked, Recall
+from runs.engine.outcomes import Broken, Crashed, Unwind, describe_call, differs
 from runs.engine.pydantic_agents.running import DIGESTS
 from runs.engine.recordings.recording import Recording
 from runs.engine.replay import Advanced, Finished, Outcome, run_visit
 from runs.engine.runtime import Control, Runtime
 from runs.engine.screening import standing
-from runs.engine.steps.logical_call import ARGUMENTS
+from runs.engine.steps.forks import FORK_FENCE
 from runs.engine.succession import HandedOver, Renewed
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.tools import FOR_DISPATCH, Tool
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Plan
 from runs.engine.undoing.visit import Undone, undo_visit
-from runs.engine.visit import Visit
+from runs.engine.visit import Asked, Visit
 
 MOST = 400
 
@@ -261,13 +261,13 @@ async def _no_model(assistant: Assistant, *_: Any) -> ModelTurn:
 # --- the visit --------------------------------------------------------------------------------------------------------
 
 
-class _Recall(Recall):
+class _Recall:
     """Compares calls with their records by arguments; by digest only under the same key."""
 
     def __init__(
         self, tape: Tape, events: Sequence[e.Event], hasher: Remembering, placeholders: Sequence[str], is_strict: bool
     ) -> None:
-        super().__init__(tape)
+        self._tape, self.reached = tape, set[str]()
         self._hasher, self._placeholders, self._is_strict = hasher, placeholders, is_strict
         self._by_slot: dict[str, list[e.Event]] = {}
         for event in events:
@@ -281,7 +281,7 @@ class _Recall(Recall):
         asked = arguments if arguments is not None else task.get("arguments", _without(task))
         self.asked[slot] = what, asked or None
         record = self._tape.slot(slot)
-        self._recalled.add(slot)
+        self.reached.add(slot)
         if record.what is None:
             if slot in self._tape.parents:
                 return differs(slot, describe_call("think"), describe_call(what, "", asked))
@@ -319,7 +319,7 @@ class _Recall(Recall):
             (
                 name
                 for name, slot in self._tape.slots.items()
-                if name[:1].isdigit() and slot.what is not None and name not in self._recalled
+                if name[:1].isdigit() and slot.what is not None and name not in self.reached
             ),
             key=place_key,
         )
@@ -341,8 +341,7 @@ class _Watched(Changes):
         super().__init__(*known)
         self.states: dict[int, Any] = {}
 
-    def __bool__(self) -> bool:
-        return True
+    is_watched = True
 
     def take_over(self, place: int | None = None) -> None:
         super().take_over(place)
@@ -371,7 +370,10 @@ class _Visit(Visit):
         is_strict: bool,
     ) -> None:
         runtime = Runtime(
-            hasher=hasher, request_model=_no_model, callback_url=lambda token: f"https://replay.invalid/{token}"
+            hasher=hasher,
+            request_model=_no_model,
+            callback_url=lambda token: f"https://replay.invalid/{token}",
+            guards=(FORK_FENCE,),  # it knows what people refused; the others would ask anew
         )
         journal = _Journal(recording)
         super().__init__(
@@ -388,7 +390,8 @@ class _Visit(Visit):
             trace_id="0" * 32,
             depth=recording.depth,
         )
-        self.known = self.recalled = _Recall(tape, events, hasher, recording.placeholders, is_strict)
+        self.known = _Recall(tape, events, hasher, recording.placeholders, is_strict)
+        self.reached = self.known.reached
         self.fresh: list[str] = []
 
     def changes_of(self, state: BaseModel) -> Changes:
@@ -408,7 +411,12 @@ class _Visit(Visit):
         self.park(WaitSpec(self.run_id, slot, 0, "beyond", 0, self.journal.now()))
 
     def recall(self, slot: str, what: str, requested_hash: str, arguments: Any = None) -> Slot:
-        record = super().recall(slot, what, requested_hash, arguments)
+        """Compare a call with its record by its arguments, and park where the record ends."""
+        if self.has_ended:
+            raise Unwind
+        record = self.known.record(slot, what, requested_hash, arguments)
+        if isinstance(record, Broken):
+            self.stop(record)
         if record.what is None and what not in _NOT_AWAITED and not what.startswith("gather of "):
             self._beyond(slot)
         return record

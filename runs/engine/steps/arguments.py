@@ -9,19 +9,44 @@ from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending import looks_before
 from runs.engine.budget import A_CALL
-from runs.engine.content.hooks import ALWAYS, Piece, may_pass_to_tool
+from runs.engine.canonical import has_at_most
+from runs.engine.content.hooks import ALWAYS, MOST_FOR_TOOL, Piece
+from runs.engine.guards import Guard
 from runs.engine.journal import Batch
+from runs.engine.logical_call import ARGUMENTS, LogicalCall
 from runs.engine.outcomes import Broken
 from runs.engine.runtime import log
 from runs.engine.screening import Finding, due, look, recorded, refusal
-from runs.engine.steps.logical_call import ARGUMENTS, LogicalCall
+from runs.engine.tools import Tool
+from runs.engine.visit import Visit
 
 
-async def admit(call: LogicalCall, source: str, name: str) -> None:
-    """Admit a call to its gate and intent. Raises ContentRefused; unwinds if an operator must act."""
-    if call.visit.runtime.certificates.policy != "allow" and not (call.tool.is_pure or call.tool.is_unsafe):
-        await _check_certificate(call)
-    await _screen_arguments(call, source, name)
+class CertificateGuard(Guard):
+    """Keeps keyed tools that no probe has certified from being called, or marks their calls."""
+
+    name = "certificates"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return visit.runtime.certificates.policy != "allow" and not (tool.is_pure or tool.is_unsafe)
+
+    async def before_intent(self, call: LogicalCall) -> None:
+        if self.is_in_force(call.visit, call.tool):
+            await _check_certificate(call)
+
+
+class ScreeningGuard(Guard):
+    """Asks content hooks about the arguments, and the built-in one about their size."""
+
+    name = "screening"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return bool(visit.runtime.screens or visit.agent.screens)
+
+    async def before_intent(self, call: LogicalCall) -> None:
+        await _screen_arguments(call, call.spec.source, call.spec.name or call.visit.node)
+
+
+CERTIFICATES, SCREENING = CertificateGuard(), ScreeningGuard()
 
 
 async def _check_certificate(call: LogicalCall) -> None:
@@ -45,7 +70,7 @@ async def _check_certificate(call: LogicalCall) -> None:
 async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
     visit, past = call.visit, call.past
     screens = due(visit, past, looks_before(call.record))
-    if screens is ALWAYS and may_pass_to_tool(call.arguments):
+    if screens is ALWAYS and has_at_most(call.arguments, MOST_FOR_TOOL):
         return  # nearly every call: no other hook to ask
     piece = Piece(
         content=call.arguments,

@@ -13,11 +13,13 @@ from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import Expired, Rejected
 from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place
+from runs.engine.guards import Guard
 from runs.engine.journal import ATTENTION, Batch, WaitSpec
+from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken
 from runs.engine.steps.gates import must_be_known
-from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import Slot, payload_of
+from runs.engine.tools import Tool
 from runs.engine.undo import UNDO_NODE
 from runs.engine.visit import Visit
 
@@ -221,20 +223,32 @@ async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: 
     return event
 
 
-async def is_stood_for(call: LogicalCall) -> bool:
-    """Return whether the origin's effect is used instead, by a person's decision. Parks; raises Rejected."""
-    tool = call.tool
-    if tool.is_pure:
-        return False
-    asked = Asked(
-        slot=call.slot,
-        attempt=call.attempt,
-        record=call.record,
-        tool=tool.name,
-        title=tool.title,
-        arguments=call.arguments,
-        requested_hash=call.requested_hash,
-        executed_hash=call.executed_hash,
-        fits=tool.output.model_validate,
-    )
-    return await passed(call.visit, asked) is not None
+class ForkFence(Guard):
+    """Asks a person before a fork does again what its origin did, or answers the call by the origin's effect."""
+
+    name = "fork fence"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return visit.fork is not None and not tool.is_pure
+
+    async def before_intent(self, call: LogicalCall) -> BaseModel | None:
+        """Return the output of the origin's effect, if it is used instead. Parks until decided; raises Rejected."""
+        tool = call.tool
+        if tool.is_pure:
+            return None
+        asked = Asked(
+            slot=call.slot,
+            attempt=call.attempt,
+            record=call.record,
+            tool=tool.name,
+            title=tool.title,
+            arguments=call.arguments,
+            requested_hash=call.requested_hash,
+            executed_hash=call.executed_hash,
+            fits=tool.output.model_validate,
+        )
+        event = await passed(call.visit, asked)
+        return None if event is None else tool.output.model_validate(payload_of(event)["result"])
+
+
+FORK_FENCE = ForkFence()

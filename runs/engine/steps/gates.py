@@ -20,10 +20,10 @@ from runs.engine.gate.timing import Terms, Time, Timed, settle
 from runs.engine.gate.votes import FAIL, lacking, next_stage
 from runs.engine.gate.votes import passed as stages_before
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
+from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
 from runs.engine.policy import Demand
-from runs.engine.steps.logical_call import LogicalCall
-from runs.engine.steps.policies import answered, bring, is_of_these_bytes, is_shown, told
+from runs.engine.steps.policies import answered, bring, is_of_these_bytes, is_shown
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Evidence, Gate
 from runs.engine.visit import Visit
@@ -103,7 +103,7 @@ async def _decided(call: LogicalCall) -> Grant:
         call.record,
         tool=call.tool.name,
         arguments=call.arguments,
-        why=call.why,
+        why=call.spec.why,
         time=_time(call),
         proofs=_proofs(call),
     )
@@ -205,7 +205,7 @@ async def ask_anew(
         title=tool.title,
         effect=tool.effect,
         headline=headline,
-        evidence=call.evidence,
+        evidence=call.spec.evidence,
     )
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
@@ -221,10 +221,10 @@ async def ask_anew(
         call.slot,
         with_history(plan, call.record, given, problem, unused),
         requested_hash=call.requested_hash,
-        why=call.why,
+        why=call.spec.why,
         time=_time(call) if demanded is None else Time(demanded.within),
         n=0 if question is None else question.n + 1,
-        judged=told(call),
+        judged=call.facts(),
         proofs=_proofs(call),
         contents=call.documents,
     )
@@ -273,10 +273,10 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
         call.slot,
         with_history(dict(question.payload), record, None, unused=unused),
         requested_hash=call.requested_hash,
-        why=call.why,
+        why=call.spec.why,
         time=_time(call) if demand is None else Time(demand.within),
         n=latest.n + 1,
-        judged=told(call),
+        judged=call.facts(),
         proofs=_proofs(call),
         contents=call.documents,
     )

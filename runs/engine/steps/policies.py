@@ -10,12 +10,15 @@ from runs.engine.budget import A_CALL
 from runs.engine.errors import POLICY_DENIED, DefinitionError, PolicyDenied
 from runs.engine.gate.requirement import is_staged, required_by
 from runs.engine.gate.votes import is_whole, lacking, next_stage, passed, shows
+from runs.engine.guards import Guard
 from runs.engine.journal import Batch, Grant
+from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken, Stopped
 from runs.engine.policy import Asking, Demand, Judged
-from runs.engine.steps.doubt import ask_person
-from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tape import Slot
+from runs.engine.tools import Tool
+from runs.engine.unknown import ask_person
+from runs.engine.visit import Visit
 
 
 async def bring(call: LogicalCall) -> None:
@@ -64,33 +67,64 @@ def is_of_these_bytes(call: LogicalCall) -> bool:
     return call.visit.runtime.hasher(now) == question.plan_hash
 
 
-async def judge(call: LogicalCall, *, anew: bool = False) -> None:
-    """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""
-    decision = call.record.decision
-    if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
-        return  # people were asked, or have denied: that comes first
-    judged = await _of(call, anew=anew)
-    if judged is not None and judged.effect != "allow" and not anew:
-        judged = await _of(call, anew=True)  # never stop a call by outdated policies
-    call.judged = judged
-    if judged is not None and judged.effect == "deny":
-        await _deny(call, judged)
+class PolicyGuard(Guard):
+    """Judges calls by the policies in force: a call is denied, or needs approvals, which its gate then asks for."""
+
+    name = "policies"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return visit.runtime.policies.may_apply(is_read=tool.is_pure)
+
+    async def before_intent(self, call: LogicalCall) -> None:
+        """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""
+        decision = call.record.decision
+        if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
+            return  # people were asked, or have denied: that comes first
+        judged = await _judged(call, anew=call.is_outdated)
+        if judged is not None and judged.effect != "allow" and not call.is_outdated:
+            judged = await _judged(call, anew=True)  # never stop a call by outdated policies
+        call.judged = judged
+        if judged is not None and judged.effect == "deny":
+            await _deny(call, judged)
+
+    async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
+        """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
+        call.judged = judged = await _judged(call, anew=call.is_outdated)
+        if judged is not None:
+            await bring(call)
+        if not call.is_outdated and _forbids(call, judged):
+            call.judged = judged = await _judged(call, anew=True)  # never stop a call by outdated policies
+        if judged is None or not _forbids(call, judged):
+            return
+        if call.tool.is_pure:
+            await _deny(call, judged)
+        what = "forbids it" if judged.effect == "deny" else f"wants the yes of {', '.join(missing(call, judged))} first"
+        reason = f"it is not sent again: the policy {judged.policy} (version {judged.version}) {what} by now"
+        await ask_person(call, reason, is_sender_done=is_sender_done)
+
+    def facts(self, call: LogicalCall) -> list[e.Event]:
+        """Return the verdict to record; each has its own number, even if an earlier commit was refused."""
+        judged = call.judged
+        if judged is None:
+            return []
+        n, queues = call.past.judgements, [each.queue for each in judged.requirements]
+        call.past.judgements += 1
+        return [
+            e.PolicyApplied(
+                slot=call.slot,
+                attempt=call.attempt,
+                tool=call.tool.name,
+                effect=judged.effect,
+                revision=judged.revision,
+                policy=judged.policy,
+                version=judged.version,
+                queues=queues,
+                n=n,
+            )
+        ]
 
 
-async def still(call: LogicalCall, *, is_sender_done: bool, anew: bool) -> None:
-    """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
-    call.judged = judged = await _of(call, anew=anew)
-    if judged is not None:
-        await bring(call)
-    if not anew and _forbids(call, judged):
-        call.judged = judged = await _of(call, anew=True)  # never stop a call by outdated policies
-    if judged is None or not _forbids(call, judged):
-        return
-    if call.tool.is_pure:
-        await _deny(call, judged)
-    what = "forbids it" if judged.effect == "deny" else f"wants the yes of {', '.join(missing(call, judged))} first"
-    reason = f"it is not sent again: the policy {judged.policy} (version {judged.version}) {what} by now"
-    await ask_person(call, reason, is_sender_done=is_sender_done)
+POLICIES = PolicyGuard()
 
 
 def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
@@ -144,29 +178,7 @@ def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
     return given
 
 
-def told(call: LogicalCall) -> list[e.Event]:
-    """Return the policies' verdict to record; each has its own number, even if an earlier commit was refused."""
-    judged = call.judged
-    if judged is None:
-        return []
-    n, queues = call.past.judgements, [each.queue for each in judged.requirements]
-    call.past.judgements += 1
-    return [
-        e.PolicyApplied(
-            slot=call.slot,
-            attempt=call.attempt,
-            tool=call.tool.name,
-            effect=judged.effect,
-            revision=judged.revision,
-            policy=judged.policy,
-            version=judged.version,
-            queues=queues,
-            n=n,
-        )
-    ]
-
-
-async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
+async def _judged(call: LogicalCall, *, anew: bool) -> Judged | None:
     visit, tool = call.visit, call.tool
     judged = await visit.runtime.policies.judge(
         Asking(
@@ -177,7 +189,7 @@ async def _of(call: LogicalCall, *, anew: bool) -> Judged | None:
             replay_class=str(tool.replay_class),
             risk=tool.risk,
             arguments=call.arguments,
-            source=call.source,
+            source=call.spec.source,
             requester=visit.created.by,
             cost_micro=visit.meter.used.usd_micro,
         ),
@@ -195,7 +207,7 @@ async def _deny(call: LogicalCall, judged: Judged) -> NoReturn:
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)  # recording it may have to wait for others' records
     policy = {"name": judged.policy, "version": judged.version}
     payload = {"message": judged.rule, "details": None, "arguments": call.arguments, "policy": policy}
-    events = [call.failed(POLICY_DENIED, payload), *told(call)]
+    events = [call.failed(POLICY_DENIED, payload), *call.facts()]
     reply = await visit.commit(Batch(events, call.booked("failed", payload), usage=A_CALL))
     if not reply.is_done:
         visit.stop(Stopped("overtaken"))

@@ -14,12 +14,13 @@ from runs.engine.content.hooks import characters
 from runs.engine.content.reads import MOST_BYTES, KeptRead
 from runs.engine.errors import BadAnswer, MisusedContext
 from runs.engine.fingerprint import tool_digest
+from runs.engine.guards import Guard
 from runs.engine.journal import Batch
+from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import log
-from runs.engine.steps import policies
-from runs.engine.steps.logical_call import LogicalCall
 from runs.engine.tools import Tool
+from runs.engine.visit import Visit
 
 
 def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
@@ -35,11 +36,11 @@ def check_max_age(tool: Tool, max_age: timedelta | None) -> None:
 def is_too_old(call: LogicalCall) -> bool:
     """Return whether a recorded read is older than allowed, and nothing was made of it yet."""
     past, result = call.past, call.past.result
-    if call.max_age is None or past.intent is not None or call.visit.tape.last != call.slot:
+    if call.spec.max_age is None or past.intent is not None or call.visit.tape.last != call.slot:
         return False
     if not isinstance(result, (e.ToolRead, e.CachedReadTaken, e.ToolReadAnew)):
         return False
-    return call.visit.journal.now() - _read_at(call) > call.max_age
+    return call.visit.journal.now() - _read_at(call) > call.spec.max_age
 
 
 def _read_at(call: LogicalCall) -> datetime:
@@ -52,63 +53,75 @@ def _read_at(call: LogicalCall) -> datetime:
     return datetime.fromisoformat(stated) if isinstance(stated, str) else datetime.min.replace(tzinfo=UTC)
 
 
-async def from_cache(call: LogicalCall) -> BaseModel | None:
-    """Record and return another call's recent result; None if the read must be made. Needs no permit."""
-    visit, tool = call.visit, call.tool
-    if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
-        return None
-    call.park_on_timer()  # after an outage it resumes when the timer fires, whatever woke the run
-    kept = await visit.runtime.reads.find(key_of(call))
-    if kept is None:
-        return None
-    age = visit.journal.now() - kept.at
-    if age > tool.cache or (call.max_age is not None and age > call.max_age):
-        return None
-    try:
-        answer = tool.checked(kept.result)
-    except BadAnswer as error:
-        log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
-        return None
-    # Only now, with no wait before the commit: an early reservation would turn away calls near the cap.
-    visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
-    visit.check_stop()
-    event = e.CachedReadTaken(
-        slot=call.slot,
-        attempt=call.attempt,
-        tool=tool.name,
-        requested_hash=call.requested_hash,
-        read_at=kept.at.isoformat(),
-        run_read=kept.run_id,
-        slot_read=kept.slot,
-        payload={"arguments": call.arguments, "result": answer.result},
-    )
-    reply = await visit.commit(Batch([event, *policies.told(call)], usage=A_CALL))
-    visit.runtime.hit("CP6", tool.name)
-    if not reply.is_done:
-        visit.stop(Stopped("overtaken"))
-    visit.boundary(reply)
-    return answer.output
+class CacheGuard(Guard):
+    """Answers reads of tools with a cache by another call's recent result, and keeps their own."""
+
+    name = "read cache"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return tool.cache is not None
+
+    async def before_intent(self, call: LogicalCall) -> BaseModel | None:
+        """Record and return another call's recent result; None if the read must be made. Needs no permit."""
+        visit, tool = call.visit, call.tool
+        if tool.cache is None or call.past.result is not None or call.may_be_gated or visit.meter.counts_reads:
+            return None
+        call.park_on_timer()  # after an outage it resumes when the timer fires, whatever woke the run
+        kept = await visit.runtime.reads.find(key_of(call))
+        if kept is None:
+            return None
+        age = visit.journal.now() - kept.at
+        if age > tool.cache or (call.spec.max_age is not None and age > call.spec.max_age):
+            return None
+        try:
+            answer = tool.checked(kept.result)
+        except BadAnswer as error:
+            log.warning("run %s: what the cache has for %s is not taken: %s", visit.run_id, tool.name, error)
+            return None
+        # Only now, with no wait before the commit: an early reservation would turn away calls near the cap.
+        visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
+        visit.check_stop()
+        event = e.CachedReadTaken(
+            slot=call.slot,
+            attempt=call.attempt,
+            tool=tool.name,
+            requested_hash=call.requested_hash,
+            read_at=kept.at.isoformat(),
+            run_read=kept.run_id,
+            slot_read=kept.slot,
+            payload={"arguments": call.arguments, "result": answer.result},
+        )
+        reply = await visit.commit(Batch([event, *call.facts()], usage=A_CALL))
+        visit.runtime.hit("CP6", tool.name)
+        if not reply.is_done:
+            visit.stop(Stopped("overtaken"))
+        visit.boundary(reply)
+        return answer.output
+
+    def after_record(self, call: LogicalCall, result: Any) -> None:
+        """Cache a recorded read for as long as the tool allows."""
+        tool = call.tool
+        if tool.cache is None or call.began_at is None or call.past.intent is not None:
+            return
+        if characters(result) > MOST_BYTES:
+            return
+        kept = KeptRead(result, call.began_at, call.visit.run_id, call.slot)
+        call.visit.runtime.reads.keep(key_of(call), tool.name, kept, tool.cache)
+
+
+READ_CACHE = CacheGuard()
 
 
 def told(call: LogicalCall, result: Any) -> e.Event:
     """Return the event of a read, with its time if the call limits its age."""
     payload = {"arguments": call.arguments, "result": result}
-    if call.max_age is not None and call.began_at is not None:
+    if call.spec.max_age is not None and call.began_at is not None:
         payload["read_at"] = call.began_at.isoformat()
     if call.is_read_anew:
         return call.read_anew(payload)
     return e.ToolRead(
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, requested_hash=call.requested_hash, payload=payload
     )
-
-
-def keep(call: LogicalCall, result: object) -> None:
-    """Cache a recorded read for as long as the tool allows."""
-    tool = call.tool
-    if tool.cache is None or call.began_at is None or call.past.intent is not None or characters(result) > MOST_BYTES:
-        return
-    kept = KeptRead(result, call.began_at, call.visit.run_id, call.slot)
-    call.visit.runtime.reads.keep(key_of(call), tool.name, kept, tool.cache)
 
 
 def key_of(call: LogicalCall) -> bytes:

@@ -23,22 +23,27 @@ async def attempts(
     come_back_later: Callable[[Exception], Awaitable[NoReturn]],
     *,
     is_short: bool = False,
+    began: float = 0.0,
+    trouble: Exception | None = None,
 ) -> T:
     """Try until a try returns or raises anything but a transient error. Each timer in `past` begins a new, shorter
     round; the first is shorter too if `is_short`. After a round, `come_back_later` parks the run or does something
-    else."""
+    else. A caller that made the first try itself says when it `began` (monotonic) and what `trouble` it met."""
     policy, round_ = visit.runtime.retry, max(past.waits_of("timer"), int(is_short))
-    tries, began = 0, time.monotonic()
+    tries = 0 if trouble is None else 1
+    began = began or time.monotonic()
     while True:
-        tries += 1
-        try:
-            return await one_try(tries)
-        except (Passing, TimeoutError) as error:
-            trouble = error
+        if trouble is None:
+            tries += 1
+            try:
+                return await one_try(tries)
+            except (Passing, TimeoutError) as error:
+                trouble = error
         delay = policy.delay(tries, retry_after=_retry_after(trouble))
         if policy.is_over(time.monotonic() - began + delay, round_):
             await come_back_later(trouble)
         await visit.rest(delay)
+        trouble = None
 
 
 async def park_for_retry(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ledger import events as e
-from runs.engine.budget import A_CALL, Breach, Call, Usage
+from runs.engine.budget import Breach, Call, Usage, begun_by
 from runs.engine.journal import ATTENTION, Batch, Journal, WaitSpec
 from runs.engine.tape import Tape
 
@@ -19,25 +19,6 @@ def reserved_by(tape: Tape) -> Iterator[tuple[Call, Usage]]:
             wanted = begun_by(known.route) if known.route else begun_by(known.intent) if is_open else None
             if wanted is not None:
                 yield (name, attempt), wanted
-
-
-def begun_by(event: e.Event | None) -> Usage | None:
-    """Return the usage that an intent begins, as the caps count it; None for other events."""
-    match event:
-        case e.ToolInvoked():
-            return A_CALL
-        case e.ModelRouted():
-            return wanted_by(event)
-        case e.ChildStarted():
-            return Usage(**event.caps)
-        case _:
-            return None
-
-
-def wanted_by(route: e.ModelRouted) -> Usage:
-    return Usage(
-        steps=1, model_calls=1, tokens_in=route.tokens_in, tokens_out=route.tokens_out, usd_micro=route.usd_micro or 0
-    )
 
 
 def debit(

@@ -11,11 +11,12 @@ from pydantic_core import from_json
 from ledger.kinds import NO_VALID_ANSWER, TOO_MANY_TURNS
 from runs.engine.amending import amendment_of
 from runs.engine.assistants import Assistant
+from runs.engine.call import call_tool
 from runs.engine.canonical import canonical, plain
 from runs.engine.content.files import Prompt, with_files
 from runs.engine.errors import ContentRefused, PolicyDenied, Rejected, ToolFailure
+from runs.engine.logical_call import CallSpec
 from runs.engine.steps.branches import fork
-from runs.engine.steps.call import call_tool
 from runs.engine.succession import Said, as_data
 from runs.engine.thinking.compaction import Conversation
 from runs.engine.thinking.sizes import shown
@@ -112,7 +113,7 @@ async def _use(visit: Visit, slot: str, assistant: Assistant, part: Any) -> tupl
     if isinstance(args, str):
         return args, "retried"
     try:
-        outcome = await call_tool(visit, slot, tool, args, source="model", name=assistant.name)
+        outcome = await call_tool(visit, slot, CallSpec(tool, args, source="model", name=assistant.name))
         answer, changed = plain(outcome), _amended(visit, slot)
         answer = shown({"result": answer, **changed} if changed else answer, assistant.window)
         return with_files(outcome, answer), "success"

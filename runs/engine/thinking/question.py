@@ -14,25 +14,33 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.kinds import BY_SETTING, CHOICE, CONTENT_REFUSED
 from runs.engine.assistants import UNAVAILABLE, Assistant, ModelRefused, ModelTurn, Request, responses
-from runs.engine.budget import Route, Usage
+from runs.engine.budget import Route, Usage, wanted_by
 from runs.engine.canonical import plain
 from runs.engine.content.files import Prompt, as_data
-from runs.engine.errors import ModelFailure, NotServed, Passing, TransportError, brief, traceback_of
+from runs.engine.errors import (
+    ModelFailure,
+    NotServed,
+    Passing,
+    PoolShort,
+    PoolUnpriced,
+    TransportError,
+    brief,
+    traceback_of,
+)
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits import keys_of_model
 from runs.engine.outcomes import Broken, Crashed
-from runs.engine.places import path_of
 from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening import RequestScreening, Shown
-from runs.engine.steps import sharing
+from runs.engine.steps import pools
+from runs.engine.steps.permits import Hold, park_for_limit
 from runs.engine.steps.retry import attempts, park_for_retry
-from runs.engine.steps.sharing import Hold, begin, park_for_limit
-from runs.engine.steps.spending import debit, lost, wanted_by
+from runs.engine.steps.spending import debit, lost
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.thinking.answers import ids_of_calls, names_of_tools, recordable
 from runs.engine.thinking.notes import FROM_PEOPLE, Notes, as_parts
 from runs.engine.thinking.sizes import tokens_of, tokens_of_tools
-from runs.engine.visit import Visit
+from runs.engine.visit import Visit, path_of
 
 T = TypeVar("T")
 # Tokens reserved for an answer without a length limit.
@@ -266,7 +274,12 @@ class Question:
             )
             events.insert(0, past.intent)
         events[-1:-1] = self.screening.take()
-        await begin(visit, Batch(events, is_intent=True))
+        try:
+            pools.park_if_waiting(visit, self.slot, self.attempt)
+            await visit.commit(Batch(events, is_intent=True))
+        except (PoolShort, PoolUnpriced) as error:
+            named = {"call": "model", "hash": self.request_hash} if isinstance(events[0], e.ModelRequested) else {}
+            await pools.wait_for_room(visit, self.slot, self.attempt, error, **named)
         past.routes += 1
         self.route = route
         return event
@@ -284,12 +297,12 @@ class Question:
         await self._enter()
         if self.sent is None:
             self.sent = await self._intend()
-            self.cleared_at = sharing.now()
+            self.cleared_at = time.monotonic()
         visit.runtime.hit("CP2", "model")
         key = keys_of_model(self.models[0])[-1]
-        if await sharing.is_held_back(visit, key, self.cleared_at):
+        if await visit.is_held_back(key, self.cleared_at):
             await self._nobody_served()
-            sharing.hold_back(visit, key)
+            visit.hold_back(key)
         try:
             with visit.control.sending(self.slot, key, self.assistant.timeout), self.hold.under_way():
                 given = await _unless_cancelled(visit, self._in_time(is_first=number == 1))

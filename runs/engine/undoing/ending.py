@@ -11,11 +11,11 @@ from runs.engine.agents import Agent
 from runs.engine.canonical import printable
 from runs.engine.journal import Batch, Effects, Journal, Snapshot, WaitSpec
 from runs.engine.outcomes import Crashed
-from runs.engine.steps.doubt import Ending, settle_before_end
 from runs.engine.tape import Slot, Tape, payload_of
 from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import Plan, effects_of, in_doubt, is_reversible, unsettled
 from runs.engine.undoing.visit import told
+from runs.engine.unknown import Ending, settle_before_end
 
 BY = "system:undo"
 

@@ -11,12 +11,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 
 from ledger import events as e
+from runs.engine.call import call_tool
 from runs.engine.canonical import printable
 from runs.engine.errors import ContentRefused, MisusedContext, Rejected, ToolFailure
 from runs.engine.journal import Batch, Effects, Entry, WaitSpec, deadline_in
+from runs.engine.logical_call import CallSpec
 from runs.engine.outcomes import Broken, Crashed, Exceeded, Parked, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled
-from runs.engine.steps.call import call_tool
 from runs.engine.steps.children import PATIENCE
 from runs.engine.steps.signals_and_questions import ask
 from runs.engine.tape import Tape, payload_of
@@ -224,7 +225,7 @@ async def undo_visit(visit: Visit, plan: Plan) -> Undone | Parked | Exceeded | S
         broken = Broken("undo_broken", {"problem": problem, "traceback": traceback.format_exc()})
     finally:
         visit.is_over = True
-    return visit.how_it_ended() or broken or visit.recalled.left_out() or Undone()
+    return visit.how_it_ended() or broken or visit.left_out() or Undone()
 
 
 async def _undo_all(visit: Visit, plan: Plan) -> None:
@@ -261,7 +262,7 @@ async def _tried(visit: Visit, slot: str, tool: Tool, effect: Effect) -> str | N
     """Make, or replay, the call that undoes an effect; return what was wrong, or None."""
     why = f"undoes {effect.tool} ({effect.external_id or effect.slot})"
     try:
-        await call_tool(visit, slot, tool, tool.input.model_validate(effect.arguments), why=why)
+        await call_tool(visit, slot, CallSpec(tool, tool.input.model_validate(effect.arguments), why=why))
     except (ToolFailure, Rejected, ContentRefused, MisusedContext) as no:
         return str(printable(f"{tool.name}: {no}"))
     except ValidationError as error:

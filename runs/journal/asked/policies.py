@@ -32,6 +32,9 @@ _TAGS = "SELECT coalesce(array_agg(tag ORDER BY tag), '{}') FROM runs_runtag WHE
 class Book(Protocol):
     """Policies in the form of the app that keeps them."""
 
+    @property
+    def is_empty(self) -> bool: ...
+
     def judge(self, asking: Asking) -> Judged | None: ...
 
     def needs_tags(self, asking: Asking) -> bool: ...
@@ -52,10 +55,15 @@ class InForce:
 
     def __init__(self, policies: Policies, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
+        self.version = 0
         self._book: Book | None = None
         self._known_at = float("-inf")
         self._reading = asyncio.Lock()
         self._starters: dict[str, str] = {}
+
+    def may_apply(self, *, is_read: bool) -> bool:
+        is_any_known = self._book is None or not self._book.is_empty
+        return self._policies.made_of is not None and (is_read or is_any_known)
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         if self._policies.made_of is None:
@@ -90,7 +98,9 @@ class InForce:
         asked_at = time.monotonic()
         (told,) = await self._row(self._policies.statement, [])
         assert self._policies.made_of is not None
+        was_in_use = self.may_apply(is_read=False)
         self._book, self._known_at = self._policies.made_of(json.loads(told)), asked_at
+        self.version += self.may_apply(is_read=False) != was_in_use
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
         (row,) = await self._rows(statement, values)

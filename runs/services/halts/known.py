@@ -62,7 +62,7 @@ class KnownHalts(Halts):
         self.worker = worker
         self._pool: Pool | None = None
         self._known: tuple[Known, ...] = ()
-        self._read_at = float("-inf")
+        self.read_at = float("-inf")
         self._told: dict[int, Any] = {}
 
     def lend(self, pool: Pool) -> KnownHalts:
@@ -75,7 +75,7 @@ class KnownHalts(Halts):
     def must_ask(self, key: str, cleared_at: float) -> bool:
         if any(known.is_about(key) for known in self._known):
             return True
-        return time.monotonic() - max(self._read_at, cleared_at) > FRESH_SECONDS
+        return time.monotonic() - max(self.read_at, cleared_at) > FRESH_SECONDS
 
     async def is_halted(self, run_id: str, key: str) -> bool:
         return await patiently(lambda: self._is_halted(run_id, key), f"run {run_id}, asking whether {key} is halted")
@@ -94,7 +94,8 @@ class KnownHalts(Halts):
         row = await (await link.execute(_READ, [list(active)])).fetchone()
         assert row is not None
         now, halts, under = row
-        self._known, self._read_at = tuple(Known(*each) for each in halts if each[3] != "starts"), began
+        self._known, self.read_at = tuple(Known(*each) for each in halts if each[3] != "starts"), began
+        self.is_any_known = bool(self._known)
         covered: dict[int, set[UUID]] = {}
         for run_id, halt in under:
             covered.setdefault(halt, set()).add(UUID(run_id))

@@ -164,6 +164,7 @@ class Permits(Limits):
             await line_up(link)
             self._declared = "\n".join(declared)
         rows = await (await link.execute(READ, [])).fetchall()
+        known_before = self._known.keys() | self.changed_outside
         await self._prove(link, sorted((key, *given) for key, _, _, _, _, *given in rows if given[0] is not None))
         now = time.monotonic()
         own = {key: Known(Rule.of(self.rule_of(key))) for key in self._tools | self._installed | self._given}
@@ -176,6 +177,7 @@ class Permits(Limits):
             known.rule.at_once for key, known in self._known.items() if key.startswith(("agent:", "tag:"))
         )
         self._read_at = now
+        self.version += self._known.keys() | self.changed_outside != known_before
 
     async def _prove(self, link: psycopg.AsyncConnection[Any], rows: list[Any]) -> None:
         if rows == self._given_rows:
@@ -205,6 +207,9 @@ class Permits(Limits):
 
     def of(self, key: str) -> Known | None:
         return self._known.get(key) or self._known.get(f"{key.partition(':')[0]}:*")
+
+    def is_known(self, key: str) -> bool:
+        return self.of(key) is not None or bool(self._untrusted((key,)))
 
     def concerns(self, keys: tuple[str, ...]) -> bool:
         """Return whether a call under these keys needs a permit, also because SQL took the limit away."""

@@ -67,6 +67,8 @@ def lift_for_all(it: Halt) -> None:
 class Asking:
     """A worker without cached halts, which asks each time, like one suspended for long."""
 
+    is_any_known, read_at = True, 0.0
+
     def __init__(self, stage: Stage) -> None:
         self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
 

@@ -9,9 +9,9 @@ import pytest
 
 from durableagents import BusinessFailure, Context, End, NotSent, TransportError
 from ledger import events as e
+from runs.engine.call import BURST
 from runs.engine.runtime import RetryPolicy
 from runs.engine.steps.retry import seconds_asked
-from runs.engine.steps.send import BURST
 from tests.cases import each_case
 from tests.tiers import many
 from tests.unit.engine.story import Story

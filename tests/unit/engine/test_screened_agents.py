@@ -65,6 +65,9 @@ async def test_what_it_wants_a_tool_to_get_is_withheld_and_it_is_told() -> None:
 
 
 class NoPermits(Limits):
+    def is_known(self, key: str) -> bool:
+        return True
+
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return True
 

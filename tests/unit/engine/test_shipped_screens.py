@@ -7,7 +7,8 @@ from typing import Any
 
 from durableagents import Piece, prompt_injection_markers
 from ledger import events as e
-from runs.engine.content.hooks import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE, may_pass_to_tool
+from runs.engine.canonical import has_at_most
+from runs.engine.content.hooks import HIDDEN_CHARACTERS, MOST_FOR_MODEL, MOST_FOR_TOOL, SIZE
 from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_screening import POISON, asking, calling
@@ -72,11 +73,11 @@ async def test_a_prompt_that_is_too_large_is_refused(tools: Toolbox) -> None:
     [{"a": LONG}, {"a": [LONG]}, {"a": {"b": {"c": LONG}}}, {LONG: 1}, {"a": 1, "b": ["x" * 100_000] * 41}, [LONG]],
 )
 def test_nothing_too_large_passes_to_a_tool_wherever_it_hides(arguments: Any) -> None:
-    assert not may_pass_to_tool(arguments)
+    assert not has_at_most(arguments, MOST_FOR_TOOL)
     piece = Piece(arguments, "node", "", "tool", "", "", "")
     assert SIZE.function(piece) is not None
     for small in ({"a": "x" * 5000}, {"a": ["x"] * 5000}, {str(i): i for i in range(100)}, {"a": None, "b": 1.5}, []):
-        assert may_pass_to_tool(small)
+        assert has_at_most(small, MOST_FOR_TOOL)
 
 
 async def test_arguments_that_are_too_large_reach_no_tool(tools: Toolbox, outside: Outside) -> None:

@@ -156,6 +156,9 @@ class Apart(Permits):
         super().__init__(worker)
         self._seed = seed
 
+    def is_known(self, key: str) -> bool:
+        return super().is_known(*own_keys(self._seed, (key,)))
+
     def concerns(self, keys: tuple[str, ...]) -> bool:
         return super().concerns(own_keys(self._seed, keys))
 

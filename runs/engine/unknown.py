@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
@@ -17,10 +16,9 @@ from runs.engine.canonical import digest_of, plain, printable
 from runs.engine.certification import Certificates
 from runs.engine.errors import KeyRejected, ToolFailure, brief
 from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSpec
+from runs.engine.logical_call import LogicalCall, Settled
 from runs.engine.outcomes import Stopped
-from runs.engine.runtime import Control, Runtime, is_being_cancelled, log
-from runs.engine.steps import sharing
-from runs.engine.steps.logical_call import LogicalCall, Settled
+from runs.engine.runtime import Control, Runtime, is_being_cancelled, log, without_exit
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
@@ -80,14 +78,6 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
             raise
         log.warning("run %s: the reconcile hook of %s gave no answer: %s", call.run_id, tool.name, brief(error))
         return None
-
-
-async def without_exit(calling: Awaitable[Any]) -> Any:
-    """Turn a tool's or hook's `sys.exit()` into an error: it would end the worker and every run in it."""
-    try:
-        return await calling
-    except SystemExit as error:
-        raise RuntimeError(f"it tried to end the worker process with exit code {error.code}") from error
 
 
 # --- its record -------------------------------------------------------------------------------------------------------
@@ -168,18 +158,18 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
 async def _may_not_ask(call: LogicalCall) -> bool:
     """Return whether a halt forbids asking upstream: a halted tool's answers are distrusted."""
     has_hook = call.tool.reconcile is not None
-    return has_hook and await sharing.is_held_back(call.visit, call.key_of_tool, call.cleared_at)
+    return has_hook and await call.visit.is_held_back(call.limit_key, call.cleared_at)
 
 
 async def _ask(call: LogicalCall) -> Happened | DidNotHappen | None:
     """Ask upstream. Under a halt the run stops here, and asks once it is lifted."""
     if await _may_not_ask(call):
-        sharing.hold_back(call.visit, call.key_of_tool)
+        call.visit.hold_back(call.limit_key)
     return await _asked_now(call)
 
 
 async def _asked_now(call: LogicalCall) -> Happened | DidNotHappen | None:
-    with call.visit.control.sending(call.slot, call.key_of_tool, call.tool.timeout):
+    with call.visit.control.sending(call.slot, call.limit_key, call.tool.timeout):
         return await ask_upstream(call.tool, call.args, call.tool_call())
 
 

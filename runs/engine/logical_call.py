@@ -1,9 +1,9 @@
-"""One logical call of a visit: its arguments, its record, and the facts made from it."""
+"""One logical call of a tool: what the node asks for, and what this visit knows of it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -14,14 +14,15 @@ from pydantic import BaseModel, ValidationError
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
 from runs.engine.amending import arguments_of, editable_of, moved_along
-from runs.engine.canonical import as_recorded, digest_of
+from runs.engine.canonical import as_recorded, digest_of, has_at_most
+from runs.engine.content.hooks import MOST_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gate.documents import Document, made
+from runs.engine.guards import Guard
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
-from runs.engine.outcomes import Broken, LateAnswer
+from runs.engine.outcomes import Broken
 from runs.engine.policy import Judged
 from runs.engine.screening import refusal, standing
-from runs.engine.steps.sharing import Hold, park_for_limit
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
 from runs.engine.undo import OF_THE_TOOL as OF_THE_TOOL
@@ -50,54 +51,71 @@ AskedUndo = Undo | OfTheTool | None
 Outcome = Answer | Pending | Refusal | Settled
 
 
-class LogicalCall:
-    """State shared by the stages of a call. A replay that finds an intent takes what is sent from there."""
+@dataclass(frozen=True, slots=True)
+class CallSpec:
+    """What a node, or a model of it, asks for. `evidence` and `why` are for approvers, `grant` is an earlier approval;
+    `source` says who asks (`node` or `model`), `name` which of them."""
 
-    def __init__(
-        self,
-        visit: Visit,
-        slot: str,
-        tool: Tool,
-        args: BaseModel,
-        evidence: Sequence[Evidence],
-        why: str,
-        grant: Grant | None,
-        max_age: timedelta | None = None,
-        undo: AskedUndo = OF_THE_TOOL,
-        source: str = "node",
-        documents: Sequence[Document] = (),
-    ) -> None:
-        self.given_documents = tuple(documents)
-        self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
-        self.visit, self.slot, self.tool, self.source = visit, slot, tool, source
-        self.evidence, self.why, self.grant = evidence, why, grant  # for approvers; an earlier approval
+    tool: Tool
+    args: BaseModel
+    evidence: Sequence[Evidence] = ()
+    why: str = ""
+    grant: Grant | None = None
+    max_age: timedelta | None = None
+    undo: AskedUndo = OF_THE_TOOL
+    source: str = "node"
+    name: str = ""
+    documents: Sequence[Document] = ()
+
+
+class LogicalCall:
+    """A call and its attempt in this visit. A replay that finds an intent takes what is sent from there."""
+
+    def __init__(self, visit: Visit, slot: str, spec: CallSpec) -> None:
+        self.visit, self.slot, self.spec = visit, slot, spec
+        self.tool = tool = spec.tool
+        self.limit_key = f"tool:{tool.name}"  # of its limits and halts
+        # The recorded arguments are sent, so that first try and repeat send the same bytes.
+        self.arguments, self.args = as_recorded(spec.args, tool.input)
+        self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
+        self.executed_hash = self.requested_hash  # differs if a hook or a person changed the arguments
+        self.record = record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
+        self.is_new = not record.attempts
+        self.attempt, self.past = record.current, record.at(record.current)
+        # What is sent, and when it may be sent again.
+        self.key: str | None = None
+        self.token: str | None = None
+        # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
+        self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+        self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
+        self.is_resumed = False  # an earlier claim announced it
+        self.was_sent = False  # by this claim
+        self.announced = 0  # recorded tries not made yet
+        self.cleared_at = 0.0  # time when it was last known not to be halted
+        self.lingers = False  # a blocking try timed out, and its thread may still be sending
+        self.abandoned: Callable[[Callable[[], None]], None] | None = None  # calls back once that thread is done
+        # What people and guards know of it.
+        self.grant = spec.grant
         self.given: Slot | None = None  # the question of that grant, and its other users
         self.users: Collection[str] = ()
         self.no_yes = ""  # why there is no approval: see policies.py
-        self.max_age, self.undo = max_age, undo
-        # The recorded arguments are sent, so that first try and repeat send the same bytes.
-        self.arguments, self.args = as_recorded(args, tool.input)
-        self.requested_hash = visit.runtime.hasher({"tool": tool.name, "arguments": self.arguments})
-        self.record = visit.recall(slot, tool.name, self.requested_hash, self.arguments)
-        self.go_to(self.record.current)
-        self.executed_hash = self.requested_hash  # differs if a hook changed the arguments
-        self.key: str | None = None
-        self.token: str | None = None
-        self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
-        # Only for reads with a maximum age or a cache.
-        self.began_at = None if max_age is None and tool.cache is None else visit.journal.now()
-        self.is_resumed = False  # an earlier claim announced it
-        self.hold = Hold(visit, slot, (f"tool:{tool.name}",))
-        self.lingers = False  # a blocking try timed out, and its thread may still be sending
-        self.marks: dict[str, Any] = {}  # further fields of its intent
-        self.judged: Judged | None = None  # by the policies in force, if there are any
-        self.key_of_tool = f"tool:{tool.name}"
-        self.cleared_at = 0.0  # time when it was last known not to be halted
-        self.was_sent = False  # by this claim
-        self.announced = 0  # recorded tries not made yet
-        # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
-        self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
+        self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
+        self.judged: Judged | None = None  # by the policies in force, if there are any
+        self.is_outdated = False  # guards must go by what is in force now, not by a cache
+        self.began_at: datetime | None = None  # when a read began whose age matters
+        self.hold: Any = None  # its permits, if it is limited
+        self.marks: dict[str, Any] = {}  # further fields of its intent
+        # A new call without enormous arguments is of interest only to the guards in force.
+        is_plain = self.is_new and has_at_most(self.arguments, MOST_FOR_TOOL)
+        self.guards: Sequence[Guard] = visit.guards_for(tool) if is_plain else visit.runtime.guards
+        if not self.is_new:
+            self._take_changes()
+        if spec.max_age is not None or tool.cache is not None:
+            self.began_at = visit.journal.now()
+
+    def _take_changes(self) -> None:
+        """Continue with the arguments that hooks or people put in place of the requested ones."""
         if ARGUMENTS in (stands := standing(self.record)):
             self.replace(stands[ARGUMENTS])
         if (amended := arguments_of(self.record)) is not None:
@@ -140,9 +158,9 @@ class LogicalCall:
     @cached_property
     def documents(self) -> tuple[Document, ...]:
         """The node's documents, or those its gate makes of the arguments before amendment. Raises ValueError."""
-        gate = self.tool.gate
-        if self.given_documents or gate is None:
-            return self.given_documents
+        gate, given = self.tool.gate, tuple(self.spec.documents)
+        if given or gate is None:
+            return given
         args = self.args if self.unamended is None else self.unamended
         return made(gate.documents, args, self.tool.name)
 
@@ -169,16 +187,17 @@ class LogicalCall:
 
     def registered(self) -> list[e.Event]:
         """Return the event that registers how the effect is undone. Raises MisusedContext."""
-        if self.undo is None or (isinstance(self.undo, OfTheTool) and self.tool.undo is None):
+        undo = self.spec.undo
+        if undo is None or (isinstance(undo, OfTheTool) and self.tool.undo is None):
             return []
         agent = self.visit.agent
         known = agent.all_undos()
-        name = name_of(known, self.tool, self.undo, agent.graph_id)
+        name = name_of(known, self.tool, undo, agent.graph_id)
         return [e.UndoRegistered(slot=self.slot, attempt=self.attempt, undo=name, tool=known[name].tool.name)]
 
     def booked(self, fact: str, outcome: Any, *, external_id: str | None = None) -> list[Entry]:
         """Return the ledger's fact of its outcome, if one is due."""
-        if not self.is_booked:
+        if self.past.intent is None or self.tool.is_pure:
             return []
         return [self.intent().entry(fact, external_id=external_id, digest=digest_of(outcome))]
 
@@ -228,31 +247,6 @@ class LogicalCall:
             payload=payload,
         )
 
-    async def enter(self) -> None:
-        """Get a permit for the next try. Parks if that takes long."""
-        if self.past.waits:
-            self.park_on_timer()
-        visit, tool = self.visit, self.tool
-        if not self.hold.is_due:
-            return
-        refused = await self.hold.take(
-            self.hold.keys,
-            lasts=tool.timeout,
-            patience=visit.runtime.limit_patience,
-            earlier=self.past.waits_of("timer"),
-        )
-        if refused is not None:
-            await park_for_limit(
-                visit,
-                self.slot,
-                self.past,
-                refused,
-                attempt=self.attempt,
-                tool=tool.name,
-                title=tool.title,
-                call={"call": tool.name, "hash": self.requested_hash},
-            )
-
     def tool_call(self) -> ToolCall:
         visit, tool = self.visit, self.tool
         url = self.callback_base + self.token if self.token else None
@@ -272,8 +266,14 @@ class LogicalCall:
         deadline = self.visit.journal.now() + within
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
 
-    def late(self, **what: Any) -> LateAnswer:
-        return LateAnswer(self.visit.run_id, self.slot, self.attempt, self.tool.name, **what)
+    @property
+    def identity(self) -> dict[str, str]:
+        """What a wait records to identify the call, if nothing on record does yet."""
+        return {"call": self.tool.name, "hash": self.requested_hash}
+
+    def facts(self) -> list[e.Event]:
+        """Return what the guards add to the record of the call."""
+        return [fact for guard in self.guards for fact in guard.facts(self)]
 
     def park_on_timer(self) -> None:
         """Park if a retry timer of this attempt is still running."""

@@ -1,39 +1,72 @@
-"""Halts, shared pools and permits: the last checks before a call or a request is sent."""
+"""Permits of limited tools and models: one for each try, shared by all workers."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from ledger import events as e
-from runs.engine.budget import Call
-from runs.engine.errors import NotSent, Passing, PoolShort, PoolUnpriced, brief
-from runs.engine.journal import ATTENTION, Batch, Reply, WaitSpec
+from runs.engine.errors import NotBegun, Passing, brief
+from runs.engine.guards import Guard
+from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits import NOTHING, Asked, Permit, Refused, Told
-from runs.engine.outcomes import Broken, Stopped
+from runs.engine.logical_call import LogicalCall
 from runs.engine.runtime import Runtime
 from runs.engine.tape import Attempt
+from runs.engine.tools import Tool
 from runs.engine.visit import Visit
 
-
-async def is_held_back(visit: Visit, key: str, cleared_at: float) -> bool:
-    halts = visit.runtime.halts
-    return halts.must_ask(key, cleared_at) and await visit.look_up(halts.is_halted(visit.run_id, key))
+T = TypeVar("T")
+MARGIN_SECONDS = 60.0  # time beyond a try's limit before its permit counts as lost
 
 
-def hold_back(visit: Visit, key: str) -> NoReturn:
-    visit.stop(Stopped("halt", key))
+class Permits(Guard):
+    """Takes a permit for each try of a limited tool, and reports how the try ended to the tool's breaker."""
+
+    name = "permits"
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        return visit.runtime.limits.is_known(f"tool:{tool.name}")
+
+    async def before_try(self, call: LogicalCall) -> None:
+        visit, tool = call.visit, call.tool
+        hold = call.hold = call.hold or Hold(visit, call.slot)
+        refused = await hold.take(
+            (call.limit_key,),
+            lasts=tool.timeout,
+            patience=visit.runtime.limit_patience,
+            earlier=call.past.waits_of("timer"),
+        )
+        if refused is not None:
+            await park_for_limit(
+                visit,
+                call.slot,
+                call.past,
+                refused,
+                attempt=call.attempt,
+                tool=tool.name,
+                title=tool.title,
+                call=call.identity,
+            )
+
+    def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
+        hold = call.hold
+        if hold is not None:
+            permit, when_over, call.abandoned = hold.permit, call.abandoned, None
+            if when_over is not None:
+                hold.leave_later(when_over)
+            hold.end(permit, _became_of(error))
+
+    def leave(self, call: LogicalCall) -> None:
+        if call.hold is not None:
+            call.hold.leave()
 
 
-def now() -> float:
-    """Return the clock for `cleared_at`: it keeps running while a process is stopped."""
-    return time.monotonic()
+PERMITS = Permits()
 
 
 async def park_for_limit(
@@ -55,49 +88,6 @@ async def park_for_limit(
     wait = WaitSpec(visit.run_id, slot, attempt, "timer", n, deadline, {"tool": tool, "title": title, **why})
     await visit.commit(Batch([wait.opened({**why, **call})], wait=wait))
     visit.park(wait)
-
-
-async def begin(visit: Visit, batch: Batch) -> Reply:
-    """Commit an intent. If a pool has no room, the branch waits until it is let in, or for a week after the refill."""
-    call, named = _named(batch.events[0])
-    waiting = visit.tape.slot(call[0]).at(call[1])
-    if (n := waiting.open_wait("pool")) is not None:
-        visit.meter.release(call)
-        visit.park(WaitSpec(visit.run_id, *call, "pool", n, visit.journal.now()))
-    try:
-        return await visit.commit(batch)
-    except PoolUnpriced as unpriced:
-        problem = f"{unpriced}: put one in, then retry"
-        visit.stop(Broken("no_price", {"model": unpriced.model, "problem": problem}))
-    except PoolShort as short:
-        told = short.told
-    visit.meter.release(call)
-    until = datetime.fromisoformat(told["refills_at"]) + ATTENTION
-    detail = {"title": f"Waits for the pool {told['name']}", **told}
-    wait = WaitSpec(visit.run_id, *call, "pool", waiting.waits_of("pool"), until, detail)
-    opened = wait.opened({"pool": told["pool"], "wanted": told["wanted"]} | named)
-    await visit.commit(Batch([opened], wait=wait))
-    visit.park(wait)
-
-
-def _named(first: e.Event) -> tuple[Call, dict[str, str]]:
-    """Return the call of an intent, and how its slot's record names it; empty if it is named there already."""
-    call = first.slot or "", first.attempt
-    match first:
-        case e.ToolInvoked():
-            return call, {"call": first.tool, "hash": first.requested_hash}
-        case e.ModelRequested():
-            return call, {"call": "model", "hash": first.request_hash}
-        case _:
-            return call, {}
-
-
-T = TypeVar("T")
-MARGIN_SECONDS = 60.0  # time beyond a try's limit before its permit counts as lost
-
-
-class NotBegun(NotSent):
-    """Nothing was sent, for a reason within this process: it says nothing about upstream."""
 
 
 class Hold:

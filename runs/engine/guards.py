@@ -1,0 +1,54 @@
+"""The seam between tool calls and the features that have a say in them; call.py asks them at fixed points."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from ledger import events as e
+
+if TYPE_CHECKING:
+    from runs.engine.logical_call import LogicalCall
+    from runs.engine.tools import Tool
+    from runs.engine.visit import Visit
+
+
+class Guard:
+    """A feature's say in tool calls. The engine asks only the guards in force for a tool, in the order of
+    `Runtime.guards`; one guard never calls another. A guard holds no state of its own: it serves every run of a process
+    and keeps what it knows of a call on the call. It waits by parking the visit and refuses by raising, after it has
+    recorded why.
+    """
+
+    name = ""
+
+    def is_in_force(self, visit: Visit, tool: Tool) -> bool:
+        """Return whether the guard may have a say in this visit's calls of the tool. The answer is kept until a
+        `version` of the runtime's ports changes."""
+        raise NotImplementedError
+
+    async def before_intent(self, call: LogicalCall) -> BaseModel | None:
+        """Act before people are asked about the call and before anything of it is on record. Return an output to answer
+        it with, which the guard has recorded; None lets it go on."""
+        return None
+
+    def facts(self, call: LogicalCall) -> list[e.Event]:
+        """Return what is recorded of the guard's part with the intent, the announcement of a repeat, or a read."""
+        return []
+
+    async def before_try(self, call: LogicalCall) -> None:
+        """Act before a try is sent: before its intent, or before a repeat is announced. May be called twice for one."""
+
+    async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
+        """Check that what was announced, or is a read, may be sent again. With `is_sender_done` nothing of an earlier
+        try is in progress; `call.is_outdated` tells to go by what is in force now, not by a cache."""
+
+    def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
+        """Take note of how a try ended, whatever the call makes of it."""
+
+    def after_record(self, call: LogicalCall, result: Any) -> None:
+        """Take note of a result, once it is on record."""
+
+    def leave(self, call: LogicalCall) -> None:
+        """Return what the guard holds for the call, also if it was cut short."""
