@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.mutants.operators import Operator, SqlOperator
 
 CALL, DOUBT, GATES, VISIT = (
-    "runs.engine.steps.call",
-    "runs.engine.steps.doubt",
+    "runs.engine.call",
+    "runs.engine.unknown",
     "runs.engine.steps.gates",
     "runs.engine.visit",
 )
-VOTES, SEND = "runs.engine.gate.votes", "runs.engine.steps.send"
+VOTES, POLICIES = "runs.engine.gate.votes", "runs.engine.steps.policies"
 DECIDE, POLICY = "approvals.services", "approvals.policy"
 VERIFY, CHAIN, CODES = "ledger.verification.runs", "ledger.chain", "ledger.codes"
 TWO_ARE_ENOUGH = "len(approving(votes, question)) >= 2"
@@ -22,24 +22,31 @@ Mutation = Operator | SqlOperator
 HEART: dict[str, tuple[Mutation, str]] = {
     # --- one call ---------------------------------------------------------------------------------
     "a recorded result is not used": (Operator(f"{CALL}:call_tool", "if_false", "outcome"), "test_classes"),
-    "a call leaves without an intent": (Operator(f"{CALL}:call_tool", "drop", "_intend"), "test_crashes test_classes"),
+    "a call leaves without an intent": (Operator(f"{CALL}:_intend", "returns", "None"), "test_crashes test_classes"),
     "an unknown outcome is not looked at": (Operator(f"{CALL}:call_tool", "if_false", "intent"), "test_classes"),
-    "a contradicted result is not asked about": (Operator(f"{CALL}:call_tool", "if_false", "belied"), "test_belied"),
-    "policies are not judged": (Operator(f"{CALL}:call_tool", "drop", "judge"), "engine/test_policies"),
-    "a repeated read is not judged again": (Operator(f"{CALL}:_try", "if_false", "number"), "engine/test_policies"),
+    "a contradicted result is not asked about": (Operator(f"{CALL}:_begin", "if_false", "belied"), "test_belied"),
+    "no guard is asked": (Operator(f"{CALL}:_begin", "if_false", "before_intent"), "engine/test_policies"),
+    "policies are not judged": (
+        Operator(f"{POLICIES}:PolicyGuard.before_intent", "returns", "None"),
+        "engine/test_policies",
+    ),
+    "a repeated read is not judged again": (
+        Operator(f"{CALL}:_try_again", "if_false", "intent"),
+        "engine/test_policies",
+    ),
     "the key is new at each try": (
         Operator("runs.engine.canonical:idempotency_key", "returns", RANDOM_KEY),
         "test_classes test_slots",
     ),
     "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
     "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates runs/test_again"),
-    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "anew"), "engine/test_policies"),
+    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "is_outdated"), "engine/test_policies"),
     "a result that came second is used": (
         Operator(f"{CALL}:_commit", "if_false", "is_done"),
         "runs/test_callbacks test_callback_order runs/test_late",
     ),
     "an answer that can't be recorded is lost": (
-        Operator(f"{CALL}:_commit", "drop", "hand_in"),
+        Operator(f"{CALL}:_commit", "drop", "_hand_in"),
         "runs/test_late test_torn test_belied",
     ),
     "a refusal is not told to the node": (
@@ -103,7 +110,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "caps are not checked": (Operator(f"{VISIT}:Visit.afford", "returns", "None"), "engine/test_budget"),
     "an overtaken intent is sent": (Operator(f"{VISIT}:Visit.commit", "if_false", "is_done"), "test_stops test_torn"),
     "a torn visit goes on writing": (Operator(f"{VISIT}:Visit._write", "if_false", "is_torn"), "test_torn"),
-    "a fenced worker sends": (Operator(f"{SEND}:_perform", "if_false", "is_fenced"), "test_fenced"),
+    "a fenced worker sends": (Operator(f"{CALL}:_perform", "if_false", "is_fenced"), "test_fenced"),
     # --- deciding ---------------------------------------------------------------------------------
     "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
     "a passed deadline is no deadline": (
