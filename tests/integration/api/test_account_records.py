@@ -20,6 +20,7 @@ from ledger.models import AccountRecord
 from tests.cases import each_case
 from tests.conftest import database_urls
 from tests.integration.api.conftest import person
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
 
@@ -33,10 +34,7 @@ def ada() -> User:
     """An account whose creation is not in the records."""
     user: User = person("ada", "auditor")
     Group.objects.get_or_create(name="operator")
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("DELETE FROM ledger_accountrecord")
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    tamper("DELETE FROM ledger_accountrecord")
     return user
 
 

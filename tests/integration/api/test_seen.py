@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from django.urls import get_resolver, reverse
 
@@ -24,6 +24,7 @@ from tests.cases import each_case
 from tests.integration.api.conftest import START, Api, is_problem, person
 from tests.integration.scale.fill import fill
 from tests.integration.scale.test_statements import is_read, named
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
@@ -103,13 +104,9 @@ def test_nothing_that_others_do_changes_what_an_integrator_is_told(integrator: A
 
 
 def _as_orders(agent: str) -> None:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(
-            "UPDATE runs_run SET agent = 'order', graph_id = 'order@1.0.0' WHERE agent = %s AND state <> 'pending'",
-            [agent],
-        )
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    tamper(
+        "UPDATE runs_run SET agent = 'order', graph_id = 'order@1.0.0' WHERE agent = %s AND state <> 'pending'", agent
+    )
 
 
 def test_no_search_finds_a_run_of_others(integrator: Api, operator: Api) -> None:

@@ -39,7 +39,7 @@ from tests.integration.approvals.test_stepup import fresh, plan, rule
 from tests.integration.approvals.timing import SOON, make_late, sweep, timing
 from tests.integration.halts.test_standing_still import HOUR
 from tests.integration.runs.stage import Stage, at_once, events, output
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -222,7 +222,7 @@ def test_verification_finds_forged_rows(stage: Stage, tools: Toolbox, fiona: Act
     first = asked(stage, paying(tools))
     change(first, fiona, amount=2500)
     sound(first.run)
-    as_superuser(statement)
+    tamper(statement)
     assert found in "\n".join(verify(first.run_id).problems)
 
 

@@ -24,9 +24,9 @@ from tests.integration.approvals.setup import boss, somebody
 from tests.integration.approvals.test_documents import text
 from tests.integration.approvals.test_policies import put
 from tests.integration.runs.stage import Stage, events, fresh, problems
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_again import expire_grants, mend_grants
 from tests.integration.runs.test_injecting import handed
+from tests.tampering import tamper
 from tests.world import OLGA, SHOP, Asked, Item, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -132,7 +132,7 @@ def test_what_was_used_in_a_visit_before_is_used(stage: Stage, tools: Toolbox, o
     run = given(stage, dealing(tools, tools.order, uses=2))
     go(run)
     assert stage.drive() == "parked" and len(outside.executed("order")) == 1
-    as_superuser("UPDATE runs_wait SET consumed_at = NULL, consumed_by = NULL WHERE run_id = %s", run.id)
+    tamper("UPDATE runs_wait SET consumed_at = NULL, consumed_by = NULL WHERE run_id = %s", run.id)
     go(run)
     assert stage.drive() == "operator" and len(outside.executed("order")) == 1
     (stop,) = events(run, e.OperatorNeeded)
@@ -227,7 +227,7 @@ def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Out
         yes(second, both)
     yes(second, somebody("lena", roles["legal"]))
     assert stage.drive() == "completed" and len(outside.executed("order")) == 1 and problems(run) == []
-    as_superuser("UPDATE runs_wait SET detail = detail - 'brought' WHERE run_id = %s", run.id)
+    tamper("UPDATE runs_wait SET detail = detail - 'brought' WHERE run_id = %s", run.id)
     assert any("brought is not the one" in told for told in problems(run))
 
 

@@ -23,8 +23,8 @@ from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from tests.integration.approvals.setup import WHY, asked, away, buying, limited, say, somebody
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
 from tests.rewriting import rewrite
+from tests.tampering import tamper
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -198,5 +198,5 @@ def test_a_change_that_other_hands_made_breaks_no_page(
     with pytest.raises(Proposed) as proposed:
         acts.limit("legal", LimitBody(person="ada", most=None, justification=WHY), by=root)
     changes.apply(proposed.value.change, by=ada, justification=WHY)
-    as_superuser("UPDATE ledger_rulechange SET told = %s", told)
+    tamper("UPDATE ledger_rulechange SET told = %s", told)
     assert say(approval, ada).state == "approved"

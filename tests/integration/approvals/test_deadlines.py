@@ -47,7 +47,7 @@ from tests.integration.halts.test_standing_still import HOUR, is_about, left, pa
 from tests.integration.runs import stage as threads
 from tests.integration.runs.aging import written_as
 from tests.integration.runs.stage import Stage, events, kinds, output, waiting
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.waiting import eventually
 from tests.world import FIONA, LENA, OLGA, Item, Notes, Outside, Toolbox, agent_of
 
@@ -358,7 +358,7 @@ def test_a_deadline_that_somebody_moved_is_found_and_gives_no_more_time(stage: S
 def test_terms_that_none_of_our_processes_recorded_put_nothing_off(stage: Stage, tools: Toolbox) -> None:
     """The journal's row exists but lacks the authentication code."""
     asked = put(stage, tools, within=SOON, on_timeout="remind")
-    as_superuser("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalTimed'")
+    tamper("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalTimed'")
     with pytest.raises(AlreadyDecided):
         yes(asked, FIONA)
 

@@ -49,7 +49,7 @@ from tests.integration.console.conftest import text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, dump, events, now, output
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import FIONA, FRANK, LENA, OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -238,7 +238,7 @@ def test_a_question_that_was_put_can_not_be_changed(asked: Approval, stage: Stag
 def test_bytes_that_are_not_what_was_hashed_can_not_be_decided(stage: Stage, asked: Approval, outside: Outside) -> None:
     """Also when the database was changed under the page."""
     smaller = "convert_to(replace(convert_from(plan, 'UTF8'), '5000', '50'), 'UTF8')"
-    as_superuser(f"UPDATE approvals_approval SET plan = {smaller} WHERE id = %s", asked.id)
+    tamper(f"UPDATE approvals_approval SET plan = {smaller} WHERE id = %s", asked.id)
     before = dump()
     with pytest.raises(StalePlan):
         deciding(asked)
@@ -247,7 +247,7 @@ def test_bytes_that_are_not_what_was_hashed_can_not_be_decided(stage: Stage, ask
 
 def test_an_approvals_moves_are_held_to_by_the_database_too(asked: Approval) -> None:
     for held in ApprovalState:
-        as_superuser("UPDATE approvals_approval SET state = %s WHERE id = %s", held, asked.id)
+        tamper("UPDATE approvals_approval SET state = %s WHERE id = %s", held, asked.id)
         for target in set(ApprovalState) - {held}:
             move = {
                 t.target: t.name

@@ -23,9 +23,10 @@ from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.services import lifecycle, signals
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, signed_in, somebody
-from tests.integration.approvals.test_queues import changed, forged
+from tests.integration.approvals.test_queues import changed
 from tests.integration.runs.stage import Stage, in_turn
 from tests.rewriting import rewrite
+from tests.tampering import run_sql
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -195,7 +196,7 @@ def test_others_are_named_and_ended_by_administrators_alone(stage: Stage) -> Non
 def test_a_forged_deputy_decides_nothing_and_one_that_ended_is_not_revived(stage: Stage, tools: Toolbox) -> None:
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval = asked(stage, tools)
-    forged(
+    run_sql(
         "INSERT INTO approvals_deputy (principal, deputy, starts_at, ends_at, reason, set_by, made_at,"
         " revoked_by) VALUES"
         f" ({ann.person}, {bob.person}, now() - interval '1 day', now() + interval '1 day', 'x', 'user:ann', now(), '')"

@@ -40,6 +40,7 @@ from tests.integration.approvals.setup import boss, say, somebody, sound
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage, at_once, events, now
 from tests.papers import broken_pdf, jpeg, pdf, pdf_bytes, png, text
+from tests.tampering import without_triggers
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -96,12 +97,11 @@ def past_the_triggers(statement: str, *values: Any) -> None:
     checks = (
         "SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype = 'c' AND conrelid = %s::regclass"
     )
-    with transaction.atomic(), connection.cursor() as cursor:
+    with without_triggers() as cursor:
         cursor.execute(checks, ["approvals_document"])
         dropped = cursor.fetchall()
         for name, _ in dropped:
             cursor.execute(f"ALTER TABLE approvals_document DROP CONSTRAINT {name}")
-        cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute(statement, values)
         for name, condition in dropped:
             bare = condition.removesuffix(" NOT VALID")

@@ -48,12 +48,11 @@ from tests.cases import each_case
 from tests.integration.api.conftest import Api, is_problem, issue_key
 from tests.integration.approvals.setup import WHY, asked, away, boss, limited, say, signed_in, somebody
 from tests.integration.approvals.test_amending import paying
-from tests.integration.approvals.test_queues import forged as forged_row
 from tests.integration.approvals.test_stages import FINANCE, forged
 from tests.integration.approvals.timing import calendar, make_late, sweep, timing
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage, events
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import run_sql, tamper
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -187,7 +186,7 @@ def test_a_question_that_nobody_could_have_put_takes_no_list_away(stage: Stage, 
     rows = [put(ours.run, plan, state) for plan in PLANS]
     for row, said in zip(rows, [f'{{"x": {"9" * 5000}}}', '"x"', "[5]", '{"on_timeout": 5}', "null"], strict=False):
         change = "UPDATE approvals_approval SET evidence = %s, documents = %s, timing = %s WHERE id = %s"
-        as_superuser(change, said, said, said, row.pk)
+        tamper(change, said, said, said, row.pk)
     paths = [
         "/inbox",
         "/inbox?show=decided",
@@ -282,7 +281,7 @@ def opened(case: Approval, by: Actor) -> set[str]:
 def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
     eve, admin = somebody("eve", "newcomers"), boss()
     assert opened(case, eve) == set()
-    forged_row(PUT)
+    run_sql(PUT)
     assert opened(case, eve) == set() and not is_role("newcomers")
     assert "zzz" in wait_hooks.queues and wait_hooks.queues["zzz"] == ""
     page = signed_in(admin).get("/queues").content.decode()
@@ -298,7 +297,7 @@ def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past
     older.seal()
     older.save()
     assert {"/runs", "/audit"} <= opened(case, eve) and is_role("managers")
-    forged_row("UPDATE approvals_queue SET title = 'x' WHERE name = 'older'")
+    run_sql("UPDATE approvals_queue SET title = 'x' WHERE name = 'older'")
     assert opened(case, eve) == set()
     acts.change("older", QueueChangeBody(title="Older", justification=WHY), by=boss())
     assert {"/runs", "/audit"} <= opened(case, eve)
@@ -316,7 +315,7 @@ def test_whoever_is_put_in_charge_past_us_reads_nothing(case: Approval, lena: Ac
     finn, admin = somebody("finn", "approver_finance"), boss()
     away(lena, "ira")
     assert over_api(case, lena) == (200, None) and over_api(case, finn)[1] and over_api(case, ira)[0] == 404
-    forged_row(TO_LEGAL)
+    run_sql(TO_LEGAL)
     assert over_api(case, lena) == (200, None) and over_api(case, ira)[0] == 404 and over_api(case, finn) == (200, None)
     (wait,) = signed_in(lena).get(f"/api/v1/runs/{case.run_id}").json()["waiting_for"]
     assert "headline" not in wait["detail"]
@@ -333,7 +332,7 @@ def test_what_gave_nothing_any_more_gives_nothing_again(case: Approval, lena: Ac
     assert over_api(case, ira)[1]
     User.objects.get(pk=lea.person).groups.set([Group.objects.get(name="approver_legal")])
     assert over_api(case, ira)[0] == 404
-    forged_row(TO_LEGAL if how == "queue" else "UPDATE approvals_approval SET escalated_to = '{legal}'")
+    run_sql(TO_LEGAL if how == "queue" else "UPDATE approvals_approval SET escalated_to = '{legal}'")
     assert over_api(case, ira)[0] == 404
 
 
@@ -350,7 +349,7 @@ def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -
     )
     chat = channels.add(body, by=admin)
     notice = Notice.objects.get(kind="opened", approval_id=case.pk)
-    forged_row("UPDATE approvals_approval SET escalated_to = '{legal}'")
+    run_sql("UPDATE approvals_approval SET escalated_to = '{legal}'")
     told = case_of(notice)
     assert told.queues == ["finance_po"] and not is_for(chat, told)
     assert "legal" not in str(words.said(told))
@@ -610,7 +609,7 @@ def test_waits_that_nobody_can_read_take_no_page_away(busy: Run, said: str) -> N
             id = uuid4()
             late = now + timedelta(days=1)
             Wait.objects.create(id=id, run=busy, slot=f"forged/{kind}", kind=kind, opened_at=now, deadline=late)
-            as_superuser("UPDATE runs_wait SET detail = %s, lacking = %s WHERE id = %s", said, said, id)
+            tamper("UPDATE runs_wait SET detail = %s, lacking = %s WHERE id = %s", said, said, id)
     paths = ["/inbox", "/runs", f"/runs/{busy.pk}", f"/runs/{busy.pk}?tab=decisions"]
     paths += [f"/api/v1/{each}" for each in ("runs", f"runs/{busy.pk}", f"runs/{busy.pk}/why", "pools", "questions")]
     for by in (olga, fiona):
@@ -678,7 +677,7 @@ def test_what_our_processes_wrote_is_genuine(busy: Run, read: Callable[[str], An
     ],
 )
 def test_a_changed_row_is_marked(busy: Run, table: str, change: str, action: str) -> None:
-    as_superuser(f"UPDATE {table} SET {change}")
+    tamper(f"UPDATE {table} SET {change}")
     assert marks()[action] is False
 
 

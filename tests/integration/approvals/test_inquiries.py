@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 
 from approvals.cases.amending import amend
 from approvals.consulting.inquiries import AlreadyEnded, answer, ask, withdraw
@@ -25,6 +24,7 @@ from tests.integration.approvals.setup import asked, boss, limited, say, somebod
 from tests.integration.approvals.timing import timing
 from tests.integration.runs.stage import Stage, at_once, events
 from tests.rewriting import rewrite
+from tests.tampering import run_sql
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -154,18 +154,13 @@ def test_the_clock_stands_while_somebody_is_asked_and_goes_on_with_the_answer(
 # --- forged -----------------------------------------------------------------------------------------------------------
 
 
-def forged(statement: str, *values: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-
-
 def test_what_was_written_past_us_is_found_and_answered_by_nobody(
     stage: Stage, tools: Toolbox, fiona: Actor, ira: Actor
 ) -> None:
     case = asked(stage, tools)
     ask(case.id, to="ira", question=WHAT, by=fiona)
     frank = somebody("frank", "operator")
-    forged("UPDATE approvals_inquiry SET person = %s, \"to\" = 'frank'", frank.person)
+    run_sql("UPDATE approvals_inquiry SET person = %s, \"to\" = 'frank'", frank.person)
     with pytest.raises(NotFound):
         answer(case.id, 0, answer="Yes, of course.", by=frank)
     found = list(verify(case.run_id).problems)

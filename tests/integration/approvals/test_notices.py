@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 
 from approvals.models import Approval, Delivery, Notice
@@ -25,6 +25,7 @@ from tests.integration.approvals.setup import WHY, asked, away, boss, buying, sa
 from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, now, waiting
 from tests.integration.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
+from tests.tampering import tamper
 from tests.world import Notes, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -124,10 +125,7 @@ def test_what_an_agent_wrote_is_one_short_line_in_which_nothing_hides_and_nothin
 ) -> None:
     fiona()
     approval = asked(stage, tools)
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE approvals_approval DISABLE TRIGGER USER")
-        cursor.execute("UPDATE approvals_approval SET title = %s WHERE id = %s", [HOSTILE, approval.pk])
-        cursor.execute("ALTER TABLE approvals_approval ENABLE TRIGGER USER")
+    tamper("UPDATE approvals_approval SET title = %s WHERE id = %s", HOSTILE, approval.pk)
     deliver()
     text, html = postbox.text(), postbox.html()
     (line,) = [line for line in text.splitlines() if "Pay now" in line]

@@ -30,6 +30,7 @@ from tests.integration.runs.stage import Stage, events, problems
 from tests.integration.signin.authenticator import Device, b64, cose, unb64
 from tests.integration.signin.conftest import Someone, clock, grow_old
 from tests.integration.signin.test_passkeys import set_up, shown_on
+from tests.tampering import tamper
 from tests.world import Outside, Toolbox
 
 __all__ = ["clock", "fiona", "question"]
@@ -275,14 +276,6 @@ def test_the_engine_uses_no_yes_by_a_passkey_without_what_it_signed() -> None:
 # --- found by verification ---
 
 
-def changed(sql: str, *given: Any) -> None:
-    """Run SQL without the triggers, as the owner of the tables could."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE approvals_assertion DISABLE TRIGGER USER")
-        cursor.execute(sql, given)
-        cursor.execute("ALTER TABLE approvals_assertion ENABLE TRIGGER USER")
-
-
 @pytest.fixture
 def said(question: Approval, fay: Someone, device: Device) -> Run:
     approve(fay, question, device)
@@ -324,7 +317,7 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
     ],
 )
 def test_a_part_of_it_that_was_changed_is_found(said: Run, sql: str, told: str) -> None:
-    changed(sql.replace("%", "%%"))
+    tamper(sql.replace("%", "%%"))
     found = problems(said)
     assert any(told in each for each in found), found
 
@@ -334,7 +327,7 @@ def test_one_that_somebody_signed_with_a_key_of_their_own_is_found(said: Run) ->
     row, mine = Assertion.objects.get(), Device("http://x", "localhost")
     mine.origin, mine.rp_id = row.origin, row.rp_id
     answer = json.loads(mine.sign({"challenge": b64(challenge_of(row.terms))}))["response"]
-    changed(
+    tamper(
         "UPDATE approvals_assertion SET public_key = %s, client_data = %s, authenticator_data = %s, signature = %s",
         cose(mine.key),
         unb64(answer["clientDataJSON"]),
@@ -357,22 +350,19 @@ def test_one_that_was_swapped_with_another_run_s_is_found(
     one, two = Assertion.objects.order_by("id")
     parts = ("challenge", "terms", "client_data", "authenticator_data", "signature")
     values = {name: (getattr(one, name), getattr(two, name)) for name in parts}
-    changed("UPDATE approvals_assertion SET challenge = %s WHERE id = %s", b"x" * 32, one.pk)
+    tamper("UPDATE approvals_assertion SET challenge = %s WHERE id = %s", b"x" * 32, one.pk)
     for row, at in ((two, 0), (one, 1)):
         for name in parts:
             value = values[name][at]
             given = json.dumps(value) if name == "terms" else bytes(value)
-            changed(f"UPDATE approvals_assertion SET {name} = %s WHERE id = %s", given, row.pk)
+            tamper(f"UPDATE approvals_assertion SET {name} = %s WHERE id = %s", given, row.pk)
     for run in (said, other.run):
         assert any("was signed for something else" in each for each in problems(run)), problems(run)
 
 
 def test_passkey_that_was_added_outside_the_application_is_named(said: Run) -> None:
     """The record of accounts names a forged row even if it is sealed."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE ledger_accountrecord DISABLE TRIGGER USER")
-        cursor.execute("UPDATE ledger_accountrecord SET by = 'database:app' WHERE action = 'factor_added'")
-        cursor.execute("ALTER TABLE ledger_accountrecord ENABLE TRIGGER USER")
+    tamper("UPDATE ledger_accountrecord SET by = 'database:app' WHERE action = 'factor_added'")
     assert any("outside the application, as by database:app" in each for each in problems(said))
 
 

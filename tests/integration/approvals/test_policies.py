@@ -45,8 +45,8 @@ from tests.integration.approvals.setup import WHY, away, boss, somebody
 from tests.integration.approvals.test_queues import changed
 from tests.integration.approvals.test_rule_changes import as_the_application
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
+from tests.tampering import tamper
 from tests.world import FIONA, IN_PLACE, OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -563,7 +563,7 @@ def test_an_unknown_requester_counts_as_restricted(stage: Stage, tools: Toolbox,
     lifecycle.start(agent.graph_id, {}, by=SHOP)
     stage.drive()
     heir = Run.objects.filter(first__isnull=False).latest("created_at")
-    as_superuser("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
+    tamper("UPDATE runs_run SET first = %s WHERE id = %s", other.pk, heir.pk)
     everything(stage)
     assert len(outside.executed()) == 1
 
@@ -704,7 +704,7 @@ def test_a_call_that_nobody_can_read_is_counted_as_one(stage: Stage, tools: Tool
     """Endlessly nested lists."""
     history(stage, tools, 5, 20)
     sealed = "UPDATE ledger_event SET sealed = %s WHERE kind = 'ToolInvoked' AND fact = 'intent' AND seq < %s"
-    assert as_superuser(sealed, b"\x00" + b"[" * 100_000, 99) == 2
+    assert tamper(sealed, b"\x00" + b"[" * 100_000, 99) == 2
     found = attempt("deny", condition="args.amount > 10")
     assert (found.calls, found.unreadable) == (0, 2)
     assert attempt("deny", condition="requester = key:shop").unreadable == 0

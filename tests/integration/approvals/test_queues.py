@@ -40,6 +40,7 @@ from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
 from tests.integration.approvals.timing import OFFICE, calendar
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_turn
+from tests.tampering import run_sql
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -229,22 +230,17 @@ def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: To
     changed(lambda: say(approval, FIONA), "was removed; an administrator has to add it again", Forbidden)
 
 
-def forged(statement: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-
-
 def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
     admin, lena = boss(), somebody("lena", "approver_legal")
     approval = asked(stage, tools)
     limited(admin, "1")
     finn = somebody("finn", "approver_finance")
-    forged(
+    run_sql(
         "INSERT INTO approvals_limit (queue_id, person, most, currency, set_by, set_at, ended_by) SELECT id, "
         f"{finn.person}, NULL, 'USD', 'user:boss', clock_timestamp(), '' FROM approvals_queue WHERE name = 'finance_po'"
     )
     changed(lambda: say(approval, finn), "not put on record by this installation", Forbidden)
-    forged("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
+    run_sql("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
     for by in (lena, finn):
         changed(lambda by=by: say(approval, by), "changed past this installation", Forbidden)
     acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)

@@ -32,7 +32,7 @@ from tests.integration.console.conftest import Reader, text_of
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage as Fleet
 from tests.integration.runs.stage import dump, events, problems
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -234,7 +234,7 @@ def test_part_in_two_stages_is_refused_where_the_seats_are_gone(stage: Fleet, as
     both, fiona = somebody("both", LEGAL, FINANCE), somebody("fiona", FINANCE)
     say(both)
     stage.drive()
-    as_superuser("DELETE FROM approvals_seat")
+    tamper("DELETE FROM approvals_seat")
     say(fiona)
     nothing_changes(lambda: say(both), NotCounted, "a part in it twice")
 
@@ -316,14 +316,14 @@ def test_a_vote_without_its_decision_completes_nothing(ask: Callable[..., Approv
 def test_a_forged_vote_stops_the_case_and_the_run(ask: Callable[..., Approval], stage: Fleet, outside: Outside) -> None:
     asked, (_, fiona, frank) = ask(TWO), people()
     append(asked.run_id, vote_of(asked, fiona), by=fiona)
-    as_superuser("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalVoted'")
+    tamper("UPDATE ledger_event SET code = NULL WHERE kind = 'ApprovalVoted'")
     nothing_changes(lambda: say(frank), NotCounted, "code")
     assert outside.requests == []
 
 
 def test_a_row_that_says_that_one_yes_is_enough_is_not_believed(ask: Callable[..., Approval]) -> None:
     asked, (_, fiona, _) = ask(TWO), people()
-    as_superuser("UPDATE approvals_approval SET case_id = NULL")
+    tamper("UPDATE approvals_approval SET case_id = NULL")
     nothing_changes(lambda: say(fiona, of=asked), StalePlan)
 
 
@@ -358,16 +358,16 @@ def test_the_database_gives_nobody_two_seats(ask: Callable[..., Approval], stage
 def test_a_vote_that_was_taken_away_is_missed(ask: Callable[..., Approval]) -> None:
     asked, (_, fiona, _) = ask(TWO), people()
     say(fiona)
-    as_superuser("DELETE FROM approvals_seat")
+    tamper("DELETE FROM approvals_seat")
     assert any("had their say" in problem for problem in problems(asked.run))
-    as_superuser("DELETE FROM approvals_decision")
+    tamper("DELETE FROM approvals_decision")
     assert any("vote of user:fiona" in problem for problem in problems(asked.run))
 
 
 def test_a_vote_that_was_changed_is_found(ask: Callable[..., Approval]) -> None:
     asked, (_, fiona, _) = ask(TWO), people()
     say(fiona, "abstain")
-    as_superuser("UPDATE approvals_decision SET verdict = 'approve'")
+    tamper("UPDATE approvals_decision SET verdict = 'approve'")
     assert any("verdict" in problem for problem in problems(asked.run))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import Error, connection, connections, transaction
+from django.db import Error, connections, transaction
 
 from approvals.api.policies import row_of, rule_row
 from approvals.api.present import approval_row
@@ -48,6 +48,7 @@ from tests.integration.approvals.setup import (
 from tests.integration.approvals.test_stages import nothing_changes
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, in_turn, problems
+from tests.tampering import run_sql, tamper, without_triggers
 from tests.world import Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -296,20 +297,15 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     body = dear(proof_minutes=5)
     policies.create(body, by=boss())
-    forged("UPDATE approvals_policy SET proof = NULL")
+    run_sql("UPDATE approvals_policy SET proof = NULL")
     stage.start(buying(tools))
     assert stage.drive() == "operator" and outside.requests == []
-
-
-def forged(statement: str, *values: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
 
 
 def test_a_rule_that_is_taken_away_past_us_closes_the_queue(stage: Stage, tools: Toolbox) -> None:
     rule(minutes=5, second_factor=True)
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
-    forged("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
+    run_sql("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
     nothing_changes(lambda: say(question, fresh(fiona)), DurableAgentsError, "changed past this installation")
 
 
@@ -318,7 +314,7 @@ def test_a_stronger_proof_than_was_shown_cant_be_written_into_a_decision(stage: 
     question = asked(stage, tools)
     say(question, fresh(somebody("fiona", FINANCE), "password"))
     with pytest.raises(Error), transaction.atomic():
-        forged("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
+        run_sql("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
     row = Decision.objects.get()
     row.proof = row.proof | {"by": "totp"}
     assert genuine([row]) == [False]
@@ -329,9 +325,7 @@ def test_a_changed_proof_is_found_by_verification(stage: Stage, tools: Toolbox) 
     question = asked(stage, tools)
     say(question, fresh(somebody("fiona", FINANCE), "password"))
     assert problems(question.run) == []
-    forged("ALTER TABLE approvals_decision DISABLE TRIGGER USER")  # as the owner of the table
-    forged("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
-    forged("ALTER TABLE approvals_decision ENABLE TRIGGER USER")
+    tamper("UPDATE approvals_decision SET proof = jsonb_set(proof, '{by}', '\"totp\"')")
     found = " ".join(problems(question.run))
     assert "proof" in found and "was not written with this installation's key" in found
 
@@ -345,8 +339,7 @@ def test_a_call_on_too_weak_a_yes_for_its_policy_is_found(stage: Stage, tools: T
     assert stage.drive() == "completed" and problems(question.run) == []
     row.proof = body.proof.as_json()
     row.seal()
-    forged("ALTER TABLE approvals_policy DISABLE TRIGGER USER")
-    row.save(update_fields=["proof", "code"])
-    forged("ALTER TABLE approvals_policy ENABLE TRIGGER USER")
+    with without_triggers():
+        row.save(update_fields=["proof", "code"])
     found = [each for each in problems(question.run) if "did not show what" in each]
     assert len(found) == 1 and "dear" in found[0] and row.is_genuine

@@ -27,7 +27,7 @@ from runs.services import lifecycle, questions, signals
 from tests.cases import each_case
 from tests.conftest import CHECKOUT
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -292,7 +292,7 @@ def test_the_api_pages_to_the_end_and_shows_what_was_done_to_accounts(busy: Run,
 def test_rows_with_numbers_that_nothing_of_ours_has_hide_nothing_below_them(busy: Run, api: Callable[..., Any]) -> None:
     """A page's last row is where the next one starts, even if it is forged."""
     genuine = {row["id"] for row in api().json()["results"]}
-    forged = as_superuser(
+    forged = tamper(
         "INSERT INTO ledger_overriderecord SELECT (jsonb_populate_record(NULL::ledger_overriderecord, to_jsonb(o) ||"
         " jsonb_build_object('id', n, 'at', clock_timestamp(), 'code', NULL))).* FROM"
         " (SELECT * FROM ledger_overriderecord LIMIT 1) o, unnest(%s::bigint[]) n",

@@ -22,8 +22,9 @@ from runs.models import Run, Wait
 from runs.services import lifecycle, questions
 from runs.services.budgets.raising import set_budget
 from tests.integration.approvals.setup import WHY, boss, known_as, somebody
-from tests.integration.approvals.test_queues import changed, forged
+from tests.integration.approvals.test_queues import changed
 from tests.integration.runs.stage import Stage
+from tests.tampering import run_sql
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -74,7 +75,7 @@ def _finance_has_the_budgets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_forged_row_gives_nobody_the_right(stage: Stage, act: str) -> None:
     """Neither its new owner nor the old one: an operator acts, and an administrator sets it again."""
     run, admin, lena = waiting(stage), boss(), somebody("lena", "approver_legal")
-    forged(TO_LENA)
+    run_sql(TO_LENA)
     wait_hooks.queues.forget()
     changed(lambda: ACTS[act](run, lena), WORDS, Forbidden)
     known_as("finance_po", "approver_finance")
@@ -89,7 +90,7 @@ def test_a_forged_row_gives_nobody_the_right(stage: Stage, act: str) -> None:
 @pytest.mark.parametrize("act", ACTS)
 def test_an_operator_needs_no_queue(stage: Stage, act: str) -> None:
     run = waiting(stage)
-    forged(TO_LENA)
+    run_sql(TO_LENA)
     ACTS[act](run, OLGA)
 
 
@@ -98,14 +99,14 @@ def test_whoever_started_a_run_stops_it_whatever_its_queues_say(stage: Stage, ac
     owner = replace(SHOP, person=somebody("owner", "integrator").person)
     run = lifecycle.start(asking().graph_id, {}, by=owner)
     assert stage.drive() == "parked"
-    forged(TO_LENA)
+    run_sql(TO_LENA)
     ACTS[act](run, owner)
 
 
 @pytest.mark.parametrize("act", ["pause", "cancel"])
 def test_a_row_that_names_every_integrator_lets_none_stop_others_runs(stage: Stage, act: str) -> None:
     run = waiting(stage)
-    forged("UPDATE approvals_queue SET role = 'integrator' WHERE name = 'finance_po'")
+    run_sql("UPDATE approvals_queue SET role = 'integrator' WHERE name = 'finance_po'")
     wait_hooks.queues.forget()
     other = replace(SHOP, name="other", person=somebody("other", "integrator").person)
     changed(lambda: ACTS[act](run, other), WORDS, Forbidden)

@@ -29,7 +29,7 @@ from runs.services.bulk import working
 from tests.cases import each_case
 from tests.integration.console.conftest import OLGA, SHOP, Reader, start, text_of
 from tests.integration.console.test_start import form_of, opened
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
 
@@ -189,7 +189,7 @@ def test_the_audit_is_filtered_by_act_person_and_run(operator: Reader, reader: C
 def test_the_page_of_a_verification_says_what_it_found(operator: Reader) -> None:
     run = start()
     assert "The journal holds. 1 event, gapless" in operator.read(f"/runs/{run.id}/verification")
-    as_superuser("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", run.id)
+    tamper("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", run.id)
     assert "event 1 was changed" in operator.read(f"/runs/{run.id}/verification")
 
 

@@ -15,7 +15,7 @@ from ledger.models import OverrideRecord
 from runs.models import Run
 from tests.integration.runs.stage import Stage, events, fresh, head, problems
 from tests.integration.runs.test_forks import orders
-from tests.integration.runs.test_start_again import damaged
+from tests.tampering import tamper
 from tests.world import Outside, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -58,7 +58,7 @@ def test_it_is_looked_at_first_and_then_forked(stage: Stage, run: Run, outside: 
 def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
     stage: Stage, run: Run, outside: Outside, tmp_path: Path
 ) -> None:
-    damaged("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'VisitEntered'", run.pk)
+    tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'VisitEntered'", run.pk)
     code, out, _ = said("start-again", run.pk, "--look")
     told = json.loads(out)
     assert code == 0 and out.isascii() and [x["counts_as"] for x in told["effects"]] == ["", ""] and told["problems"]

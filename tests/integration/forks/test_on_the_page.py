@@ -7,7 +7,8 @@ from runs.services import lifecycle
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.stage import Stage
 from tests.integration.runs.test_forks import fork, orders
-from tests.integration.runs.test_start_again import damaged, tear
+from tests.integration.runs.test_start_again import tear
+from tests.tampering import tamper
 from tests.unit.engine.undoings import Reversible, failing
 from tests.world import OLGA, Outside, Toolbox
 
@@ -93,6 +94,6 @@ def test_each_visit_that_can_not_be_forked_says_why(stage: Stage, olga: Reader, 
     page = olga.get(f"/runs/{undone.pk}/fork").content.decode()
     assert "what it goes on from was undone since: book at 0.1/1" in page and "here it began to undo" in page
     assert "?visit=1" in page and "?visit=2" not in page and "?visit=3" not in page
-    damaged("UPDATE ledger_event SET clear = '\\xff00' WHERE run_id = %s AND kind = 'ToolInvoked'", undone.pk)
+    tamper("UPDATE ledger_event SET clear = '\\xff00' WHERE run_id = %s AND kind = 'ToolInvoked'", undone.pk)
     page = olga.get(f"/runs/{undone.pk}/fork").content.decode()
     assert page.count("was changed: its content does not give its hash") >= 2 and "?visit=" not in page

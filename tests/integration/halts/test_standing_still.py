@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
 
 from approvals.calendars import asof
 from approvals.models import Approval
@@ -28,6 +27,7 @@ from tests.integration.approvals.timing import calendar, paying, timing
 from tests.integration.halts.halting import calls, everybody_goes_on, halt, lift, lift_for_all, tagged
 from tests.integration.runs.aging import all_earlier
 from tests.integration.runs.stage import Stage, fresh, now, waiting
+from tests.tampering import without_triggers
 from tests.world import FIONA, OLGA, Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -53,12 +53,10 @@ MOVED = {
 
 
 def pass_time(by: timedelta) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
+    with without_triggers() as cursor:
         for table, columns in MOVED.items():
             moved = ", ".join(f"{column} = {column} - %s" for column in columns)
             cursor.execute(f"UPDATE {table} SET {moved}", [by] * len(columns))
-        cursor.execute("SET session_replication_role = origin")
     for run_id in Approval.objects.filter(state="open").values_list("run_id", flat=True).distinct():
         all_earlier(run_id, by, but=MOVED)
 

@@ -19,6 +19,7 @@ from ledger.append import append
 from ledger.models import Event, Head
 from ledger.verification.runs import verify
 from tests.integration.ledger.conftest import Journal
+from tests.tampering import tamper
 from tests.world import OLGA
 
 pytestmark = pytest.mark.django_db
@@ -42,16 +43,6 @@ def links(run_id: UUID) -> list[chain.Link]:
 
 def problems(run_id: UUID) -> list[str]:
     return list(verify(run_id, using=()).problems)
-
-
-def as_superuser(statement: str, *parameters: Any) -> int:
-    """Run SQL without triggers, as a superuser can."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, parameters)
-        changed: int = cursor.rowcount
-        cursor.execute("SET LOCAL session_replication_role = origin")
-    return changed
 
 
 def test_an_untouched_journal_verifies(journal: Journal) -> None:
@@ -111,30 +102,30 @@ EDITS: dict[str, str] = {
 @pytest.mark.parametrize("what", EDITS)
 def test_changing_is_found(journal: Journal, what: str) -> None:
     run_id = journal()
-    assert as_superuser(EDITS[what], run_id) == 1
+    assert tamper(EDITS[what], run_id) == 1
     assert problems(run_id) != []
 
 
 @pytest.mark.parametrize("seqs", [[1], [4], [7], [6, 7], [2, 3, 4], list(range(1, 8))])
 def test_taking_away_is_found(journal: Journal, seqs: list[int]) -> None:
     run_id = journal()
-    assert as_superuser("DELETE FROM ledger_event WHERE run_id = %s AND seq = ANY(%s)", run_id, seqs) == len(seqs)
+    assert tamper("DELETE FROM ledger_event WHERE run_id = %s AND seq = ANY(%s)", run_id, seqs) == len(seqs)
     assert problems(run_id) != []
 
 
 def test_taking_away_and_closing_the_gap_is_found(journal: Journal) -> None:
     run_id = journal()
-    as_superuser("DELETE FROM ledger_event WHERE run_id = %s AND seq = 3", run_id)
+    tamper("DELETE FROM ledger_event WHERE run_id = %s AND seq = 3", run_id)
     for seq in range(4, 8):
-        as_superuser("UPDATE ledger_event SET seq = seq - 1 WHERE run_id = %s AND seq = %s", run_id, seq)
+        tamper("UPDATE ledger_event SET seq = seq - 1 WHERE run_id = %s AND seq = %s", run_id, seq)
     assert len(problems(run_id)) >= 2
 
 
 def test_putting_in_is_found(journal: Journal) -> None:
     run_id = journal()
     for seq in (7, 6, 5):
-        as_superuser("UPDATE ledger_event SET seq = seq + 1 WHERE run_id = %s AND seq = %s", run_id, seq)
-    as_superuser(
+        tamper("UPDATE ledger_event SET seq = seq + 1 WHERE run_id = %s AND seq = %s", run_id, seq)
+    tamper(
         "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
         "SELECT run_id, 5, epoch, at, 'RunPaused', 0, clear, hash, sha256(hash) FROM "
         "ledger_event WHERE run_id = %s AND seq = 4",
@@ -149,7 +140,7 @@ def test_adding_at_the_end_behind_the_heads_back_is_found(journal: Journal) -> N
     last = links(run_id)[-1]
     clear = e.encode_clear(e.RunCompleted())
     link = chain.link_hash(last.hash, 8, 0, last.at, chain.body_hash(clear, None))
-    as_superuser(
+    tamper(
         "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash) "
         "VALUES (%s, 8, 0, %s, 'RunCompleted', 0, %s, %s, %s)",
         run_id,
@@ -165,14 +156,14 @@ def test_adding_at_the_end_behind_the_heads_back_is_found(journal: Journal) -> N
 def test_changing_the_order_is_found(journal: Journal) -> None:
     run_id = journal()
     for before, after in ((4, 99), (5, 4), (99, 5)):
-        as_superuser("UPDATE ledger_event SET seq = %s WHERE run_id = %s AND seq = %s", after, run_id, before)
+        tamper("UPDATE ledger_event SET seq = %s WHERE run_id = %s AND seq = %s", after, run_id, before)
     assert problems(run_id) != []
 
 
 def test_another_runs_journal_in_its_place_is_found(journal: Journal) -> None:
     mine, other = journal(), journal()
-    as_superuser("DELETE FROM ledger_event WHERE run_id = %s", mine)
-    as_superuser("UPDATE ledger_event SET run_id = %s WHERE run_id = %s", mine, other)
+    tamper("DELETE FROM ledger_event WHERE run_id = %s", mine)
+    tamper("UPDATE ledger_event SET run_id = %s WHERE run_id = %s", mine, other)
     assert problems(mine) != []
 
 
@@ -184,7 +175,7 @@ def test_rewriting_everything_after_an_edit_needs_the_head_too(journal: Journal)
     for row in rows[1:]:
         own = clear if row.seq == 2 else row.clear
         link = chain.link_hash(prev, row.seq, row.epoch, row.at, chain.body_hash(own, row.sealed))
-        as_superuser(
+        tamper(
             "UPDATE ledger_event SET clear = %s, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
             own,
             prev,

@@ -17,19 +17,10 @@ from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, Register
 from ledger.verification.registers import LISTS, Listed, verify_registers
 from tests.cases import each_case
+from tests.tampering import run_sql, tamper
 
 pytestmark = pytest.mark.django_db
 OPS = Actor("os", "ops", role="operator", auth="shell")
-
-
-def sql(statement: str, *parameters: Any) -> list[Any]:
-    """Run SQL without triggers, as a superuser can; return its rows."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, parameters)
-        found = cursor.fetchall() if cursor.description else []
-        cursor.execute("SET LOCAL session_replication_role = origin")
-        return found
 
 
 def declare(host: str) -> None:
@@ -43,7 +34,7 @@ def problems() -> dict[str, list[str]]:
 
 @pytest.fixture(autouse=True)
 def record(db: None) -> None:
-    sql("DELETE FROM ledger_actrecord; DELETE FROM ledger_accountrecord; DELETE FROM ledger_register")
+    tamper("DELETE FROM ledger_actrecord; DELETE FROM ledger_accountrecord; DELETE FROM ledger_register")
     for host in ("a.example", "b.example", "c.example", "d.example"):
         declare(host)
     ada = User.objects.create_user("ada", password="a long one for her")
@@ -70,19 +61,21 @@ def test_both_lists_are_numbered_from_one_and_end_where_they_should() -> None:
 @pytest.mark.parametrize("each", LISTS, ids=lambda each: each.name)
 @pytest.mark.parametrize("which", ["min", "max"])
 def test_a_record_taken_away_is_missed(each: Any, which: str) -> None:
-    sql(f"DELETE FROM {each.table} WHERE n = (SELECT {which}(n) FROM {each.table})")
+    tamper(f"DELETE FROM {each.table} WHERE n = (SELECT {which}(n) FROM {each.table})")
     assert list(problems()) == [each.name]
 
 
 def test_taking_one_away_closing_the_gap_and_linking_anew_is_found_by_the_codes() -> None:
     """The superuser recomputes everything that needs no key."""
-    sql("DELETE FROM ledger_actrecord WHERE n = 2")
-    sql("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")
+    tamper("DELETE FROM ledger_actrecord WHERE n = 2")
+    tamper("UPDATE ledger_actrecord SET n = n - 1 WHERE n > 2")
     again = """
         UPDATE ledger_actrecord t SET prev_hash = p.hash, hash = ledger_link(p.hash, t.n, ledger_act_body(t))
         FROM ledger_actrecord p WHERE p.n = t.n - 1 AND t.n = %s"""
-    sql(again, 2), sql(again, 3)
-    sql("UPDATE ledger_register SET n = 3, chain = (SELECT hash FROM ledger_actrecord WHERE n = 3) WHERE name = 'acts'")
+    tamper(again, 2), tamper(again, 3)
+    tamper(
+        "UPDATE ledger_register SET n = 3, chain = (SELECT hash FROM ledger_actrecord WHERE n = 3) WHERE name = 'acts'"
+    )
     found = problems()["acts"]
     assert len(found) == 2 and all("not at its place" in problem for problem in found)
 
@@ -120,16 +113,16 @@ def test_an_account_that_is_not_as_its_records_leave_it_is_named(change: str, to
     issue_key(bob, "laptop"), issue_key(bob, "old")
     revoke(ApiKey.objects.filter(name="old"))
     assert [each.problems for each in verify_registers() if each.problems] == []
-    sql(change)
+    tamper(change)
     assert told.format(bob=bob.pk) in of("accounts as recorded").problems
 
 
 def test_two_that_changed_places_are_found() -> None:
     for each in LISTS:
         (
-            sql(f"UPDATE {each.table} SET n = -1 WHERE n = 1"),
-            sql(f"UPDATE {each.table} SET n = 1 WHERE n = 2"),
-            sql(f"UPDATE {each.table} SET n = 2 WHERE n = -1"),
+            tamper(f"UPDATE {each.table} SET n = -1 WHERE n = 1"),
+            tamper(f"UPDATE {each.table} SET n = 1 WHERE n = 2"),
+            tamper(f"UPDATE {each.table} SET n = 2 WHERE n = -1"),
         )
     assert set(problems()) == {"acts", "accounts"}
 
@@ -162,13 +155,13 @@ def test_a_record_wherever_no_function_of_ours_puts_one_is_named(each: Any, n: i
     """Also beyond the list's ends, by its number and its place."""
     columns = [
         name
-        for (name,) in sql(
+        for (name,) in run_sql(
             f"SELECT attname FROM pg_attribute WHERE attrelid = '{each.table}'::regclass "
             "AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'n', 'code')"
         )
     ]
     rest = ", ".join(f'"{name}"' for name in columns)
-    sql(f"INSERT INTO {each.table} (id, n, {rest}) SELECT %s, %s, {rest} FROM {each.table} WHERE n = 2", id, n)
+    tamper(f"INSERT INTO {each.table} (id, n, {rest}) SELECT %s, %s, {rest} FROM {each.table} WHERE n = 2", id, n)
     found = problems()
     assert list(found) == [each.name]
     where = "has no place in the list" if n is None else f"number {n}, stands before the first"
@@ -181,7 +174,7 @@ def test_a_long_list_is_walked_to_its_end_whatever_stands_before_it(monkeypatch:
     monkeypatch.setattr("ledger.verification.registers._BATCH", 2)
     columns = "action, subject, queue, by, role, auth, address, justification, before, after, at"
     for n, id in ((-2, 900), (-1, 901), (0, 902), (None, -3), (None, -2), (None, -1)):
-        sql(
+        tamper(
             f"INSERT INTO ledger_actrecord (id, n, {columns}) "
             f"SELECT %s, %s, {columns} FROM ledger_actrecord WHERE n = 2",
             id,
@@ -215,7 +208,7 @@ def test_an_act_that_names_another_place_than_the_next_is_refused(n: str) -> Non
 @pytest.mark.parametrize("at", ["infinity", "-infinity", "9998-01-01", "20000-01-01", "0044-03-15 BC"])
 def test_a_time_that_never_was_is_named_and_stops_nothing(at: str) -> None:
     for each in LISTS:
-        sql(f"UPDATE {each.table} SET at = %s WHERE n = 2", at)
+        tamper(f"UPDATE {each.table} SET at = %s WHERE n = 2", at)
     assert (
         all(any("never shown" in problem for problem in found) for found in problems().values())
         and len(problems()) == 2
@@ -233,7 +226,7 @@ def test_what_is_taken_back_leaves_no_gap() -> None:
 
 
 def test_a_list_whose_own_row_is_gone_goes_on_and_says_so_until_then() -> None:
-    sql("DELETE FROM ledger_register")
+    tamper("DELETE FROM ledger_register")
     assert {name: found[0].endswith("is gone") for name, found in problems().items()} == {
         "acts": True,
         "accounts": True,
@@ -254,15 +247,15 @@ OTHER = {
 
 
 def changes(table: str) -> Iterator[tuple[str, str]]:
-    rows = sql("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
-    for column, kind in rows:
+    types = "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1"
+    for column, kind in run_sql(types, table):
         yield column, OTHER[kind].format(c=f'"{column}"')
 
 
 def is_done(statement: str) -> bool:
     """Return whether the database accepts it; it refuses a number that is taken."""
     try:
-        sql(statement)
+        tamper(statement)
     except Error:
         return False
     return True
@@ -285,7 +278,7 @@ def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsy
     call_command("ledger", "verify", "--all")
     said = capsys.readouterr().out
     assert f"acts: 4 record(s), the last is {of('acts').hash}" in said and said.endswith(" 0 problem(s)\n")
-    sql("DELETE FROM ledger_actrecord WHERE n = 2")
+    tamper("DELETE FROM ledger_actrecord WHERE n = 2")
     with pytest.raises(SystemExit) as ended:
         call_command("ledger", "verify", "--all")
     lines = capsys.readouterr().out.splitlines()

@@ -21,7 +21,7 @@ from runs.services.messages.sending import CheckFailed, CheckRefused, NotTaken, 
 from tests.integration.messages.desk import Add, Desk, desk, send, told
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, output, problems
-from tests.integration.runs.test_history import as_superuser
+from tests.tampering import tamper
 from tests.world import OLGA, SHOP, Item, Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -248,7 +248,7 @@ def test_a_row_that_was_changed_is_found(stage: Stage, tools: Toolbox, change: s
     run = stage.start(desk(tools))
     send(run)
     assert stage.drive() == "parked"
-    as_superuser(f"UPDATE runs_message SET {change} WHERE run_id = '{run.id}'")
+    tamper(f"UPDATE runs_message SET {change} WHERE run_id = '{run.id}'")
     assert any("message 1" in found or "message 5" in found for found in problems(run)), problems(run)
     assert any(problem in found for found in problems(run))
 

@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
-
 from approvals.models import Decision
 from ledger import events as e
 from ledger.chain import body_hash, link_hash
@@ -19,6 +17,7 @@ from ledger.codes import event_code, place_of, row_code
 from ledger.keys import code_key
 from ledger.models import Event
 from runs.models import Wait
+from tests.tampering import without_triggers
 
 Timed = (
     e.ApprovalRequested | e.ApprovalTimed | e.ApprovalReminded | e.ApprovalEscalated | e.InquiryMade | e.InquiryEnded
@@ -53,8 +52,7 @@ def runs_out(run_id: UUID, kind: str) -> None:
 
 def all_earlier(run_id: UUID, by: timedelta, *, but: Collection[str] = ()) -> None:
     """Move a run's events and rows, except those of some tables, and the times in them into the past."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    with without_triggers() as cursor:
         for table, columns in ((table, columns) for table, columns in _WHEN.items() if table not in but):
             moved = ", ".join(f"{column} = {column} - %s" for column in columns)
             mine = "id" if table == "runs_run" else "run_id"
@@ -62,7 +60,6 @@ def all_earlier(run_id: UUID, by: timedelta, *, but: Collection[str] = ()) -> No
         first = Event.objects.filter(run_id=run_id).order_by("seq")[1]
         chain = _chained(run_id, first.seq - 1, cursor.execute)
         cursor.execute("UPDATE ledger_head SET chain = %s WHERE run_id = %s", [chain, run_id])
-        cursor.execute("SET LOCAL session_replication_role = origin")
     earlier(run_id, by, besides=[e.WaitOpened.KIND, e.RunRetried.KIND])
 
 
@@ -97,8 +94,7 @@ def written_as(row: Event, event: e.Event) -> None:
     assert place is not None
     code = event_code(code_key(), row.run_id, place, body_hash(clear, packed))
     longer = len(clear) + len(packed or b"") - len(bytes(row.clear)) - len(bytes(row.sealed or b""))
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    with without_triggers() as cursor:
         cursor.execute(
             "UPDATE ledger_event SET clear = %s, sealed = %s, code = %s WHERE run_id = %s AND seq = %s",
             [clear, packed, code, row.run_id, row.seq],
@@ -107,7 +103,6 @@ def written_as(row: Event, event: e.Event) -> None:
         cursor.execute(
             "UPDATE ledger_head SET chain = %s, bytes = bytes + %s WHERE run_id = %s", [chain, longer, row.run_id]
         )
-        cursor.execute("SET LOCAL session_replication_role = origin")
 
 
 def _chained(run_id: UUID, since: int, execute: Callable[..., Any]) -> bytes:

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import connection
 
 from approvals.consulting import delegations, inquiries
 from approvals.models import Approval, Assertion, Escalation, Queue, Timing
@@ -125,15 +124,6 @@ def cancelled(stage: Stage, tools: Toolbox) -> Run:
     run = stage.start(calling(tools, "pay", "po", 9000))
     stage.drive()
     return lifecycle.cancel(run.id, by=OLGA, justification="not needed")
-
-
-def as_superuser(statement: str, *parameters: Any) -> int:
-    """Run SQL without triggers, as a superuser can; return the number of rows."""
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, parameters)
-        touched: int = cursor.rowcount
-        return touched
 
 
 @contextmanager

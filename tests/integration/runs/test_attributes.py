@@ -21,8 +21,8 @@ from runs.services import lifecycle
 from runs.workers import failover
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, fresh
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
+from tests.tampering import tamper
 from tests.world import OLGA, Asked, Item, Notes, Toolbox, agent_of
 
 ALL = {"customer": Keyword(), "tags": Keywords(), "score": Number(), "amount": Money(), "due": Date(), "urgent": Flag()}
@@ -128,7 +128,7 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
 def test_a_row_that_says_something_else_is_found(stage: Stage, sells: Agent, change: str, says: str) -> None:
     run = stage.start(sells)
     assert stage.drive() == "parked" and verify(run.id).problems == []
-    as_superuser(change)
+    tamper(change)
     assert any(says in problem for problem in verify(run.id).problems), verify(run.id).problems
 
 

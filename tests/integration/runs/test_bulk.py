@@ -22,7 +22,7 @@ from runs.services.bulk.acts import BatchBody
 from runs.workers.housekeeping import House
 from tests.integration.api.conftest import person
 from tests.integration.runs.stage import Stage, at_once, calling, dump, fresh, overrides, problems
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import SHOP, Killed, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.usefixtures("stage")
@@ -214,11 +214,11 @@ def test_verification_holds_records_and_batches_against_each_other(tools: Toolbo
     olga, (first, second) = operator(), many(sleeper(tools), 2)
     batch = finish(ask(olga, runs=[str(first), str(second)]))
     assert problems(Run(pk=first)) == []
-    as_superuser("UPDATE runs_batchitem SET outcome = 'refused' WHERE run_id = %s", first)
+    tamper("UPDATE runs_batchitem SET outcome = 'refused' WHERE run_id = %s", first)
     assert any("says that it was not done to this run" in told for told in problems(Run(pk=first)))
-    as_superuser("DELETE FROM ledger_overriderecord WHERE run_id = %s", second)
+    tamper("DELETE FROM ledger_overriderecord WHERE run_id = %s", second)
     assert any("there is no override record of that" in told for told in problems(Run(pk=second)))
-    as_superuser("UPDATE runs_batch SET justification = 'another' WHERE id = %s", batch.pk)
+    tamper("UPDATE runs_batch SET justification = 'another' WHERE id = %s", batch.pk)
     assert any("was not written with this installation's key" in told for told in problems(Run(pk=first)))
 
 

@@ -16,9 +16,9 @@ from runs.services.bulk import acts, working
 from runs.services.settling.agreeing import newest
 from tests.integration.approvals.setup import boss, somebody
 from tests.integration.runs.stage import Stage, calling, dump, events, fresh, head, output, overrides, problems, waiting
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_bulk import WHY, ask, finish, operator, sleeper
 from tests.integration.runs.test_settling import FAMILIES, guarded
+from tests.tampering import tamper
 from tests.world import SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.usefixtures("stage")
@@ -139,8 +139,8 @@ def test_a_verdict_is_on_the_call_that_was_looked_at(stage: Stage, tools: Toolbo
     assert [w.kind for w in waiting(run)] == ["reconcile"] and len(outside.requests) == 2
     again = finish(ask(olga, "reconcile", runs=[str(run.pk)], verdict="did_not"))
     assert codes(again) == {run.pk: ("done", "")} and stage.settle(run) == "completed" and len(outside.requests) == 3
-    as_superuser("UPDATE runs_batchitem SET outcome = '', wait_id = %s WHERE batch_id = %s", uuid4(), again.pk)
-    as_superuser("UPDATE runs_batch SET ended_at = NULL WHERE id = %s", again.pk)
+    tamper("UPDATE runs_batchitem SET outcome = '', wait_id = %s WHERE batch_id = %s", uuid4(), again.pk)
+    tamper("UPDATE runs_batch SET ended_at = NULL WHERE id = %s", again.pk)
     assert not working._is_believed(Batch.objects.get(pk=again.pk))
 
 

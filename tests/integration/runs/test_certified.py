@@ -20,8 +20,8 @@ from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
 from runs.models import Probe, Run
 from runs.services import lifecycle
-from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage, calling, events, kinds, output, problems
+from tests.tampering import tamper
 from tests.world import OLGA, Outside, Toolbox
 
 
@@ -74,27 +74,21 @@ def test_refused_tool_stops_the_run_until_it_is_probed(stage: Stage, tools: Tool
     assert stage.drive() == "completed" and output(run) == "order:a" and problems(run) == []
 
 
-def test_restored_database_does_not_certify_a_tool(stage: Stage, tools: Toolbox, postgres: Any) -> None:
+def test_restored_database_does_not_certify_a_tool(stage: Stage, tools: Toolbox) -> None:
     known = Knowing(stage, "allow").known
     asked = lambda: stage.wait(known.standing("orders", tools.order, is_fresh=True)).word  # noqa: E731
     good = found(tools.order, "honours_keys", "orders")
     assert asked() == "certified"
     bad = found(tools.order, "ignores_keys", "orders")
     assert asked() == "ignores_keys"
-    as_owner(postgres, f"DELETE FROM runs_probe WHERE id = {bad.pk}")
+    tamper(f"DELETE FROM runs_probe WHERE id = {bad.pk}")
     assert asked() == "ignores_keys", "the stricter word stands"
-    as_owner(postgres, f"DELETE FROM runs_probe WHERE id = {good.pk}")
+    tamper(f"DELETE FROM runs_probe WHERE id = {good.pk}")
     assert asked() == "ignores_keys"
     found(tools.order, "honours_keys", "orders")
     assert asked() == "certified", "a later probe takes it back"
-    as_owner(postgres, "DELETE FROM runs_probe")
+    tamper("DELETE FROM runs_probe")
     assert asked() == "not_probed", "and a good word that is gone is none"
-
-
-def as_owner(postgres: Any, statement: str) -> None:
-    with psycopg.connect(database_urls(postgres)["admin"], autocommit=True) as owner:
-        owner.execute("SET session_replication_role = replica")
-        owner.execute(statement)
 
 
 def test_it_is_known_for_a_few_seconds_without_asking_and_ends_by_itself(stage: Stage, tools: Toolbox) -> None:

@@ -17,6 +17,7 @@ from runs.services import lifecycle
 from runs.workers import failover, timers
 from tests.integration.runs.hosts import working
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
+from tests.tampering import tamper
 from tests.waiting import eventually
 from tests.world import OLGA, Item, Notes, Toolbox, agent_of
 
@@ -37,10 +38,7 @@ def buying_twice(tools: Toolbox) -> Agent:
 
 def by_hand(statement: str, run: Run, *values: Any) -> None:
     """Run SQL without triggers, as a superuser can."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(statement, [*values, run.id])
-        cursor.execute("SET session_replication_role = origin")
+    tamper(statement, *values, run.id)
 
 
 def out_of_range(what: str) -> Damage:
@@ -100,10 +98,7 @@ def _constraint_is_believed_again(stage: Stage) -> Iterator[None]:
     by_superuser = (
         "DELETE FROM ledger_head WHERE epoch < 0; ALTER TABLE ledger_head VALIDATE CONSTRAINT ledger_head_in_range"
     )
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(by_superuser)
-        cursor.execute("SET session_replication_role = origin")
+    tamper(by_superuser)
 
 
 @pytest.mark.parametrize("column", ["epoch", "seq", "claimed_seq", "deaths"])

@@ -4,7 +4,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
 from durableagents import Agent, Context, End, Renew
 from ledger.actors import Actor
@@ -22,6 +22,7 @@ from runs.services.starts import keys
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, kinds, output, problems
 from tests.integration.runs.test_children import everything
+from tests.tampering import tamper
 from tests.world import FIONA, OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
 AGAIN, TAKE, NO = {"decision": "do_it_again"}, {"decision": "take_what_is_on_record"}, {"decision": "no"}
@@ -164,23 +165,16 @@ def test_fork_begins_with_its_edited_state_as_plain_text(stage: Stage, run: Run,
 
 
 def test_a_checkpoint_that_was_changed_is_no_place_to_begin(run: Run) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE runs_checkpoint DISABLE TRIGGER USER")
-        cursor.execute("UPDATE runs_checkpoint SET state = state || '\\x00'::bytea WHERE run_id = %s", [run.pk])
-        cursor.execute("ALTER TABLE runs_checkpoint ENABLE TRIGGER USER")
+    tamper("UPDATE runs_checkpoint SET state = state || '\\x00'::bytea WHERE run_id = %s", run.pk)
     with pytest.raises(NotToBeTrusted, match="checksum"):
         fork(run)
     assert Run.objects.count() == 1
 
 
 def test_an_origin_whose_journal_was_changed_after_the_point_is_no_evidence(run: Run) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE ledger_event DISABLE TRIGGER USER")
-        cursor.execute(
-            "UPDATE ledger_event SET sealed = sealed || '\\x00'::bytea WHERE run_id = %s AND kind = 'ToolReturned'",
-            [run.pk],
-        )
-        cursor.execute("ALTER TABLE ledger_event ENABLE TRIGGER USER")
+    tamper(
+        "UPDATE ledger_event SET sealed = sealed || '\\x00'::bytea WHERE run_id = %s AND kind = 'ToolReturned'", run.pk
+    )
     with pytest.raises(NotToBeTrusted, match="was changed"):
         fork(run)
     assert Run.objects.count() == 1

@@ -18,6 +18,7 @@ from tests.integration.runs.families_undone import everything, sound
 from tests.integration.runs.stage import Stage, events, fresh, now, problems
 from tests.integration.runs.test_forks import AGAIN, TAKE, asked, fork, say
 from tests.integration.runs.test_undo_families import child_of, until_reopened
+from tests.tampering import tamper, without_triggers
 from tests.unit.engine.undoings import Reversible, names
 from tests.world import OLGA, SHOP, Asked, Notes, Outside, agent_of
 
@@ -103,14 +104,12 @@ def test_what_a_person_said_happened_is_asked_about_once_it_is_undone(stage: Sta
 
 def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Stage, run: Run) -> None:
     undo(stage, run)
+    tamper(
+        "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash)"
+        " SELECT %s, 1000 + n, 1, now(), 'StepNoted', 0, '', '', '' FROM generate_series(1, 20000) n",
+        run.pk,
+    )
     with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(
-            "INSERT INTO ledger_event (run_id, seq, epoch, at, kind, attempt, clear, prev_hash, hash)"
-            " SELECT %s, 1000 + n, 1, now(), 'StepNoted', 0, '', '', '' FROM generate_series(1, 20000) n",
-            [run.pk],
-        )
-        cursor.execute("SET session_replication_role = origin")
         cursor.execute("ANALYZE ledger_event")
         plans = []
         for statement, values in ((TAKEN_BACK, [[run.pk]]), (kin._KIN, [run.pk, run.pk])):
@@ -122,11 +121,9 @@ def test_what_was_taken_back_is_found_without_the_rest_of_the_journal(stage: Sta
 def test_a_record_of_an_undo_that_can_not_be_read_counts_as_one(stage: Stage, run: Run) -> None:
     made = fork(child_of(run), 2)
     undo(stage, run)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
+    with without_triggers() as cursor:
         changed = "UPDATE ledger_event SET clear = clear || ' '::bytea WHERE run_id = %s AND kind ~ 'Undo'"
         cursor.execute(changed, [child_of(run).pk])
-        cursor.execute("SET session_replication_role = origin")
     say(made, TAKE)
     everything(stage)
     assert choices(made) == ["do_it_again", "no"]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
@@ -10,6 +9,7 @@ from runs.journal import reader
 from runs.models import Run
 from runs.services import signals
 from tests.integration.runs.stage import Stage, events, output
+from tests.tampering import tamper
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -24,10 +24,7 @@ def waiting_run(stage: Stage, tools: Toolbox) -> Run:
 
 
 def is_of_format(number: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_checkpoint SET schema_version = %s", [number])
-        cursor.execute("SET session_replication_role = origin")
+    tamper("UPDATE runs_checkpoint SET schema_version = %s", number)
 
 
 @pytest.mark.parametrize("number", [2, 0, -1, 32767])

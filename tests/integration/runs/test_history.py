@@ -1,10 +1,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 
 from durableagents import Context, End
 from ledger import events as e
@@ -14,6 +13,7 @@ from runs.models import Checkpoint, Run
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, events, fresh, kinds, now, output, waiting
+from tests.tampering import tamper
 from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -39,14 +39,6 @@ def asleep(stage: Stage, tools: Toolbox) -> Run:
     return run
 
 
-def as_superuser(statement: str, *parameters: Any) -> int:
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(statement, parameters)
-        changed: int = cursor.rowcount
-        return changed
-
-
 def wake_up(run: Run) -> None:
     run.waits.filter(kind="timer", resolved_at=None).update(deadline=now())
     from runs.workers import timers
@@ -70,7 +62,7 @@ def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: R
     sent = len(outside.requests)
     newest = list(Checkpoint.objects.filter(run_id=asleep.id).order_by("-seq").values_list("seq", flat=True)[:how_many])
     assert (
-        as_superuser(f"UPDATE runs_checkpoint SET {damage} WHERE run_id = %s AND seq = ANY(%s)", asleep.id, newest)
+        tamper(f"UPDATE runs_checkpoint SET {damage} WHERE run_id = %s AND seq = ANY(%s)", asleep.id, newest)
         == how_many
     )
     wake_up(asleep)
@@ -83,7 +75,7 @@ def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: R
 
 
 def test_without_any_sound_checkpoint_nothing_executes(stage: Stage, outside: Outside, asleep: Run) -> None:
-    as_superuser("UPDATE runs_checkpoint SET checksum = sha256('x') WHERE run_id = %s", asleep.id)
+    tamper("UPDATE runs_checkpoint SET checksum = sha256('x') WHERE run_id = %s", asleep.id)
     sent = len(outside.requests)
     wake_up(asleep)
     assert stage.drive() == "operator" and len(outside.requests) == sent
@@ -112,7 +104,7 @@ def test_untrusted_journal_stops_before_any_call(stage: Stage, outside: Outside,
     wake_up(asleep)
     (claimed,) = stage.claim()
     (last,) = (n for n, kind in enumerate(kinds(asleep), start=1) if kind == "WaitOpened")
-    assert as_superuser(BREAKS[what].format(last=last), asleep.id) >= 1
+    assert tamper(BREAKS[what].format(last=last), asleep.id) >= 1
     sent = len(outside.requests)
     assert stage.drive_claimed(claimed) == "operator", what
     assert len(outside.requests) == sent
@@ -125,10 +117,10 @@ def test_an_operator_can_look_and_let_a_repaired_journal_go_on(stage: Stage, asl
     with connection.cursor() as cursor:
         cursor.execute("SELECT seq, sealed FROM ledger_event WHERE run_id = %s AND kind = 'WaitOpened'", [asleep.id])
         seq, sealed = cursor.fetchone()
-    as_superuser("UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = %s", asleep.id, seq)
+    tamper("UPDATE ledger_event SET sealed = '\\x0031'::bytea WHERE run_id = %s AND seq = %s", asleep.id, seq)
     wake_up(asleep)
     assert stage.drive() == "operator"
-    as_superuser("UPDATE ledger_event SET sealed = %s WHERE run_id = %s AND seq = %s", sealed, asleep.id, seq)
+    tamper("UPDATE ledger_event SET sealed = %s WHERE run_id = %s AND seq = %s", sealed, asleep.id, seq)
     act("retry", asleep)
     assert stage.drive() == "completed"
 

@@ -16,7 +16,7 @@ from runs.services import authority, lifecycle, signals
 from runs.services.injecting import ContextBody, Look, Moved, Seen, go_on, look
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, dump, events, fresh, head, kinds, output, overrides, problems
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Item, Toolbox, agent_of
 
 WHY = "The supplier wrote that the price has changed."
@@ -339,10 +339,10 @@ def test_a_forged_one_is_not_applied_and_one_without_its_act_is_found(stage: Sta
     handed(run, patch={"terms": {"price": 12}})
     assert problems(run) == []
     (act,) = [x for x in overrides(run) if x.action == "inject"]
-    as_superuser("DELETE FROM ledger_overriderecord WHERE id = %s", act.pk)
+    tamper("DELETE FROM ledger_overriderecord WHERE id = %s", act.pk)
     assert any("ContextInjected, is a person's act without an override record" in found for found in problems(run))
     row = Event.objects.get(run_id=run.id, kind="ContextInjected")
-    as_superuser("UPDATE ledger_event SET code = NULL WHERE run_id = %s AND seq = %s", run.id, row.seq)
+    tamper("UPDATE ledger_event SET code = NULL WHERE run_id = %s AND seq = %s", run.id, row.seq)
     signals.signal(run.id, "go", by=SHOP)
     assert stage.drive() == "operator" and fresh(run).state == "waiting_human"
     assert any("code" in found for found in problems(run))

@@ -17,9 +17,9 @@ from runs.services.families import ends
 from runs.services.migrating import acts, looking
 from tests.integration.runs.moving import NAME, NODES, moved, old, renamed, seen
 from tests.integration.runs.stage import Stage, dump, events, fresh, output, waiting
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_migrating import go, parked, sound
 from tests.integration.runs.test_migrating_attacked import free
+from tests.tampering import tamper
 from tests.world import FIONA, OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
 
 ONE = {"hold": "hold"}
@@ -191,7 +191,7 @@ def test_a_run_that_undoes_is_moved_nowhere(stage: Stage, tools: Toolbox, outsid
     (found,) = acts.migrate(name, body, by=OLGA)
     assert found.code == "undoing"
     sound(run)
-    as_superuser("UPDATE runs_run SET node = 'node' WHERE id = %s", run.id)
+    tamper("UPDATE runs_run SET node = 'node' WHERE id = %s", run.id)
     (found,) = acts.migrate(name, body, by=OLGA)
     assert found.code == "undoing", "its journal says so, whatever its row does"
 

@@ -21,8 +21,8 @@ from runs.services import signals
 from runs.services import thinking as moving
 from runs.services.budgets import prices
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import start
+from tests.tampering import tamper
 from tests.world import OLGA, Done, Notes, agent_of
 
 WHY = "The first one is down since noon."
@@ -197,14 +197,14 @@ def test_it_needs_a_reason_and_a_run_that_goes_on(stage: Stage) -> None:
 def test_a_choice_without_its_record_and_one_that_nobody_made_are_found(stage: Stage) -> None:
     run = waiting(stage)
     moved(run, LARGE)
-    as_superuser("DELETE FROM ledger_overriderecord WHERE run_id = %s", run.id)
+    tamper("DELETE FROM ledger_overriderecord WHERE run_id = %s", run.id)
     assert any("ModelsChosen, is a person's act without an override record" in p for p in verify(run.id).problems)
 
 
 def test_a_choice_that_was_put_there_by_somebody_else_stops_the_run(stage: Stage, asked: list[str]) -> None:
     run = waiting(stage)
     moved(run, LARGE)
-    as_superuser(
+    tamper(
         "UPDATE ledger_event SET "
         "clear = convert_to(replace(convert_from(clear, 'UTF8'), 'gpt-4.1', 'gpt-9.9'), 'UTF8') "
         "WHERE run_id = %s AND kind = 'ModelsChosen' AND seq > 5",

@@ -12,6 +12,7 @@ from django_fsm import TransitionNotAllowed
 from runs.models import Run, State, legal_moves
 from tests.cases import each_case
 from tests.integration.runs.stage import now
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.usefixtures("db")
 STATES = [str(s) for s in State]
@@ -32,10 +33,7 @@ def run_in(state: str) -> Run:
         updated_at=at,
     )
     run.save(force_insert=True)
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET state = %s WHERE id = %s", [state, run.id])
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    tamper("UPDATE runs_run SET state = %s WHERE id = %s", state, run.id)
     return Run.objects.get(pk=run.pk)
 
 

@@ -20,8 +20,8 @@ from runs.services.bodies import PoolBody
 from runs.services.pools import acts
 from tests.integration.runs.sharing import WHY, counted, is_sound, pool, raised
 from tests.integration.runs.stage import Stage, problems
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import ordering
+from tests.tampering import tamper
 from tests.world import OLGA, SHOP, Toolbox
 
 pytestmark = pytest.mark.usefixtures("stage")
@@ -145,7 +145,7 @@ def test_changed_pool_row_is_found(stage: Stage, tools: Toolbox, monkeypatch: py
         "DELETE FROM runs_poolmeter",
     ):
         with transaction.atomic():
-            as_superuser(forged)
+            tamper(forged)
             assert [*problems(run), *(found for each in verify_registers() for found in each.problems)], forged
             transaction.set_rollback(True)
     is_sound(run)

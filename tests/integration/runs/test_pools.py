@@ -27,8 +27,8 @@ from runs.workers import failover, timers
 from tests.integration.runs.hosts import working
 from tests.integration.runs.sharing import begun_anew, counted, in_line, is_sound, let_in, meter, pool, raised
 from tests.integration.runs.stage import Stage, events, fresh, in_thread, kinds, now, problems
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_budgets import ordering, priced, thinking
+from tests.tampering import tamper
 from tests.waiting import eventually
 from tests.world import OLGA, SHOP, Done, Item, Notes, Outside, Toolbox, agent_of
 
@@ -433,7 +433,7 @@ def test_a_run_whose_journal_can_t_be_read_ends_and_leaves_nothing_set_aside(sta
     run = start(thinking(tools))
     stage.kill_at = [("CP2", "model")]
     assert stage.drive() == "killed" and counted(shared) == (0, 4096)
-    as_superuser("UPDATE ledger_event SET clear = 'x' WHERE run_id = %s AND kind = 'ModelRequested'", run.id)
+    tamper("UPDATE ledger_event SET clear = 'x' WHERE run_id = %s AND kind = 'ModelRequested'", run.id)
     failover.worker_died(stage.worker.id, "the test says so")
     lifecycle.cancel(run.id, by=OLGA, justification="it is lost")
     assert str(fresh(run).state) == "cancelled" and counted(shared) == (4096, 0)

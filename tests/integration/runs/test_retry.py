@@ -22,8 +22,8 @@ from tests.integration.halts.halting import halt, lift
 from tests.integration.runs.aging import all_earlier, written_as
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Mood, Stage, calling, events, facts, fresh, now, output, problems, waiting
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_steering import is_sound
+from tests.tampering import tamper
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -153,7 +153,7 @@ def test_retry_opens_a_withdrawn_question_again(stage: Stage, tools: Toolbox, ou
 def halted(by: timedelta) -> None:
     it = halt("all")
     lift(it)
-    as_superuser("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
+    tamper("UPDATE runs_halt SET at = at - %s WHERE halt = %s AND n = 0", by, it.halt)
 
 
 def about_time(run: Run) -> list[str]:

@@ -28,6 +28,7 @@ from runs.workers import starts, worker_process
 from runs.workers.q2_broker import DoorbellBroker
 from tests.integration.runs.stage import Stage, at_once, events, in_thread, now, problems
 from tests.rewriting import rewrite
+from tests.tampering import tamper
 from tests.world import Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.usefixtures("stage")
@@ -340,8 +341,5 @@ def test_a_run_that_no_note_names_is_found(name: str, olga: Actor) -> None:
     came(one)
     starts.fire([one.id])
     run = Run.objects.get()
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute("UPDATE runs_firing SET run_id = %s", [one.id])
-        cursor.execute("SET session_replication_role = DEFAULT")
+    tamper("UPDATE runs_firing SET run_id = %s", one.id)
     assert any("does not name this run" in found for found in problems(run))

@@ -18,7 +18,7 @@ from runs.workers import failover
 from runs.workers.engine_runtime import runtime
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, facts, kinds, now, output, problems
-from tests.integration.runs.test_history import as_superuser
+from tests.tampering import tamper
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -135,7 +135,7 @@ def test_a_changed_verdict_stops_the_run(stage: Stage, tools: Toolbox, outside: 
     run = stage.start(acting(tools, "order dirty"))
     stage.kill_at = [("CP2", "order")]
     assert stage.drive() == "killed"
-    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ContentScreened'", run.id)
+    tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ContentScreened'", run.id)
     failover.worker_died(stage.worker.id, "the test says so")
     Process.objects.update(ended_at=None)
     Run.objects.filter(pk=run.pk).update(ready_at=now())

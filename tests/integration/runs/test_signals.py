@@ -16,7 +16,7 @@ from runs.services.signals import OtherSignal, Sent
 from runs.workers import timers
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, kinds, now, output, waiting
-from tests.integration.runs.test_history import as_superuser
+from tests.tampering import tamper
 from tests.world import OLGA, SHOP, Item, Notes, Outside, Toolbox, agent_of
 
 
@@ -207,7 +207,7 @@ def test_a_damaged_signal_is_found_out_and_an_operator_looks(stage: Stage, tools
     run = stage.start(agent_of(first, second))
     send(run, "original")
     assert stage.drive() == "parked"
-    as_superuser(
+    tamper(
         "UPDATE ledger_event SET sealed = '\\x002278797a22'::bytea WHERE run_id = %s AND kind = 'SignalReceived'",
         run.id,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from durableagents import Context, End
 from ledger import events as e
@@ -19,19 +19,12 @@ from runs.services.forks.starting_again import Again, Verdict, remains, start_ag
 from runs.services.starts import keys
 from tests.integration.runs.stage import Stage, calling, events, fresh, head, kinds, output, problems
 from tests.integration.runs.test_forks import AGAIN, TAKE, asked, orders, say, whole
+from tests.tampering import tamper
 from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
 
 
-def damaged(statement: str, *parameters: Any) -> None:
-    """Run SQL without triggers, as only a superuser or a broken disk can."""
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE ledger_event DISABLE TRIGGER USER")
-        cursor.execute(statement, parameters)
-        cursor.execute("ALTER TABLE ledger_event ENABLE TRIGGER USER")
-
-
 def tear(run: Run, kind: str, n: int = 0) -> None:
-    damaged(
+    tamper(
         "UPDATE ledger_event SET sealed = '\\x00'::bytea WHERE run_id = %s AND seq = (SELECT seq FROM ledger_event"
         " WHERE run_id = %s AND kind = %s ORDER BY seq OFFSET %s LIMIT 1)",
         run.pk,

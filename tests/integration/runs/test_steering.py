@@ -26,6 +26,7 @@ from tests.integration.runs.stage import (
     problems,
     waiting,
 )
+from tests.tampering import tamper
 from tests.world import OLGA, Outside
 
 Refused = TypeVar("Refused", bound=DurableAgentsError)
@@ -275,11 +276,7 @@ def test_unreadable_run_can_be_ended(situations: Situations, stage: Stage, owned
         lifecycle.Run.objects.filter(pk=run.pk).update(is_woken=True)
         act("resume", run)
         stage.claim()
-    from django.db import connection, transaction
-
-    with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("UPDATE ledger_event SET clear = 'nonsense' WHERE run_id = %s AND kind = 'WaitOpened'", [run.id])
+    tamper("UPDATE ledger_event SET clear = 'nonsense' WHERE run_id = %s AND kind = 'WaitOpened'", run.id)
     act("cancel", run)
     check_form(run)
     assert Head.objects.get(pk=run.id).lease is None, "and no worker writes to it any more"

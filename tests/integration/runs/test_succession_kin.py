@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 
 from durableagents import Agent, Budget, Context, Handoff
 from ledger import events as e
@@ -20,6 +20,7 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once, events, fresh, head, output, problems
 from tests.integration.runs.test_children import children, everything, parent_of
 from tests.integration.runs.test_succession import counting, heirs, whole
+from tests.tampering import tamper, without_triggers
 from tests.world import FIONA, OLGA, SHOP, Asked, Done, Notes, Toolbox, agent_of, ends_with
 
 # --- keys -------------------------------------------------------------------------------------------------------------
@@ -158,16 +159,6 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
 # --- forgeries are found ----------------------------------------------------------------------------------------------
 
 
-def _owner(statement: str, *values: Any) -> None:
-    """Run SQL without triggers, as the owner of the database could."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        try:
-            cursor.execute(statement, values)
-        finally:
-            cursor.execute("SET session_replication_role = origin")
-
-
 @pytest.mark.parametrize(
     ("statement", "where", "says"),
     [
@@ -191,11 +182,9 @@ def test_a_forged_link_is_found(stage: Stage, tools: Toolbox, statement: str, wh
     second, third = heirs(run)
     named = {"first": run.pk, "second": second.pk, "third": third.pk, "other": uuid4()}
     if "came_from = %(first)s" in statement:
-        _owner("UPDATE runs_run SET came_from = NULL WHERE id = %s", second.pk)
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
+        tamper("UPDATE runs_run SET came_from = NULL WHERE id = %s", second.pk)
+    with without_triggers() as cursor:
         cursor.execute(statement, named)
-        cursor.execute("SET session_replication_role = origin")
     found = problems(Run(pk=named[where]))
     assert any(says in one or ("is gone" in one and "goes on" in one) for one in found), found
 
@@ -214,7 +203,7 @@ def test_one_whose_origin_was_forgotten_goes_on_and_says_so(stage: Stage, tools:
         ("ledger_head", "run_id"),
         ("runs_run", "id"),
     ):
-        _owner(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
+        tamper(f"DELETE FROM {table} WHERE {column} = %s", second.pk)
     everything(stage)
     assert output(run) == ["order:t0,order:t1,order:t2"]
     assert any(f"goes on from, {second.pk}, is gone" in one for one in problems(third))

@@ -14,8 +14,8 @@ from runs.services import lifecycle
 from runs.verification.attributes import SeenBy
 from tests.conftest import database_urls
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_rights import acting_as
+from tests.tampering import tamper
 from tests.world import SHOP, agent_of, ends_with
 
 
@@ -35,14 +35,14 @@ def line_of_runs(stage: Stage) -> tuple[Run, Run, Run]:
 
 def without_rows(*runs: Run) -> None:
     """Delete their tag rows, as if they had just started."""
-    as_superuser("DELETE FROM runs_runtag WHERE run_id = ANY(%s)", [run.pk for run in runs])
+    tamper("DELETE FROM runs_runtag WHERE run_id = ANY(%s)", [run.pk for run in runs])
 
 
 def test_a_row_too_few_and_one_too_many_are_named(stage: Stage) -> None:
     top, child, _ = line_of_runs(stage)
     without_rows(child)
     (missing,) = said(child)
-    as_superuser("INSERT INTO runs_runtag (run_id, tag, created_at) VALUES (%s, 'rival', now())", top.pk)
+    tamper("INSERT INTO runs_runtag (run_id, tag, created_at) VALUES (%s, 'rival', now())", top.pk)
     (more,) = said(top)
     assert "'acme'" in missing and "isn't shown it" in missing
     assert "'rival'" in more and "neither it nor what it came from has" in more

@@ -12,6 +12,7 @@ from runs.services import lifecycle
 from runs.workers import timers
 from tests.integration.runs import clockwork
 from tests.integration.runs.stage import Stage, now
+from tests.tampering import without_triggers
 from tests.tiers import many
 from tests.world import SHOP
 
@@ -20,8 +21,7 @@ MANY, DUE = many(100_000, 20_000), 50
 
 def wait_for_later(count: int) -> None:
     """Insert rows of this many runs that wait for days; nobody reads their journals."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
+    with without_triggers() as cursor:
         cursor.execute(
             """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority,
             tags, trace_id,
@@ -38,7 +38,7 @@ def wait_for_later(count: int) -> None:
                '{}', false
                FROM runs_run WHERE agent = 'later'"""
         )
-        cursor.execute("SET session_replication_role = origin")
+    with connection.cursor() as cursor:
         cursor.execute("ANALYZE runs_run, runs_wait")
 
 

@@ -20,6 +20,7 @@ from runs.workers import housekeeping, timers
 from runs.workers.housekeeping import House
 from tests.integration.runs.stage import Stage, at_once, events, fresh, in_thread, kinds, now, problems
 from tests.integration.runs.test_time import rows_read
+from tests.tampering import tamper
 from tests.waiting import eventually
 from tests.world import Notes, agent_of, ends_with
 
@@ -159,19 +160,17 @@ def test_what_comes_due_before_the_next_look_is_waited_for(stage: Stage, monkeyp
 
 
 def ready_of_another_version(count: int) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(
-            """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority,
+    tamper(
+        """INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, is_woken, priority,
             tags, trace_id,
                                      created_by, created_at, updated_at, error_code, is_solo, ready_at)
                SELECT gen_random_uuid(), 'gone', '1.0.0', 'gone@1.0.0', 'pending', 0, '', 0, false, 5, '[]', '', '',
                clock_timestamp(),
                       clock_timestamp(), '', false, clock_timestamp() - interval '1 day'
                FROM generate_series(1, %s)""",
-            [count],
-        )
-        cursor.execute("SET session_replication_role = origin")
+        count,
+    )
+    with connection.cursor() as cursor:
         cursor.execute("ANALYZE runs_run")
 
 

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from django.contrib.auth.models import Group
 from django.core.management import call_command
-from django.db import Error, connection, transaction
+from django.db import Error, transaction
 
 from approvals.models import Approval, Decision
 from durableagents import Context, End
@@ -29,7 +29,6 @@ from tests.integration.runs.stage import Stage, fresh, in_thread
 from tests.integration.runs.stories import (
     allowed_again,
     answered,
-    as_superuser,
     cancelled,
     escalated,
     everything,
@@ -37,6 +36,7 @@ from tests.integration.runs.stories import (
     signed,
     through,
 )
+from tests.tampering import run_sql, tamper, without_triggers
 from tests.tiers import many
 from tests.world import Item, Notes, Toolbox, agent_of
 
@@ -128,14 +128,10 @@ def problems_of_lists() -> list[str]:
 # --- changes to a row -----------------------------------------------------------------------------
 
 
-def sql(statement: str, *parameters: Any) -> list[Any]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return cursor.fetchall() if cursor.description else []
-
-
 def columns_of(table: str) -> dict[str, str]:
-    rows = sql("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table)
+    rows = run_sql(
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s ORDER BY 1", table
+    )
     return {name: kind for name, kind in rows if name not in UNTOLD.get(table, ())}
 
 
@@ -159,33 +155,23 @@ Act = Callable[[random.Random, str, list[Any]], str]
 def change(dice: random.Random, table: str, rows: list[Any]) -> str:
     column, kind = dice.choice(sorted(columns_of(table).items()))
     value = "NULL" if dice.random() < 0.15 else OTHER[kind].format(c=f'"{column}"')
-    sql(f'UPDATE {table} SET "{column}" = {value} WHERE ctid = %s::tid', dice.choice(rows))
+    run_sql(f'UPDATE {table} SET "{column}" = {value} WHERE ctid = %s::tid', dice.choice(rows))
     return f"{column} := {value}"
 
 
 def delete(dice: random.Random, table: str, rows: list[Any]) -> str:
-    sql(f"DELETE FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
+    run_sql(f"DELETE FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
     return "delete"
 
 
 def double(dice: random.Random, table: str, rows: list[Any]) -> str:
-    key = next(
-        (
-            c
-            for c in ("id",)
-            if c
-            in {r[0] for r in sql("SELECT column_name FROM information_schema.columns WHERE table_name = %s", table)}
-        ),
-        "seq",
-    )
-    kind = sql(
-        "SELECT data_type FROM information_schema.columns WHERE table_name = %s AND column_name = %s", table, key
-    )
-    fresh_key = "gen_random_uuid()" if kind and kind[0][0] == "uuid" else f"(SELECT max({key}) + 1 FROM {table})"
-    named = [r[0] for r in sql("SELECT column_name FROM information_schema.columns WHERE table_name = %s", table)]
+    types = dict(run_sql("SELECT column_name, data_type FROM information_schema.columns WHERE table_name = %s", table))
+    key = "id" if "id" in types else "seq"
+    fresh_key = "gen_random_uuid()" if types.get(key) == "uuid" else f"(SELECT max({key}) + 1 FROM {table})"
+    named = list(types)
     values = ", ".join(fresh_key if c == key else f'"{c}"' for c in named)
     listed = ", ".join(f'"{c}"' for c in named)
-    sql(f"INSERT INTO {table} ({listed}) SELECT {values} FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
+    run_sql(f"INSERT INTO {table} ({listed}) SELECT {values} FROM {table} WHERE ctid = %s::tid", dice.choice(rows))
     return "double"
 
 
@@ -193,7 +179,7 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
     """Swap one column of two rows, except times, which are only checked to the minute."""
     one, other = dice.sample(rows, 2)
     column = dice.choice(sorted(name for name, kind in columns_of(table).items() if not kind.startswith("timestamp")))
-    sql(
+    run_sql(
         f'UPDATE {table} t SET "{column}" = s."{column}" FROM {table} s WHERE (t.ctid, s.ctid) '
         f"IN ((%s::tid, %s::tid), (%s::tid, %s::tid))",
         one,
@@ -206,14 +192,15 @@ def swap(dice: random.Random, table: str, rows: list[Any]) -> str:
 
 def move(dice: random.Random, table: str, rows: list[Any]) -> str:
     column = tables.get(table, {"ledger_accountrecord": "subject", "ledger_register": "name"}.get(table, "approval_id"))
-    target = dice.choice(sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
-    sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
+    target = dice.choice(run_sql(f'SELECT DISTINCT "{column}"::text FROM {table}'))[0]
+    run_sql(f'UPDATE {table} SET "{column}" = %s WHERE ctid = %s::tid', target, dice.choice(rows))
     return f"move to {target}"
 
 
 def whole(table: str) -> list[str]:
     return sorted(
-        row[0] for row in sql(f"SELECT (to_jsonb(t) - %s::text[])::text FROM {table} t", sorted(UNTOLD.get(table, ())))
+        row[0]
+        for row in run_sql(f"SELECT (to_jsonb(t) - %s::text[])::text FROM {table} t", sorted(UNTOLD.get(table, ())))
     )
 
 
@@ -248,9 +235,8 @@ def attempt(dice: random.Random, act: Act, table: str) -> tuple[str, bool] | Non
     """Make one change, verify, roll back. Return None if the database refused it or nothing changed."""
     told: tuple[str, bool] | None = None
     try:
-        with transaction.atomic():
-            sql("SET LOCAL session_replication_role = replica")
-            before, rows = whole(table), [row[0] for row in sql(f"SELECT ctid::text FROM {table} ORDER BY 1")]
+        with without_triggers():
+            before, rows = whole(table), [row[0] for row in run_sql(f"SELECT ctid::text FROM {table} ORDER BY 1")]
             if len(rows) > 1:
                 what = act(dice, table, rows)
                 after = whole(table)
@@ -300,7 +286,7 @@ def test_a_table_emptied_of_a_run_is_an_alarm_and_not_an_unknown_run(record: lis
     for table, column in tables.items():
         run = of_table(record, table)
         with taken_back():
-            as_superuser(f"DELETE FROM {table} WHERE {column} = %s", run.id)
+            tamper(f"DELETE FROM {table} WHERE {column} = %s", run.id)
             assert verify(run.id).problems != [], table
             assert [each.run_id for each in verify_all() if each.problems] == [run.id], table
 
@@ -321,7 +307,7 @@ def test_each_break_of_the_journal_is_named(record: list[Run]) -> None:
     }
     for statement, named in breaks.items():
         with taken_back():
-            as_superuser(statement, run)
+            tamper(statement, run)
             assert any(named in problem for problem in verify(run).problems), (statement, verify(run).problems)
 
 
@@ -341,10 +327,10 @@ def test_doubled_row_is_named_where_no_index_keeps_it_out(record: list[Run]) -> 
     }
     for table, named in doubled.items():
         with taken_back():
-            for (statement,) in sql(DROPS, table):
-                sql(statement)
+            for (statement,) in run_sql(DROPS, table):
+                run_sql(statement)
             of = tables.get(table, "approval_id")
-            as_superuser(f"INSERT INTO {table} SELECT * FROM {table} WHERE {of} IS NOT NULL LIMIT 1")
+            tamper(f"INSERT INTO {table} SELECT * FROM {table} WHERE {of} IS NOT NULL LIMIT 1")
             found = [problem for each in verify_all() for problem in each.problems]
             assert any(problem.startswith(named) and "more than once" in problem for problem in found), (table, found)
 
@@ -355,9 +341,9 @@ def test_one_table_that_still_tells_of_a_run_is_enough(record: list[Run]) -> Non
         with taken_back():
             for table, column in tables.items():
                 if table != kept:
-                    as_superuser(f"DELETE FROM {table} WHERE {column} = %s", run.id)
+                    tamper(f"DELETE FROM {table} WHERE {column} = %s", run.id)
             assert run.id in known_runs(None, 100) and verify(run.id).problems != [], kept
-            as_superuser(f"DELETE FROM {kept} WHERE {tables[kept]} = %s", run.id)
+            tamper(f"DELETE FROM {kept} WHERE {tables[kept]} = %s", run.id)
             with pytest.raises(NotFound):
                 verify(run.id)
 
@@ -373,7 +359,7 @@ def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(rec
         link = link_hash(
             prev, row.seq, row.epoch, row.at, body_hash(clear, None if row.sealed is None else bytes(row.sealed))
         )
-        as_superuser(
+        tamper(
             "UPDATE ledger_event SET clear = %s, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
             clear,
             prev,
@@ -382,9 +368,9 @@ def test_rewriting_an_approvers_name_with_chain_and_head_recomputed_is_found(rec
             row.seq,
         )
         prev = link
-    as_superuser("UPDATE ledger_head SET chain = %s WHERE run_id = %s", prev, run.id)
-    as_superuser("UPDATE approvals_decision SET by = 'user:frank' WHERE by = 'user:fiona'")
-    as_superuser("UPDATE runs_wait SET resolved_by = 'user:frank' WHERE resolved_by = 'user:fiona'")
+    tamper("UPDATE ledger_head SET chain = %s WHERE run_id = %s", prev, run.id)
+    tamper("UPDATE approvals_decision SET by = 'user:frank' WHERE by = 'user:fiona'")
+    tamper("UPDATE runs_wait SET resolved_by = 'user:frank' WHERE resolved_by = 'user:fiona'")
     found = verify(run.id).problems
     assert any("ApprovalDecided, was not written with this installation's key" in problem for problem in found)
     assert any(problem.startswith("decision ") for problem in found)
@@ -404,11 +390,11 @@ def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_
     run = record[0]
     gone = Event.objects.get(run_id=run.id, kind="ValueRead").seq
     prev = bytes(Event.objects.get(run_id=run.id, seq=gone).prev_hash)
-    as_superuser("DELETE FROM ledger_event WHERE run_id = %s AND seq = %s", run.id, gone)
+    tamper("DELETE FROM ledger_event WHERE run_id = %s AND seq = %s", run.id, gone)
     for row in Event.objects.filter(run_id=run.id, seq__gt=gone).order_by("seq"):
         body = body_hash(bytes(row.clear), None if row.sealed is None else bytes(row.sealed))
         link = link_hash(prev, row.seq - 1, row.epoch, row.at, body)
-        as_superuser(
+        tamper(
             "UPDATE ledger_event SET seq = seq - 1, prev_hash = %s, hash = %s WHERE run_id = %s AND seq = %s",
             prev,
             link,
@@ -416,7 +402,7 @@ def test_taking_an_event_away_and_closing_the_gap_with_everything_recomputed_is_
             row.seq,
         )
         prev = link
-    as_superuser("UPDATE ledger_head SET seq = seq - 1, chain = %s WHERE run_id = %s", prev, run.id)
+    tamper("UPDATE ledger_head SET seq = seq - 1, chain = %s WHERE run_id = %s", prev, run.id)
     assert any("not at its place in this run" in problem for problem in verify(run.id, using=()).problems)
 
 
@@ -468,7 +454,7 @@ def test_the_command_refuses_what_it_can_not_check(stage: Stage, run: str, capsy
 
 def test_every_decision_and_head_of_the_stories_was_looked_at(record: list[Run]) -> None:
     """Otherwise nothing is proven about tables without rows."""
-    assert [table for table in ALL_TABLES if not sql(f"SELECT 1 FROM {table} LIMIT 1")] == []
+    assert [table for table in ALL_TABLES if not run_sql(f"SELECT 1 FROM {table} LIMIT 1")] == []
     assert Decision.objects.count() == 10 and Head.objects.count() == 8 and fresh(record[0]).state == "waiting_event"
 
 

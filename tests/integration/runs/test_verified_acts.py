@@ -8,7 +8,8 @@ from django.db import connection
 from ledger.verification.runs import NO_RUN, verify, verify_all
 from runs.models import Wait
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import answered, as_superuser
+from tests.integration.runs.stories import answered
+from tests.tampering import tamper
 from tests.world import Toolbox
 
 
@@ -16,9 +17,9 @@ def test_who_started_a_run_is_known_by_two_records(stage: Stage, tools: Toolbox)
     """Four eyes depend on it. Changing both is found as well, since one of them has a code."""
     run = answered(stage, tools)
     assert run.creator == 4711 and verify(run.id).problems == []
-    as_superuser("UPDATE runs_run SET creator = 4712 WHERE id = %s", run.id)
+    tamper("UPDATE runs_run SET creator = 4712 WHERE id = %s", run.id)
     assert verify(run.id).problems == ["the run's row: creator says 4712, the journal 4711"]
-    as_superuser("UPDATE ledger_actrecord SET person = 4712 WHERE run_id = %s AND action = 'start'", run.id)
+    tamper("UPDATE ledger_actrecord SET person = 4712 WHERE run_id = %s AND action = 'start'", run.id)
     assert any("was not written with this installation's key" in problem for problem in verify(run.id).problems)
 
 
@@ -26,7 +27,7 @@ def test_another_attempt_under_a_yes_is_the_last_that_used_it(stage: Stage, tool
     run = answered(stage, tools)
     gate = Wait.objects.get(run=run, kind="approval")
     assert gate.consumed_attempt == 1 and verify(run.id).problems == []
-    as_superuser("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
+    tamper("UPDATE runs_wait SET consumed_attempt = 0 WHERE id = %s", gate.id)
     assert any("used it last, the journal otherwise" in problem for problem in verify(run.id).problems)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import connection
 
 from ledger.codec import pack
+from tests.tampering import without_triggers
 
 RUNS = 100_000
 VALUES = {"sealed": pack({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"})}
@@ -137,10 +138,9 @@ TABLES = (
 
 def fill(runs: int = RUNS) -> None:
     """Insert the history past the triggers, in the current transaction, and analyze the tables."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    with without_triggers() as cursor:
         for statement in PARTS:
             cursor.execute(statement, {"runs": runs, **VALUES})
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    with connection.cursor() as cursor:
         for table in TABLES:
             cursor.execute(f"ANALYZE {table}")

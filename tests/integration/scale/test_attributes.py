@@ -16,6 +16,7 @@ from durableagents import Agent, Flag, Keyword, Keywords, Money, Number
 from runs.queries.attributes import search as searching
 from runs.queries.run_list import Filters, stretch
 from tests.integration.scale.fill import _NUMBERED, _RUNS, VALUES
+from tests.tampering import without_triggers
 from tests.tiers import many
 from tests.world import Asked, Notes, only_for_now
 
@@ -81,11 +82,10 @@ def filled(db: None) -> Iterator[None]:
         "urgent": Flag(),
         "rare": Flag(),
     }
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
+    with without_triggers() as cursor:
         for statement in (_NUMBERED, _RUNS, _ATTRIBUTES):
             cursor.execute(statement, {"runs": RUNS, **VALUES})
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    with connection.cursor() as cursor:
         cursor.execute("ANALYZE runs_run")
         cursor.execute("ANALYZE runs_attribute")
     with only_for_now():

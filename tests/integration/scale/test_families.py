@@ -14,6 +14,7 @@ from runs.queries import families
 from runs.services.families import wishes
 from tests.integration.scale.fill import fill
 from tests.integration.scale.test_reads import explained, vacuum
+from tests.tampering import tamper
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 SLACK = 1_000
@@ -33,20 +34,15 @@ _GROWN = """
 def grown() -> UUID:
     vacuum()
     fill()
+    tamper(_GROWN)
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute(_GROWN)
-        cursor.execute("SET LOCAL session_replication_role = origin")
         cursor.execute("ANALYZE runs_run")
         cursor.execute("SELECT parent FROM runs_run WHERE parent IS NOT NULL GROUP BY parent ORDER BY count(*) DESC")
         return UUID(str(cursor.fetchone()[0]))
 
 
 def set_to(run_id: UUID, state: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET state = %s WHERE id = %s", [state, run_id])
-        cursor.execute("SET LOCAL session_replication_role = origin")
+    tamper("UPDATE runs_run SET state = %s WHERE id = %s", state, run_id)
 
 
 def bad_plans(act: Any) -> list[str]:

@@ -36,6 +36,7 @@ from tests.integration.console.conftest import (  # noqa: F401 (fixtures)
 from tests.integration.console.stage import settled, working
 from tests.integration.console.tape import NOON
 from tests.integration.scale.journals import lived
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
 LONG = 10_000
@@ -69,13 +70,6 @@ def _rows(plan: dict[str, Any]) -> Iterator[int]:
         yield int((plan["Actual Rows"] + dropped) * plan["Actual Loops"])
     for below in plan.get("Plans", []):
         yield from _rows(below)
-
-
-def other_hands(statement: str, *values: Any) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SET session_replication_role = replica")
-        cursor.execute(statement, values)
-        cursor.execute("SET session_replication_role = origin")
 
 
 def plain(value: Any) -> Any:
@@ -248,7 +242,7 @@ def test_damage_shows_when_the_page_opens(
     monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = long_run(40)
     sound = operator.get(f"/runs/{run.id}", tab=tab)
-    other_hands(DAMAGE[what], run.id)
+    tamper(DAMAGE[what], run.id)
     shown = operator.get(f"/runs/{run.id}", tab=tab)
     folded.forget_all()
     assert still(shown) == still(operator.get(f"/runs/{run.id}", tab=tab)) != still(sound)
@@ -260,7 +254,7 @@ def test_damage_to_an_old_event_shows_in_a_page_that_is_only_brought_up_to_date_
 ) -> None:
     run = long_run(40)
     operator.get(f"/runs/{run.id}")
-    other_hands(DAMAGE["an old event says something else"], run.id)
+    tamper(DAMAGE["an old event says something else"], run.id)
     monkeypatch.setattr(folded, "UNASKED_SECONDS", -1.0)
     assert "is damaged" in operator.read(f"/runs/{run.id}", fragment="live")
 
@@ -362,7 +356,7 @@ def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> N
 def test_a_change_during_a_fold_shows_next_time(operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     monkeypatch.setattr("runs.console.run_page.datetime", Still)
     run = long_run(40)
-    between(monkeypatch, lambda: other_hands(DAMAGE[what], run.id))
+    between(monkeypatch, lambda: tamper(DAMAGE[what], run.id))
     operator.get(f"/runs/{run.id}")
     with folded.folded(run.id) as kept:
         before = kept.fold

@@ -18,6 +18,7 @@ from runs import search
 from tests.integration.console.conftest import Reader, agent, reader  # noqa: F401 (fixtures)
 from tests.integration.scale.fill import fill
 from tests.integration.scale.paths import paths
+from tests.tampering import tamper
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(600)]
 TIMES, SLACK = 10, 60
@@ -74,10 +75,8 @@ MINE = 2000
 
 def own(user: User) -> None:
     own_tags.give(user, "tenant:7", justification="Theirs.")
+    tamper("UPDATE runs_run SET creator = %s WHERE creator = 1000007", user.pk)
     with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL session_replication_role = replica")
-        cursor.execute("UPDATE runs_run SET creator = %s WHERE creator = 1000007", [user.pk])
-        cursor.execute("SET LOCAL session_replication_role = origin")
         cursor.execute("ANALYZE runs_run")
 
 

@@ -21,7 +21,8 @@ from runs.engine.recordings.redaction import Redaction
 from runs.models import Run
 from runs.queries.recordings.folder import INDEX, NotWritten, Wish, export
 from tests.integration.runs.stage import Stage, events
-from tests.integration.runs.stories import as_superuser, everything, through
+from tests.integration.runs.stories import everything, through
+from tests.tampering import tamper
 from tests.world import Item, Notes, Toolbox, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -87,7 +88,7 @@ def test_an_old_run_counts_while_it_is_under_way(stage: Stage, tools: Toolbox, t
     agent = agent_of(only, name="old", tools=tools.all())
     ended, waits = stage.start(agent), stage.start(agent, text="wait")
     stage.settle(ended), stage.settle(waits)
-    as_superuser("UPDATE runs_run SET created_at = created_at - interval '30 days'")
+    tamper("UPDATE runs_run SET created_at = created_at - interval '30 days'")
     export(tmp_path / "kept", wish())
     (file,) = checkpoint_files(tmp_path / "kept")
     assert str(waits.id) in file.read_text()
@@ -263,7 +264,7 @@ def test_a_version_that_is_not_installed_here_is_left_out_by_name_unless_it_goes
 def test_what_can_not_be_believed_is_left_out_by_name(stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     agent = everything(tools)
     run = through(stage, tools, agent)
-    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolReturned'", run.id)
+    tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolReturned'", run.id)
     done = export(tmp_path / "kept", wish())
     assert [each["node"] for each in done.files] == ["second"], "of its calls none was answered but by people"
     (left,) = done.left_out

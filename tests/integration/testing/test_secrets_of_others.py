@@ -25,8 +25,8 @@ from runs.services.forks.forking import Wanted
 from runs.services.migrating import acts
 from runs.services.migrating.asked import MigrateBody
 from tests.integration.runs.stage import Stage, fresh
-from tests.integration.runs.stories import as_superuser
 from tests.integration.runs.test_children import everything
+from tests.tampering import tamper
 from tests.world import OLGA, SHOP, agent_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -260,7 +260,7 @@ def test_forks_of_a_run_say_nothing_of_it(stage: Stage, tmp_path: Path) -> None:
 
 def test_where_a_run_is_gone_that_it_came_from_nothing_leaves_redacted(stage: Stage, tmp_path: Path) -> None:
     run, _ = by_a_fork(stage)
-    as_superuser("DELETE FROM runs_run WHERE id = %s", run.forked_from)
+    tamper("DELETE FROM runs_run WHERE id = %s", run.forked_from)
     with pytest.raises(NotWritten, match=f"run {run.forked_from}, which some of it may have come from, is gone"):
         export(tmp_path / "kept", wish(run))
 

@@ -20,8 +20,8 @@ from runs.engine.recordings.scripts import Told, as_test, proven
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
 from tests.integration.testing.desk import desk
+from tests.tampering import tamper
 from tests.unit.testing.test_replays import STORIES
 from tests.world import SHOP, only_for_now
 
@@ -245,6 +245,6 @@ def test_the_command_writes_a_test_of_a_run_of_the_database(stage: Stage, tmp_pa
     for wrong, words in ((str(uuid4()), "no run"), ("what", "no test can be made of 'what'")):
         code, _, err = command("to-test", wrong, capsys=capsys)
         assert code == 2 and words in err.lower()
-    as_superuser("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolRead'", made.id)
+    tamper("UPDATE ledger_event SET sealed = NULL WHERE run_id = %s AND kind = 'ToolRead'", made.id)
     code, _, err = command("to-test", str(made.id), capsys=capsys)
     assert code == 2 and "its record is damaged" in err
