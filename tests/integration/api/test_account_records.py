@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import psycopg
@@ -18,11 +17,12 @@ from ledger.acting import acting
 from ledger.actors import Actor
 from ledger.models import AccountRecord
 from tests.cases import each_case
-from tests.conftest import database_urls
 from tests.integration.api.conftest import person
+from tests.integration.ledger.test_append_only import runtime
 from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
+__all__ = ["runtime"]  # fixture
 
 
 def told(*fields: str) -> list[tuple[Any, ...]]:
@@ -196,12 +196,6 @@ def test_commands_are_on_record_too(ada: User) -> None:
 
 
 # --- nobody rewrites it ---
-
-
-@pytest.fixture
-def runtime(db: None, postgres: Mapping[str, str]) -> Iterator[psycopg.Connection[Any]]:
-    with psycopg.connect(database_urls(postgres)["runtime"], autocommit=True) as link:
-        yield link
 
 
 FORGED = "('role_given', 'user:eve', NULL, 'user:boss', NULL, '', '', '{}', '{}', clock_timestamp())"

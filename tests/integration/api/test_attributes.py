@@ -105,9 +105,6 @@ def test_a_start_sets_them_and_the_run_tells_them(integrator: Api, auditor: Api)
     [
         ({"custmer": "ACME"}, ["attributes.custmer"]),
         ({"score": "many", "due": "soon", "customer": "fine"}, ["attributes.due", "attributes.score"]),
-        ({"amount": 12.5}, ["attributes.amount"]),
-        ({"urgent": "yes"}, ["attributes.urgent"]),
-        ({"labels": "one"}, ["attributes.labels"]),
         ({"customer": {"name": "ACME"}}, ["attributes.customer"]),
         ([], ["attributes"]),
         ({f"n{i}": 1 for i in range(17)}, ["attributes"]),

@@ -74,21 +74,11 @@ def test_a_ramp_is_set_raised_and_finished_and_a_start_tells_its_side(operator: 
 @each_case(
     ("wrong", "field"),
     [
-        ({"share": 0}, "share"),
-        ({"share": 100.01}, "share"),
-        ({"share": "1e9"}, "share"),
         ({"share": True}, "share"),
-        ({"share": None}, "share"),
-        ({"share": 10.001}, "share"),
-        ({"tags": []}, "tags"),
         ({"tags": "beta"}, "tags"),
-        ({"to_version": "1.0.0"}, "to_version"),
-        ({"to_version": "3.0.0"}, "to_version"),
         ({"agent": "x@1"}, "agent"),
-        ({"failed": 0}, "failed"),
         ({"failed": 5.5}, "failed"),
         ({"edits": 3}, "edits"),
-        ({"at_least": 0}, "at_least"),
     ],
 )
 def test_what_can_t_be_is_refused_by_name(operator: Api, wrong: dict[str, Any], field: str) -> None:

@@ -114,11 +114,13 @@ def retried(run: Run, by: Actor) -> None:
 
 
 @pytest.mark.parametrize("act", [paused, resumed])
-def test_a_mere_pause_is_no_hand(stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None]) -> None:
+def test_pause_and_resume_do_not_bar_from_deciding(
+    stage: Stage, tools: Toolbox, multi: User, act: Callable[[Run, Actor], None]
+) -> None:
     run = stage.start(buying(tools))
     stage.drive()
     act(run, as_(multi, ""))
-    approve(as_(multi, "approver_finance"))
+    assert approve(as_(multi, "approver_finance")).state == "approved"
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,12 @@ from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, events, problems
 from tests.integration.signin.authenticator import Device, b64, cose, unb64
 from tests.integration.signin.conftest import Someone, clock, grow_old
-from tests.integration.signin.test_passkeys import set_up, shown_on
+from tests.integration.signin.test_passkeys import device, set_up, shown_on
 from tests.tampering import tamper
 from tests.world import Outside, Toolbox
 
-__all__ = ["clock", "fiona", "question"]
+__all__ = ["clock", "device", "fiona", "question"]
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def device() -> Device:
-    where = webauthn.site()
-    return Device(origin=where.origin, rp_id=where.rp_id)
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def test_an_operator_needs_no_queue(stage: Stage, act: str) -> None:
     run = waiting(stage)
     run_sql(TO_LENA)
     ACTS[act](run, OLGA)
+    assert verify(run.pk).problems == []
 
 
 @pytest.mark.parametrize("act", ["pause", "cancel"])
@@ -101,6 +102,7 @@ def test_whoever_started_a_run_stops_it_whatever_its_queues_say(stage: Stage, ac
     assert stage.drive() == "parked"
     run_sql(TO_LENA)
     ACTS[act](run, owner)
+    assert Run.objects.get(pk=run.pk).state == {"pause": "paused", "cancel": "cancelled"}[act]
 
 
 @pytest.mark.parametrize("act", ["pause", "cancel"])

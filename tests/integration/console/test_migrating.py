@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.test import Client
 
@@ -11,11 +9,12 @@ from ledger.models import OverrideRecord
 from runs.models import Run
 from runs.services import lifecycle
 from tests.cases import each_case
+from tests.integration.api.test_migrating import NAME, two, versions
 from tests.integration.console.conftest import Reader, reader  # noqa: F401 (fixture)
-from tests.world import SHOP, agent_of, ends_with, only_for_now
+from tests.world import SHOP
 
 pytestmark = pytest.mark.django_db
-NAME = "moving-page"
+__all__ = ["two"]  # fixture
 PAGE = f"/agents/{NAME}@1.0.0/migrations"
 FORM = {
     "from_version": "1.0.0",
@@ -28,14 +27,6 @@ FORM = {
 WHY = "the old one is wrong"
 
 
-@pytest.fixture(autouse=True)
-def two() -> Any:
-    with only_for_now():
-        for version in ("1.0.0", "2.0.0"):
-            agent_of(ends_with(version), name=NAME, version=version)
-        yield
-
-
 @pytest.fixture
 def operator(reader: Reader) -> Client:  # noqa: F811
     return reader("operator").client
@@ -44,10 +35,6 @@ def operator(reader: Reader) -> Client:  # noqa: F811
 @pytest.fixture
 def runs() -> list[Run]:
     return [lifecycle.start(f"{NAME}@1.0.0", {}, by=SHOP) for _ in range(3)]
-
-
-def versions() -> list[str]:
-    return list(Run.objects.order_by("created_at", "id").values_list("version", flat=True))
 
 
 def test_the_page_proposes_where_each_node_leads_and_a_look_changes_nothing(operator: Client, runs: list[Run]) -> None:
@@ -65,9 +52,9 @@ def test_runs_are_moved_after_a_look(operator: Client, runs: list[Run]) -> None:
     assert versions() == ["2.0.0", "2.0.0", "1.0.0"]
     assert OverrideRecord.objects.filter(action="migrate").count() == 2
     again = operator.post(f"{PAGE}/acts", FORM | {"justification": WHY, "runs": str(runs[0].id)}).content.decode()
-    assert "it is one of moving-page@2.0.0 already" in again and "0 runs moved to 2.0.0, 1 not." in again
+    assert f"it is one of {NAME}@2.0.0 already" in again and "0 runs moved to 2.0.0, 1 not." in again
     page = operator.get(f"/runs/{runs[0].id}").content.decode()
-    assert f"{NAME}@2.0.0" in page and "moved to moving-page@2.0.0" in page
+    assert f"{NAME}@2.0.0" in page and f"moved to {NAME}@2.0.0" in page
     journal = operator.get(f"/runs/{runs[0].id}?tab=journal").content.decode()
     assert f"{NAME}@1.0.0 → {NAME}@2.0.0" in journal
 

@@ -38,16 +38,6 @@ def process(host: str, *, silent_seconds: float) -> Process:
     )
 
 
-def test_a_silent_host_is_put_on_record_as_ended() -> None:
-    lost = process("lost.example", silent_seconds=300)
-
-    call_command("declare_dead", host="lost.example", reason="Its power supply burnt.")
-    members.hang_up()
-
-    lost.refresh_from_db()
-    assert lost.ended_at is not None
-
-
 @pytest.mark.parametrize("cause", ["host_gone", "suspicion"])
 def test_the_word_also_covers_who_was_given_up_before(cause: str) -> None:
     lost = process("lost.example", silent_seconds=300)
@@ -76,13 +66,15 @@ def test_a_host_that_lives_or_is_unknown_is_left_alone(host: str, capsys: pytest
     assert not ActRecord.objects.exists()
 
 
-def test_who_said_so_and_why_is_on_record() -> None:
+def test_silent_host_ends_with_who_said_so_and_why_on_record() -> None:
     lost = process("lost.example", silent_seconds=300)
 
     call_command("declare_dead", host="lost.example", reason="  Its power supply burnt. ")
     members.hang_up()
 
+    lost.refresh_from_db()
     (record,) = ActRecord.objects.all()
+    assert lost.ended_at is not None
     assert (record.action, record.subject, record.justification, record.auth) == (
         "declare_dead",
         "lost.example",

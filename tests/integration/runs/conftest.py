@@ -17,7 +17,10 @@ from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Mood, Stage
 from tests.integration.runs.wire import LossyWire
 from tests.kept import clean
-from tests.world import Outside, Toolbox, only_for_now
+from tests.unit.engine.conftest import _agents_of_this_test, outside, tools
+from tests.world import Toolbox
+
+__all__ = ["_agents_of_this_test", "outside", "tools"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -30,22 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _django_db_marker() -> None:
     """Skip pytest-django's flush, which takes ten times as long as the stage's. Use the fixture `db` for a rollback."""
-
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
-
-
-@pytest.fixture
-def outside() -> Outside:
-    return Outside()
-
-
-@pytest.fixture
-def tools(outside: Outside) -> Toolbox:
-    return Toolbox(outside)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.integration.runs import moving
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.moving import BACK, NODES, asked, moved, old, renamed, rewritten, seen
 from tests.integration.runs.stage import Stage, announce, dump, events, fresh, output, overrides, problems, waiting
-from tests.world import FIONA, OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of
+from tests.world import FIONA, OLGA, SHOP, Asked, Notes, Outside, Toolbox, agent_of, ends_with
 
 
 def names(outside: Outside) -> list[str]:
@@ -255,15 +255,8 @@ def test_runs_that_are_not_of_that_version_stay(stage: Stage, tools: Toolbox) ->
     assert moved(done).code == "ended" and moved(uuid4()).code == "not_found"
     moved(run)
     assert moved(run).code == "already" and fresh(run).generation == 1
-    stranger = stage.start(agent_of(moving_free(), tools=tools.all()))
+    stranger = stage.start(agent_of(ends_with(None), tools=tools.all()))
     assert moved(stranger).code == "other_version"
-
-
-def moving_free() -> Any:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End()
-
-    return node
 
 
 # --- its position -----------------------------------------------------------------------------------------------------

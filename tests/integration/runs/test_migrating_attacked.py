@@ -109,13 +109,6 @@ def test_old_worker_does_not_claim_a_run_that_is_being_moved(stage: Stage, tools
     sound(second)
 
 
-def free() -> Any:
-    async def node(state: Notes, ctx: Context) -> End:
-        return End()
-
-    return node
-
-
 def test_stale_worker_writes_nothing_into_a_moved_run(stage: Stage, tools: Toolbox, outside: Outside) -> None:
     run = parked(stage, old(tools))
     renamed(tools)

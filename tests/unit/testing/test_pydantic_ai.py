@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from pydantic_ai import Agent
@@ -9,15 +8,11 @@ from pydantic_ai import Agent
 from durableagents import ReplayClass
 from durableagents.testing import Harness, StoryProblem, calls, says
 from tests.cases import each_case
+from tests.unit.engine.conftest import _agents_of_this_test
 from tests.unit.engine.pydantic_agents import calling, thinking
 from tests.unit.testing.test_replays import difference, on_file
-from tests.world import only_for_now
 
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
+__all__ = ["_agents_of_this_test"]
 
 
 def booking(model: object, done: Counter[str]) -> Agent[None, str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,10 @@ from runs.engine.recordings.recording import BadRecording, Recording, dumped, pa
 from runs.engine.recordings.replaying import replay
 from tests.cases import each_case
 from tests.integration.testing.desk import Letter, Order, Refund, clerk, desk, look_up, post, refund
-from tests.world import Notes, agent_of, only_for_now
+from tests.unit.engine.conftest import _agents_of_this_test
+from tests.world import Notes, agent_of
 
-
-@pytest.fixture(autouse=True)
-def _agents_of_this_test() -> Iterator[None]:
-    with only_for_now():
-        yield
+__all__ = ["_agents_of_this_test"]
 
 
 def on_file(story: Harness) -> list[Recording]:
