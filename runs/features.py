@@ -1,4 +1,4 @@
-"""The features that take part in the engine, in one list: the order of their guards is the order of a call's checks."""
+"""The features that have a say in tool calls, in one list: the order of their guards is the order of a call's checks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.engine.steps.reads import READ_CACHE
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What one feature adds to the core. Everything it adds is named here, so that it can be left out."""
+    """One feature, and the guards by which it has a say in tool calls."""
 
     name: str
     guards: Sequence[Guard] = ()
