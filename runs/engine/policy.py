@@ -65,13 +65,13 @@ class Judged:
 
 
 class Policies(Protocol):
-    """The policies in force. `version` changes whenever `may_apply` may answer differently."""
+    """The policies in force. `version` changes whenever `may_apply` answers differently."""
 
-    version: int
+    @property
+    def version(self) -> int: ...
 
-    def may_apply(self, *, is_read: bool) -> bool:
-        """Return whether calls must be judged. Not needed while none are known: the journal refuses an intent that was
-        judged by none if there are some. A read has no intent."""
+    def may_apply(self) -> bool:
+        """Return whether calls must be judged: not if it was read just now that there are no policies."""
         ...
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
@@ -84,7 +84,7 @@ class NoPolicies:
 
     version = 0
 
-    def may_apply(self, *, is_read: bool) -> bool:
+    def may_apply(self) -> bool:
         return False
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:

@@ -73,7 +73,7 @@ class PolicyGuard(Guard):
     name = "policies"
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
-        return visit.runtime.policies.may_apply(is_read=tool.is_pure)
+        return visit.runtime.policies.may_apply()
 
     async def before_intent(self, call: LogicalCall) -> None:
         """Judge a call that was not sent yet. Raises PolicyDenied once recorded; stops if policies are unknown."""

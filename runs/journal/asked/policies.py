@@ -55,15 +55,18 @@ class InForce:
 
     def __init__(self, policies: Policies, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
-        self.version = 0
         self._book: Book | None = None
         self._known_at = float("-inf")
         self._reading = asyncio.Lock()
         self._starters: dict[str, str] = {}
 
-    def may_apply(self, *, is_read: bool) -> bool:
-        is_any_known = self._book is None or not self._book.is_empty
-        return self._policies.made_of is not None and (is_read or is_any_known)
+    @property
+    def version(self) -> int:
+        return int(self.may_apply())
+
+    def may_apply(self) -> bool:
+        is_known_empty = self._book is not None and self._book.is_empty and self._is_fresh()
+        return self._policies.made_of is not None and not is_known_empty
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         if self._policies.made_of is None:
@@ -98,9 +101,7 @@ class InForce:
         asked_at = time.monotonic()
         (told,) = await self._row(self._policies.statement, [])
         assert self._policies.made_of is not None
-        was_in_use = self.may_apply(is_read=False)
         self._book, self._known_at = self._policies.made_of(json.loads(told)), asked_at
-        self.version += self.may_apply(is_read=False) != was_in_use
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
         (row,) = await self._rows(statement, values)

@@ -29,7 +29,7 @@ def rule(effect: Any = "require", condition: str = "", kinds: dict[str, str] | N
 
 class Known:
     def __init__(self, story: Story) -> None:
-        self.story, self.asked, self.version = story, 0, 0
+        self.story, self.asked = story, 0
         self.book = self.known = Rulebook(0)
         story.policies = self
 
@@ -40,9 +40,12 @@ class Known:
         if is_known:
             self.known = self.book
 
-    def may_apply(self, *, is_read: bool) -> bool:
-        self.version = self.known.revision
-        return is_read or not self.known.is_empty
+    @property
+    def version(self) -> int:
+        return self.known.revision
+
+    def may_apply(self) -> bool:
+        return not self.known.is_empty
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
         if anew:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from approvals.rules.judging import Rulebook
 from durableagents import Context, End, NotSent, PolicyDenied, Rejected, ToolFailure
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.gate.proof import Proof
+from runs.journal.asked import policies as inforce
+from runs.journal.asked.policies import InForce, Policies
 from tests.unit.engine.policies import Known, rule, with_policies
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_gates import DEAR, asked, paying
@@ -364,6 +368,30 @@ async def test_policies_that_are_not_genuine_let_nothing_through(tools: Toolbox,
     known.put(problem="the policy x was changed past this installation")
     assert await story.settle() == "operator" and outside.requests == []
     assert story.found.reason == "policies_not_genuine"
+
+
+class Read(InForce):
+    """A worker's policies, read from here instead of from a database."""
+
+    def __init__(self) -> None:
+        source = Policies()
+        source.made_of = lambda problem: Rulebook(0, problem=problem)
+        super().__init__(source, None)
+        self.problem = ""
+
+    async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
+        return (json.dumps(self.problem),)
+
+
+async def test_who_read_that_there_are_none_looks_again(
+    tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was changed past the application may keep the journal from refusing an intent."""
+    agent, policies = ordering(tools), Read()
+    assert await Story(agent, policies=policies).settle() == "completed" and len(outside.executed()) == 1
+    policies.problem = "a revision was not put on record by this installation"
+    monkeypatch.setattr(inforce, "FRESH_SECONDS", 0.0)
+    assert await Story(agent, policies=policies).settle() == "operator" and len(outside.executed()) == 1
 
 
 async def test_a_model_is_told_of_a_denied_call_and_goes_on(tools: Toolbox, outside: Outside) -> None:
