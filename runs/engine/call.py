@@ -287,7 +287,7 @@ async def _perform(call: LogicalCall) -> Any:
     if await call.visit.is_held_back(call.limit_key, call.cleared_at):
         await _hold_back(call)
     function = tool.opened(FOR_DISPATCH)
-    call.was_sent, failure = True, None
+    call.was_sent, call.abandoned, failure = True, None, None
     try:
         with call.visit.control.sending(call.slot, call.limit_key, tool.timeout):
             if tool.is_async:

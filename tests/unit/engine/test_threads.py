@@ -10,11 +10,12 @@ import pytest
 
 from durableagents import Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
+from runs.engine.limits import Asked, Limits, Permit
 from runs.engine.threads import ToolThreads
 from runs.engine.tools import Tool
 from tests.unit.engine.story import Begun, Story
 from tests.waiting import eventually
-from tests.world import AT_ONCE, Done, Item, Notes, agent_of
+from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, agent_of
 
 
 @pytest.fixture
@@ -89,3 +90,39 @@ async def test_a_call_that_has_begun_is_unknown(free: threading.Event) -> None:
     own = Begun(1)
     story = calling(slow_tool, own)
     assert await story.drive() == "parked" and story.waiting("reconcile")
+
+
+class NewLimit(Limits):
+    """A limit that comes in force later."""
+
+    def __init__(self) -> None:
+        self.is_in_force, self.back = False, list[Permit]()
+
+    def is_known(self, key: str) -> bool:
+        return self.is_in_force
+
+    def concerns(self, keys: tuple[str, ...]) -> bool:
+        return self.is_in_force
+
+    async def take(self, keys: tuple[str, ...], asked: Asked) -> Permit:
+        return Permit("one", keys, is_held=True)
+
+    def give_back(self, permit: Permit) -> None:
+        self.back.append(permit)
+
+
+async def test_a_permit_is_given_back_though_an_earlier_try_without_one_hangs(free: threading.Event) -> None:
+    limits, own, sent = NewLimit(), Begun(2), list[str]()
+
+    def slow(args: Item, call: ToolCall) -> Done:
+        sent.append(args.name)
+        own.begun.set()
+        if not limits.is_in_force:
+            limits.is_in_force = True
+            free.wait(60)
+        return Done(ref="done")
+
+    story = calling(tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, timeout=0.5)(slow), own)
+    story.retry, story.limits = IN_PLACE, limits
+    assert await story.drive() == "completed" and len(sent) == 2
+    assert len(limits.back) == 1 and not free.is_set()
