@@ -1,4 +1,4 @@
-"""The features that have a say in tool calls, in one list: the order of their guards is the order of a call's checks."""
+"""The features that have a say in tool calls: calls meet their guards in the order of this list."""
 
 from __future__ import annotations
 

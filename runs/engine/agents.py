@@ -225,11 +225,12 @@ class Agent:
 
     def tool(self, name: str) -> Tool | None:
         """Return the tool called `name`, declared on the agent or on one of its assistants; None if there is none."""
-        return self.tools_by_name.get(name)
+        every = (self.tools, *(assistant.tools for assistant in self.assistants))
+        return next((tool for tools in every for tool in tools if tool.name == name), None)
 
     @cached_property
     def tools_by_name(self) -> dict[str, Tool]:
-        """Every tool the agent can reach; of two with one name, its own or the first assistant's."""
+        """The tools that the agent could reach when a call was first made; `tool` finds each."""
         every = [*self.tools, *(tool for assistant in self.assistants for tool in assistant.tools)]
         return {tool.name: tool for tool in reversed(every)}
 

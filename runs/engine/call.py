@@ -1,4 +1,4 @@
-"""One tool call, from the record to the record; start with `call_tool`.
+"""One tool call, from what is on record of it to what is recorded of it; start with `call_tool`.
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
@@ -58,9 +58,11 @@ BURST = 16
 async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     tool = spec.tool
-    if visit.agent.tools_by_name.get(tool.name) is not tool:  # unknown outcomes are settled through the agent's tools
+    agent = visit.agent
+    # Unknown outcomes are settled through the agent's tools. One that was added later is not among those kept.
+    if agent.tools_by_name.get(tool.name) is not tool and agent.tool(tool.name) is not tool:
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
-        raise MisusedContext(f"{visit.agent.graph_id} {problem}")
+        raise MisusedContext(f"{agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, spec)
     if not call.is_new and call.past.outcome is not None and not reads.is_too_old(call):
         return _recorded(call)
@@ -165,7 +167,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     except (PoolShort, PoolUnpriced) as error:
         await pools.wait_for_room(visit, call.slot, call.attempt, error, **call.identity)
     except PoliciesChanged:
-        call.guards, call.is_outdated = visit.runtime.guards, True
+        call.guards, call.must_look_anew = visit.runtime.guards, True
         return await _begin(call)
     except ApprovalMissing as error:
         await gates.not_granted(call, grant, error)
@@ -233,7 +235,7 @@ async def _repeatable(call: LogicalCall, number: int) -> Settled | None:
     if call.past.intent is None:
         return None
     is_sender_done = number > 1 and not call.lingers
-    call.is_outdated = number == 1
+    call.must_look_anew = number == 1
     for guard in call.guards:
         await guard.before_repeat(call, is_sender_done=is_sender_done)
     is_distrust = number == 1 and await unknown.is_distrusted(call)  # discovered after it was sent
@@ -269,7 +271,7 @@ async def _announce(call: LogicalCall) -> None:
                 await visit.commit(Batch([event, *call.facts()], is_intent=True))
                 break
             except PoliciesChanged:
-                call.is_outdated = True
+                call.must_look_anew = True
                 for guard in call.guards:
                     await guard.before_repeat(call, is_sender_done=not call.is_resumed and not call.lingers)
     call.announced -= 1
@@ -339,7 +341,7 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a running call; its permit and thread are returned when it is over."""
+    """Stop waiting for a running call; its thread is returned when it is over, and by `call.abandoned` its permit."""
     call.abandoned = turn.when_over
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 
@@ -452,7 +454,8 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
         await _accepted(call, outcome)
     if isinstance(outcome, Refusal):
         await _refused(call, outcome)
-    tool, result, external_id = call.tool, outcome.result, call.tool.external_id_of(outcome.result)
+    tool, result = call.tool, outcome.result
+    external_id = tool.external_id_of(result) if tool.external_id else None
     if call.past.intent is None:
         events = [reads.told(call, result), *call.facts()]
     else:

@@ -24,13 +24,14 @@ class Guard:
     name = ""
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
-        """Return whether the guard may have a say in this visit's calls of the tool. The answer is kept until a
-        `version` of the runtime's ports changes."""
+        """Return whether the guard may have a say in this visit's calls of the tool. The answer is kept for the visit,
+        until the `version` of its policies or limits changes: it may depend on nothing else that can change."""
         raise NotImplementedError
 
     async def before_intent(self, call: LogicalCall) -> BaseModel | None:
-        """Act before people are asked about the call and before anything of it is on record. Return an output to answer
-        it with, which the guard has recorded; None lets it go on."""
+        """Act before people are asked about the call and before its intent is written; again if policies changed
+        meanwhile, and before each further try of a read without an intent. Return an output to answer the call with,
+        which the guard has recorded; None lets it go on."""
         return None
 
     def facts(self, call: LogicalCall) -> list[e.Event]:
@@ -38,11 +39,11 @@ class Guard:
         return []
 
     async def before_try(self, call: LogicalCall) -> None:
-        """Act before a try is sent: before its intent, or before a repeat is announced. May be called twice for one."""
+        """Act before a try is sent: before its intent, or before a repeat is announced; twice for a repeated read."""
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
-        """Check that what was announced, or is a read, may be sent again. With `is_sender_done` nothing of an earlier
-        try is in progress; `call.is_outdated` tells to go by what is in force now, not by a cache."""
+        """Check that a call with an intent may be sent again. With `is_sender_done` nothing of an earlier try is in
+        progress; with `call.must_look_anew` go by what is in force now, not by a cache."""
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
         """Take note of how a try ended, whatever the call makes of it."""

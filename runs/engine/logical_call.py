@@ -102,11 +102,11 @@ class LogicalCall:
         self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
         self.judged: Judged | None = None  # by the policies in force, if there are any
-        self.is_outdated = False  # guards must go by what is in force now, not by a cache
+        self.must_look_anew = False  # guards must go by what is in force now, not by a cache
         self.began_at: datetime | None = None  # when a read began whose age matters
         self.hold: Any = None  # its permits, if it is limited
         self.marks: dict[str, Any] = {}  # further fields of its intent
-        # A new call without enormous arguments is of interest only to the guards in force.
+        # A call that is on record, or may be too large, meets all guards; any other only those in force.
         is_plain = self.is_new and has_at_most(self.arguments, MOST_FOR_TOOL)
         self.guards: Sequence[Guard] = visit.guards_for(tool) if is_plain else visit.runtime.guards
         if not self.is_new:
@@ -268,7 +268,7 @@ class LogicalCall:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What a wait records to identify the call, if nothing on record does yet."""
+        """Name and hash, for a wait that may be the first thing on record of the call."""
         return {"call": self.tool.name, "hash": self.requested_hash}
 
     def facts(self) -> list[e.Event]:

@@ -442,10 +442,8 @@ class MemoryJournal(MemorySuccession):
             known.spec = replace(known.spec, deadline=wait.deadline)
 
     def _reply(self, *, is_done: bool = True) -> Reply:
-        at = datetime.now(UTC) + self.run.skew
-        return Reply(
-            len(self.run.events), at, self.run.is_pause_requested, self.run.is_cancel_requested, False, is_done
-        )
+        run = self.run
+        return Reply(len(run.events), self.now(), run.is_pause_requested, run.is_cancel_requested, False, is_done)
 
 
 # Not written if the call's outcome is already on record.

@@ -88,6 +88,7 @@ class Runtime:
     hasher: Hasher
     request_model: Callable[..., Coroutine[Any, Any, ModelTurn]]
     callback_url: Callable[[str], str]
+    guards: Sequence[Guard]
     hit: Callable[[str, str], None] = lambda point, tool: None
     threads: ToolThreads = field(default_factory=ToolThreads)
     is_fenced: Callable[[], bool] = lambda: False
@@ -101,7 +102,6 @@ class Runtime:
     budget_queue: str = ""
     price_patience: float = 8.0
     overhear: Callable[[str, Lease, str, int], Overhearing] = lambda run_id, lease, slot, attempt: nullcontext(None)
-    guards: Sequence[Guard] = ()
     queues: Collection[str] | None = None
     screens: Sequence[Screen] = ()
     reads: Reads = field(default_factory=NoReads)

@@ -40,7 +40,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
     "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates runs/test_again"),
-    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "is_outdated"), "engine/test_policies"),
+    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "must_look_anew"), "engine/test_policies"),
     "a result that came second is used": (
         Operator(f"{CALL}:_commit", "if_false", "is_done"),
         "runs/test_callbacks test_callback_order runs/test_late",
