@@ -245,7 +245,7 @@ def test_who_changes_what_somebody_has_changed_meanwhile_is_told(stage: Stage, t
     turned(admin, effect="deny")
     changed(
         lambda: acts.change("orders", PolicyBody(seen=1, **body("allow")), by=admin),
-        "at version 2 by now",
+        "is now at version 2",
         acts.PolicyChanged,
     )
     changed(lambda: turned(admin, effect="deny"), "as it was")

@@ -121,7 +121,7 @@ def test_whoever_proposed_it_is_not_the_second_person_by_whatever_key(
     guarded: None, anna: Actor, verb: Callable[..., RuleChange]
 ) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
-    with pytest.raises(Forbidden, match="somebody else"):
+    with pytest.raises(Forbidden, match="another person"):
         verb(change.pk, by=anna, justification=WHY)
     for me in (replace(anna, kind="key", name="laptop"), replace(anna, name="anna2", person=None)):
         with pytest.raises(Forbidden, match="signed in"):
@@ -268,7 +268,7 @@ def test_each_family_of_rules_waits_for_a_second_person(
     for name, (act, made) in every.items():
         change = proposed(act)
         assert change.family == name.partition(",")[0]
-        with pytest.raises(Exception, match=r"does not exist|There is no"):
+        with pytest.raises(Exception, match=r"does not exist|^No .* exists"):
             made()
         agreed(change, bert)
         assert made()
@@ -382,7 +382,7 @@ def test_a_row_that_was_written_past_us_loosens_nothing(guarded: None, anna: Act
 def test_a_change_that_was_forged_or_altered_does_nothing(guarded: None, anna: Actor, bert: Actor) -> None:
     change = proposed(lambda: policies.create(rule(), by=anna))
     RuleChange.objects.filter(pk=change.pk).update(person=bert.person, by=bert.ref)
-    with pytest.raises(changes.ChangeOver, match="not put on record"):
+    with pytest.raises(changes.ChangeOver, match="not recorded by this installation"):
         agreed(change, anna)
     assert not Policy.objects.exists()
     found = every_change()

@@ -223,7 +223,7 @@ def test_it_costs_the_same_for_few_acts_and_for_many(busy: Run) -> None:
         with CaptureQueriesContext(connection) as found:
             trail.acts(trail.Filters())
         counts.append(len(found))
-    assert counts == [6, 6], "one for each source, the agents, and up to where records without a code are from before"
+    assert counts == [5, 5], "one for each source, and the agents"
 
 
 @each_case("table", ["ledger_overriderecord", "ledger_actrecord", "ledger_accountrecord", "approvals_decision"])

@@ -24,7 +24,7 @@ from tests.integration.approvals.setup import WHY, asked, away, boss, say, someb
 from tests.integration.approvals.test_stages import FINANCE
 from tests.integration.approvals.timing import make_late
 from tests.integration.runs.stage import Stage
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +40,7 @@ def close_account(by: Actor) -> None:
     user = User.objects.get(pk=by.person)
     user.is_active = False
     user.save()
-    as_superuser("UPDATE auth_user SET is_active = true WHERE id = %s", by.person)
+    tamper("UPDATE auth_user SET is_active = true WHERE id = %s", by.person)
     seal(ACCOUNT, by.person)
 
 
@@ -48,7 +48,7 @@ def take_role(by: Actor) -> None:
     user = User.objects.get(pk=by.person)
     (group,) = user.groups.all()
     user.groups.remove(group)
-    as_superuser("INSERT INTO auth_user_groups (user_id, group_id) VALUES (%s, %s)", by.person, group.pk)
+    tamper("INSERT INTO auth_user_groups (user_id, group_id) VALUES (%s, %s)", by.person, group.pk)
     seal(ACCOUNT, by.person)
 
 
@@ -108,7 +108,7 @@ def test_decision_with_a_key_that_had_ended_is_named(approval: Approval, how: st
         else:
             setattr(key, "revoked_at" if how == "revoked" else "expires_at", long_ago)
             key.save()
-        as_superuser("UPDATE ledger_accountrecord SET at = at - interval '1 hour'")
+        tamper("UPDATE ledger_accountrecord SET at = at - interval '1 hour'")
     say(approval, replace(fiona, kind="key", auth="api_key"))
     (problem,) = verify(approval.run_id).problems
     assert problem.endswith(f"account {fiona.person} had no API key that worked")
@@ -119,7 +119,7 @@ def test_decision_of_a_former_deputy_is_named(approval: Approval) -> None:
     away(fiona, "dora")
     say(approval, dora)
     assert verify(approval.run_id).problems == []
-    as_superuser("UPDATE approvals_deputy SET revoked_at = starts_at")
+    tamper("UPDATE approvals_deputy SET revoked_at = starts_at")
     (problem,) = verify(approval.run_id).problems
     assert problem.endswith(f"account {dora.person} was not the deputy of account {fiona.person}")
 

@@ -152,7 +152,7 @@ class TestSettling:
     def test_a_call_that_never_was_is_not_called_settled(self, operator: Reader, run: Run) -> None:
         form = {"verdict": "fail", "justification": "It is lost."}
         never = operator.post(f"/runs/{run.id}/reconciliations", **form, wait_id=str(uuid4()))
-        assert never.status_code == 404 and "There is no unknown outcome" in text_of(never)
+        assert never.status_code == 404 and "No unknown outcome of this run" in text_of(never)
         assert "It is lost." in never.content.decode() and records(run) == []
         wait = Wait.objects.get(run=run, kind="reconcile")
         answers = [operator.post(f"/runs/{run.id}/reconciliations", **form, wait_id=str(wait.pk)) for _ in range(2)]

@@ -112,7 +112,7 @@ def test_a_changed_version_shows_what_it_changed_and_who_did_it(reader: Callable
     told = page(reader("auditor"), "/policies/of/dear_things")
     assert "<del>cost &gt; 5</del>" in told and "<ins>cost &gt; 9</ins>" in told and "user:boss" in told
     again = admin.post("/policies/of/dear_things/versions", **sent | {"condition": "cost > 11"})
-    assert again.status_code == 409 and "at version 2 by now" in again.content.decode()
+    assert again.status_code == 409 and "is now at version 2" in again.content.decode()
     assert "cost &gt; 11" in again.content.decode(), "what was typed is kept"
     assert admin.post("/policies/of/dear_things/retirements", justification="not needed").status_code == 302
     assert "Retired" in page(admin) and "dear_things" in page(admin)

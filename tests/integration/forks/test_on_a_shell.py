@@ -81,7 +81,7 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
         (["fork", "{run}"], "--visit says where"),
         (["fork", "{run}", "--visit", "9", WHY], "none of its visits"),
         (["fork", "{run}", "--visit", "2"], "justification"),
-        (["fork", "{run}", "--visit", "2", "--if-effects", "1", WHY], "there are 2"),
+        (["fork", "{run}", "--visit", "2", "--if-effects", "1", WHY], "There are now 2"),
         (["fork", "{run}", "--visit", "2", "--onto", "9.9.9", WHY], "9.9.9"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/none.json", WHY], "cannot read"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/bad.json", WHY], "is not JSON"),

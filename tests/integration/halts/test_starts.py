@@ -18,7 +18,9 @@ def test_new_starts_are_refused_with_who_since_when_and_why(stage: Stage) -> Non
     agent = agent_of(ends_with(1))
     it = halt("agent", agent.name, kind="starts", refuse=True)
     for reference in (agent.name, agent.graph_id):
-        with pytest.raises(StartsStopped, match=rf"user:olga since .* UTC: {WHY.rstrip('.')}\. Nothing"):
+        with pytest.raises(
+            StartsStopped, match=rf"user:olga stopped new starts of .* UTC: {WHY.rstrip('.')}\. Nothing"
+        ):
             lifecycle.start(reference, {}, by=SHOP)
     assert not Run.objects.exists()
     lift(it)

@@ -22,7 +22,7 @@ from ledger.models import ActRecord, Coded, FourEyes, RowCode
 from ledger.protected import ChangedOutside, Protected, check, is_changed_outside, registry, seal
 from ledger.verification.protected import protected_rows
 from runs.models import Batch, BudgetDefault, Price, Schedule
-from tests.integration.runs.stories import as_superuser
+from tests.tampering import tamper
 
 pytestmark = pytest.mark.django_db
 # What a table's constraints require of a row beyond its columns' types.
@@ -238,9 +238,9 @@ def test_confirming_a_row_with_a_code_of_its_own_lets_it_count(capsys: pytest.Ca
     assert "rows of ledger_foureyes never change" in (told := capsys.readouterr().err) and "set it again" in told
     assert [each.partition(" (")[0] for each in protected_rows().problems] == ["two-person rule '1'"]
     assert ActRecord.objects.filter(action="row_confirm").count() == 1
-    as_superuser("DELETE FROM ledger_foureyes")
+    tamper("DELETE FROM ledger_foureyes")
     rule = sample(FourEyes, n=1)
-    as_superuser("UPDATE ledger_foureyes SET set_by = 'user:eve'")
+    tamper("UPDATE ledger_foureyes SET set_by = 'user:eve'")
     assert len(protected_rows().problems) == 1
-    as_superuser("UPDATE ledger_foureyes SET set_by = %s", rule.set_by)
+    tamper("UPDATE ledger_foureyes SET set_by = %s", rule.set_by)
     assert protected_rows().problems == []

@@ -187,7 +187,7 @@ def test_what_was_not_answered_is_told_that_the_run_has_ended_for_ever(stage: St
         stage.drive()
     assert fresh(run).state == end.split()[0]
     assert told(run) == [(1, "ended")] and events(run, e.MessageHandled) == []
-    with pytest.raises(IllegalTransition, match="to take a message"):
+    with pytest.raises(IllegalTransition, match="can't take a message"):
         send(run, "b")
     assert send(run, sender_id="4711").message.outcome == "ended"
     check_against_journal(run)
@@ -265,7 +265,7 @@ def test_a_message_that_somebody_put_there_by_hand_stops_the_run(stage: Stage, t
 def test_a_signal_that_nothing_in_the_agent_takes_is_refused(stage: Stage, tools: Toolbox) -> None:
     run = stage.start(desk(tools, signals=["go"]))
     assert stage.drive() == "parked"
-    with pytest.raises(NotTaken, match="takes no signal 'other'") as no:
+    with pytest.raises(NotTaken, match="accepts no signal 'other'") as no:
         signals.signal(run.id, "other", by=SHOP)
     assert no.value.extra["takes"] == ["go"]
     dynamic = stage.start(desk(tools))

@@ -113,7 +113,7 @@ def test_only_an_operator_forks(run: Run, by: Actor) -> None:
         (Wanted(2, state={"seen": 1}), InvalidInput, "state does not fit"),
         (Wanted(2, state=[]), InvalidInput, "state does not fit"),
         (Wanted(2, version="9.9.9"), UnknownVersion, "9.9.9"),
-        (Wanted(2, seen=1), EffectsChanged, "there are 2"),
+        (Wanted(2, seen=1), EffectsChanged, "There are now 2"),
     ],
 )
 def test_impossible_fork_is_refused_by_name(run: Run, wanted: Wanted, error: type[Exception], says: str) -> None:

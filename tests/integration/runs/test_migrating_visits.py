@@ -18,7 +18,6 @@ from runs.services.migrating import acts, looking
 from tests.integration.runs.moving import NAME, NODES, moved, old, renamed, seen
 from tests.integration.runs.stage import Stage, dump, events, fresh, output, waiting
 from tests.integration.runs.test_migrating import go, parked, sound
-from tests.integration.runs.test_migrating_attacked import free
 from tests.tampering import tamper
 from tests.world import FIONA, OLGA, Asked, Item, Notes, Outside, Toolbox, agent_of
 
@@ -166,6 +165,13 @@ def test_a_moved_run_fails_undoes_and_is_retried_as_any_other(stage: Stage, tool
     assert {x.slot for x in events(run, e.ToolInvoked)} == {"0.1/1", "1.2/1"}
     sound(run)
     assert moved(run, nodes=ONE, of="2.0.0", to="1.0.0").code == "ended"
+
+
+def free() -> Any:
+    async def node(state: Notes, ctx: Context) -> End:
+        return End()
+
+    return node
 
 
 def test_a_run_that_undoes_is_moved_nowhere(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -79,7 +79,7 @@ def test_who_saw_other_caps_undoes_no_raise(stage: Stage, tools: Toolbox) -> Non
     before = dump()
     with pytest.raises(StaleBudget) as refused:
         seen(run, {"tool_calls": 1, "steps": 9}, tool_calls=2)
-    assert "tool calls 1 then, 100 now" in refused.value.detail and dump() == before
+    assert "tool calls was 1, is 100" in refused.value.detail and dump() == before
     assert refused.value.extra["caps"]["tool_calls"] == 100
     assert [problem["field"] for problem in refused.value.extra["errors"]] == ["budget.tool_calls"]
     seen(run, {"tool_calls": 100, "usd": None}, tool_calls=2)

@@ -238,7 +238,7 @@ def test_a_finished_ramp_is_the_newer_version_for_all(stage: Stage) -> None:
     one = ramp(10)
     with pytest.raises(NotInThisState) as refused:
         acts.close(NAME, "1.0.0", by=OLGA, justification=WHY)
-    assert "finish it" in refused.value.detail
+    assert "Finish it" in refused.value.detail
     agent_of(ends_with("done"), name=NAME, version="3.0.0")
     with pytest.raises(NotInThisState) as newer:
         acts.finish(one.pk, seen(one), by=OLGA)

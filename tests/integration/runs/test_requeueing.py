@@ -201,5 +201,5 @@ def test_only_operators_declare_a_host_dead(stage: Stage) -> None:
     (record,) = ActRecord.objects.all()
     assert (record.action, record.subject, record.by) == ("declare_dead", "lost.example", "user:olga")
     Process.objects.filter(pk=stage.worker.id).update(ended_at=None, end_cause="", last_heartbeat_at=database_now())
-    with pytest.raises(fleet.ShowsLife, match="stop it first"):
+    with pytest.raises(fleet.ShowsLife, match="Stop them first"):
         fleet.declare_dead("lost.example", by=OLGA, justification=WHY)

@@ -341,6 +341,6 @@ def test_renewed_often_each_costs_as_much_as_the_first(stage: Stage) -> None:
 
 
 def test_a_link_that_nobody_knows_is_not_found(stage: Stage) -> None:
-    with pytest.raises(Exception, match="no run"):
+    with pytest.raises(Exception, match="No run"):
         succession.newest(UUID(int=7))
     assert Head.objects.count() == Event.objects.count() == 0
