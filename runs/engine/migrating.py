@@ -286,7 +286,7 @@ def _keeps_messages(moving: Moving, stands: Position, what: str, *, is_state_mad
 def _must_ask_the_same(moving: Moving, name: str, slot: Slot) -> None:
     """Refuse if a pending call's approval would be weaker than the new version requires."""
     asked = slot.gate
-    is_no = slot.decision is not None and slot.decision.verdict not in ("approved", "lapsed")
+    is_no = slot.decision is not None and slot.decision.verdict != "approved"
     if asked is None or slot.was_invoked or is_no:
         return
     tool = moving.to.tool(asked.tool)
