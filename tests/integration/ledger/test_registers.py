@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from ledger.append import acted
 from ledger.models import AccountRecord, ActRecord, Register
 from ledger.verification.registers import LISTS, Listed, verify_registers
 from tests.cases import each_case
+from tests.conftest import CHECKOUT, free_ports, plain_env
 from tests.tampering import run_sql, tamper
 
 pytestmark = pytest.mark.django_db
@@ -287,3 +291,10 @@ def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsy
         and "acts: act record 2 of the list is missing" in lines
         and json.dumps(lines).count("problem(s)") == 1
     )
+
+
+def test_verify_without_a_database_is_no_finding(tmp_path: Path) -> None:
+    env = plain_env(tmp_path) | {"DATABASE_URL": f"postgresql://nobody@127.0.0.1:{free_ports(1)[0]}/none"}
+    command = [sys.executable, "manage.py", "ledger", "verify", "--all"]
+    done = subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (2, "") and "can't be reached" in done.stderr
