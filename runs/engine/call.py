@@ -119,7 +119,8 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
-    """Record what is about to be sent, so that a repeat sends the same bytes. A read needs no record."""
+    """Record what is about to be sent, so that a repeat sends the same bytes. A read needs no record. Returns an output
+    if a guard answered the call after policies changed. What refuses the intent never returns: it parks or stops."""
     visit, tool = call.visit, call.tool
     if call.past.waits:
         call.park_on_timer()
@@ -179,7 +180,8 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
 
 
 async def _send(call: LogicalCall) -> Outcome:
-    """Send the call until its outcome is known. Parks during an outage; raises what ends the visit."""
+    """Send the call until its outcome is known. Parks during an outage; raises what ends the visit. Only repeats go
+    through the loop of retries: the guards were asked just now."""
     began = time.monotonic()
     try:
         return await _try(call, 1)
@@ -198,7 +200,8 @@ async def _try_again(call: LogicalCall, number: int) -> Outcome:
 
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
-    """Make one try and return it in recordable form; errors say what is known of it."""
+    """Make one try and return its outcome in recordable form. The error raised tells whether anything may have been
+    sent."""
     is_repeat = number > 1 or call.is_resumed
     if is_repeat and (known := await _repeatable(call, number)) is not None:
         return known
@@ -250,9 +253,9 @@ async def _repeatable(call: LogicalCall, number: int) -> Settled | None:
 
 
 async def _announce(call: LogicalCall) -> None:
-    """Record that a repeat may be sent, and check that it still may; unwinds if not. One fact covers a burst of
-    tries under one claim, each checked without a write, until policies change. Unsafe calls are recorded try by try,
-    as each may follow a proof that the one before was not sent."""
+    """Record that a repeat may be sent, and check that it still may; unwinds if not. One event announces up to `BURST`
+    tries of this claim; the later ones are only checked. A change of policies needs another event, and so does each
+    try of an unsafe call, as it may follow a proof that the one before was not sent."""
     visit = call.visit
     if call.announced > 0:
         judged = None if call.judged is None else call.judged.revision
@@ -341,7 +344,7 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a running call; its thread is returned when it is over, and by `call.abandoned` its permit."""
+    """Stop waiting for a running function. Its thread is freed when it ends; guards learn it by `call.abandoned`."""
     call.abandoned = turn.when_over
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 

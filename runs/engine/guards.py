@@ -16,16 +16,15 @@ if TYPE_CHECKING:
 
 class Guard:
     """A feature's say in tool calls. The engine asks only the guards in force for a tool, in the order of
-    `Runtime.guards`; one guard never calls another. A guard holds no state of its own: it serves every run of a process
+    runs/features.py; one guard never calls another. A guard holds no state of its own: it serves every run of a process
     and keeps what it knows of a call on the call. It waits by parking the visit and refuses by raising, after it has
     recorded why.
     """
 
-    name = ""
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         """Return whether the guard may have a say in this visit's calls of the tool. The answer is kept for the visit,
-        until the `version` of its policies or limits changes: it may depend on nothing else that can change."""
+        until the `version` of its policies or limits changes; otherwise it may depend only on what is fixed in a
+        visit."""
         raise NotImplementedError
 
     async def before_intent(self, call: LogicalCall) -> BaseModel | None:
@@ -39,14 +38,16 @@ class Guard:
         return []
 
     async def before_try(self, call: LogicalCall) -> None:
-        """Act before a try is sent: before its intent, or before a repeat is announced; twice for a repeated read."""
+        """Act before a try is sent: before its intent, or before a repeat is announced. A repeated read passes both, so
+        a second time must change nothing."""
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
         """Check that a call with an intent may be sent again. With `is_sender_done` nothing of an earlier try is in
         progress; with `call.must_look_anew` go by what is in force now, not by a cache."""
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
-        """Take note of how a try ended, whatever the call makes of it."""
+        """Take note of how a try ended, whatever the call makes of it. Not called for a try that was stopped before the
+        tool's function."""
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
         """Take note of a result, once it is on record."""

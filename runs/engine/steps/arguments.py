@@ -24,8 +24,6 @@ from runs.engine.visit import Visit
 class CertificateGuard(Guard):
     """Keeps keyed tools that no probe has certified from being called, or marks their calls."""
 
-    name = "certificates"
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.certificates.policy != "allow" and not (tool.is_pure or tool.is_unsafe)
 
@@ -36,8 +34,6 @@ class CertificateGuard(Guard):
 
 class ScreeningGuard(Guard):
     """Asks content hooks about the arguments, and the built-in one about their size."""
-
-    name = "screening"
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return bool(visit.runtime.screens or visit.agent.screens)

@@ -226,8 +226,6 @@ async def _take(visit: Visit, fork: Fork, asked: Asked, same: Evidence, *, how: 
 class ForkFence(Guard):
     """Asks a person before a fork does again what its origin did, or answers the call by the origin's effect."""
 
-    name = "fork fence"
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.fork is not None and not tool.is_pure
 

@@ -27,8 +27,6 @@ MARGIN_SECONDS = 60.0  # time beyond a try's limit before its permit counts as l
 class Permits(Guard):
     """Takes a permit for each try of a limited tool, and reports how the try ended to the tool's breaker."""
 
-    name = "permits"
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.limits.is_known(f"tool:{tool.name}")
 

@@ -70,8 +70,6 @@ def is_of_these_bytes(call: LogicalCall) -> bool:
 class PolicyGuard(Guard):
     """Judges calls by the policies in force: a call is denied, or needs approvals, which its gate then asks for."""
 
-    name = "policies"
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return visit.runtime.policies.may_apply()
 

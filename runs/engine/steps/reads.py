@@ -56,8 +56,6 @@ def _read_at(call: LogicalCall) -> datetime:
 class CacheGuard(Guard):
     """Answers reads of tools with a cache by another call's recent result, and keeps their own."""
 
-    name = "read cache"
-
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
         return tool.cache is not None
 
