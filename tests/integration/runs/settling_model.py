@@ -44,6 +44,7 @@ class Sayer(Spender):
         saying = partial(
             reconciling.reconcile,
             self.run.id,
+            wait_id=wait.pk,  # needed if another call's outcome was unknown before
             verdict="happened",
             receipt={"ref": f"seen {self.said}"},
             justification=WHY,
