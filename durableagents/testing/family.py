@@ -28,7 +28,7 @@ from runs.engine.replay import Outcome
 from runs.engine.runtime import Control, Runtime
 from runs.engine.tape import Slot, Tape
 from runs.engine.undoing.visit import Undone
-from runs.features import guards
+from runs.features import GUARDS
 
 HASHER = keyed_hasher(b"durableagents.testing")
 MOST_ROUNDS = 2000
@@ -203,7 +203,7 @@ class Family:
     def runtime(self) -> Runtime:
         """Return the engine's runtime for a story."""
         return Runtime(
-            guards=guards(),
+            guards=GUARDS,
             hasher=HASHER,
             request_model=self.minds.request,
             retry=RETRY,

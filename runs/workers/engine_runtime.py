@@ -9,7 +9,7 @@ from runs.certification import observing
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
-from runs.features import guards
+from runs.features import GUARDS
 from runs.journal import wait_hooks
 from runs.journal.asked.policies import InForce
 from runs.journal.asked.queues import Asked
@@ -28,7 +28,7 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
     if settings.DURABLEAGENTS.call_record is not None:
         observing.install(settings.DURABLEAGENTS.call_record)
     return Runtime(
-        guards=guards(),
+        guards=GUARDS,
         hasher=hasher(),
         request_model=request_model,
         callback_url=callback_url,

@@ -12,7 +12,7 @@ from runs.engine import memory
 from runs.engine.canonical import keyed_hasher
 from runs.engine.runtime import RetryPolicy, Runtime
 from runs.engine.thinking.request import request_model
-from runs.features import guards
+from runs.features import GUARDS
 from tests.system.sandbox.harness import Receiver, Sandbox
 
 IMPATIENT = RetryPolicy(first=0.01, longest=0.02, in_place=0.2, timer_first=0.01, timer_longest=0.01)
@@ -34,7 +34,7 @@ class Onboarding:
     def __post_init__(self) -> None:
         self.run = memory.start(agent, self.input)
         self.runtime = Runtime(
-            guards=guards(),
+            guards=GUARDS,
             hasher=keyed_hasher(b"test"),
             request_model=request_model,
             callback_url=lambda token: f"{self.receiver.url}?{token}",

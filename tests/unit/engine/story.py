@@ -26,7 +26,7 @@ from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
-from runs.features import guards
+from runs.features import GUARDS
 from tests.world import AT_ONCE, Killed
 
 HASHER = keyed_hasher(b"a key for tests")
@@ -87,7 +87,7 @@ class Story:
     @property
     def runtime(self) -> Runtime:
         return Runtime(
-            guards=guards(),
+            guards=GUARDS,
             hasher=HASHER,
             request_model=self.model,
             callback_url=lambda token: f"https://here.example/callbacks/{token}",

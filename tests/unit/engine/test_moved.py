@@ -12,7 +12,7 @@ from runs.engine.agents import registry
 from runs.engine.assistants import Assistant, ModelTurn
 from runs.engine.canonical import keyed_hasher
 from runs.engine.runtime import RetryPolicy, Runtime
-from runs.features import guards
+from runs.features import GUARDS
 
 
 class Form(BaseModel):
@@ -28,7 +28,7 @@ def _at(address: str) -> Runtime:
         raise AssertionError("nobody thinks here")
 
     return Runtime(
-        guards=guards(),
+        guards=GUARDS,
         hasher=keyed_hasher(b"k" * 32),
         request_model=no_model,
         callback_url=lambda token: f"{address}/callbacks/{token}",
