@@ -350,8 +350,8 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
 
 
 async def _is_halted(run: Ending, tool: Tool) -> bool:
-    key, known = f"tool:{tool.name}", run.runtime.halts
-    return tool.reconcile is not None and known.must_ask(key, 0.0) and await known.is_halted(run.journal.run_id, key)
+    halts, key = run.runtime.halts, f"tool:{tool.name}"
+    return tool.reconcile is not None and await halts.is_halted(run.journal.run_id, key)
 
 
 async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:

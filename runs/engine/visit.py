@@ -310,12 +310,13 @@ class Visit:
             self.stop(Stopped(reply.stop or "overtaken"))
 
     async def is_held_back(self, key: str, cleared_at: float) -> bool:
-        """Return whether a call under `key` is halted. Asks the database only if that isn't known for certain: the call
-        was last cleared at `cleared_at` (monotonic)."""
+        """Return whether a call under `key` is halted. The database isn't asked if that was known to be false just now:
+        the halts were read, or the call was cleared, at `cleared_at` (monotonic), and no known halt is about it."""
         halts = self.runtime.halts
-        if not halts.is_any_known and time.monotonic() - max(cleared_at, halts.read_at) <= FRESH_SECONDS:
+        is_fresh = time.monotonic() - max(cleared_at, halts.read_at) <= FRESH_SECONDS
+        if is_fresh and not (halts.is_any_known and halts.is_about(key)):
             return False
-        return halts.must_ask(key, cleared_at) and await self.look_up(halts.is_halted(self.run_id, key))
+        return await self.look_up(halts.is_halted(self.run_id, key))
 
     def hold_back(self, key: str) -> NoReturn:
         """Stop before a halted call."""

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from runs.engine.halts import FRESH_SECONDS, Halts
+from runs.engine.halts import Halts
 from runs.engine.runtime import Control
 from runs.journal.database_errors import patiently
 from runs.journal.libpq import Pool
@@ -72,10 +72,8 @@ class KnownHalts(Halts):
 
     # --- before a call is sent ----------------------------------------------------------------------------------------
 
-    def must_ask(self, key: str, cleared_at: float) -> bool:
-        if any(known.is_about(key) for known in self._known):
-            return True
-        return time.monotonic() - max(self.read_at, cleared_at) > FRESH_SECONDS
+    def is_about(self, key: str) -> bool:
+        return any(known.is_about(key) for known in self._known)
 
     async def is_halted(self, run_id: str, key: str) -> bool:
         return await patiently(lambda: self._is_halted(run_id, key), f"run {run_id}, asking whether {key} is halted")

@@ -72,7 +72,7 @@ class Asking:
     def __init__(self, stage: Stage) -> None:
         self.known = KnownHalts(stage.worker.id).lend(stage.wait(stage.connected()))
 
-    def must_ask(self, key: str, cleared_at: float) -> bool:
+    def is_about(self, key: str) -> bool:
         return True
 
     async def is_halted(self, run_id: str, key: str) -> bool:
