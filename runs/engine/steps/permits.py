@@ -15,7 +15,6 @@ from runs.engine.guards import Guard
 from runs.engine.journal import Batch, WaitSpec
 from runs.engine.limits import NOTHING, Asked, Permit, Refused, Told
 from runs.engine.logical_call import LogicalCall
-from runs.engine.runtime import Runtime
 from runs.engine.tape import Attempt
 from runs.engine.tools import Tool
 from runs.engine.visit import Visit
@@ -52,12 +51,11 @@ class Permits(Guard):
             )
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
-        hold = call.hold
-        if hold is not None:
-            permit, when_over, call.abandoned = hold.permit, call.abandoned, None
-            if when_over is not None:
-                hold.leave_later(when_over)
-            hold.end(permit, _became_of(error))
+        if call.hold is not None:
+            permit = call.hold.permit
+            if call.abandoned is not None:
+                call.hold.leave_later(call.abandoned)
+            call.hold.end(permit, error)
 
     def leave(self, call: LogicalCall) -> None:
         if call.hold is not None:
@@ -89,37 +87,24 @@ async def park_for_limit(
 
 
 class Hold:
-    """The permits of one call or request, at most one at a time; released on exit."""
+    """The permits of one call or request, at most one at a time."""
 
-    def __init__(self, visit: Visit, slot: str, keys: tuple[str, ...] = ()) -> None:
-        self.visit, self.slot, self.keys = visit, slot, keys
+    def __init__(self, visit: Visit, slot: str) -> None:
+        self.visit, self.slot, self.limits = visit, slot, visit.runtime.limits
+        self.keys: tuple[str, ...] = ()
         self.permit: Permit | None = None
-
-    def __enter__(self) -> Hold:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.leave()
-
-    @property
-    def _runtime(self) -> Runtime:
-        return self.visit.runtime
-
-    @property
-    def is_due(self) -> bool:
-        return self.permit is None and self._runtime.limits.concerns(self.keys)
 
     async def take(self, keys: tuple[str, ...], *, lasts: float, patience: float, earlier: int) -> Refused | None:
         """Get a permit for the next try. None: it may be sent."""
         self.keys = keys
-        if not self.is_due:
+        if self.permit is not None or not self.limits.concerns(keys):
             return None
         asked = Asked(self.visit.run_id, self.slot, lasts + MARGIN_SECONDS, earlier, patience)
         return await _unless_stopped(self.visit, self._take(asked))
 
     async def _take(self, asked: Asked) -> Refused | None:
         """Take a permit and store it, so that it can be returned even if the caller was cut off."""
-        answer = await self._runtime.limits.take(self.keys, asked)
+        answer = await self.limits.take(self.keys, asked)
         if isinstance(answer, Refused):
             return answer
         self.permit = answer
@@ -129,22 +114,22 @@ class Hold:
         """Return the permit: the try is over, or is not made."""
         permit, self.permit = self.permit, None
         if permit is not None:
-            self._runtime.limits.give_back(permit)
+            self.limits.give_back(permit)
 
     def leave_later(self, when_over: Callable[[Callable[[], None]], None]) -> None:
         """Return the permit when an abandoned blocking function ends, or its time is over."""
         permit, self.permit = self.permit, None
         if permit is not None:
-            loop, give_back = asyncio.get_running_loop(), partial(self._runtime.limits.give_back, permit)
+            loop, give_back = asyncio.get_running_loop(), partial(self.limits.give_back, permit)
             when_over(partial(_on_loop, loop, give_back))
 
     def under_way(self) -> _Try:
         """Return a context for one try: reports its result and returns its permit."""
         return _Try(self)
 
-    def end(self, permit: Permit | None, told: Told) -> None:
-        """End a try."""
-        self._runtime.limits.tell(self.keys, permit, told)
+    def end(self, permit: Permit | None, error: BaseException | None) -> None:
+        """Report how a try under a permit ended, and return the permit unless its function still runs."""
+        self.limits.tell(self.keys, permit, _became_of(error))
         self.leave()
 
 
@@ -160,7 +145,7 @@ class _Try:
         self.permit = self.hold.permit
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self.hold.end(self.permit, _became_of(error))
+        self.hold.end(self.permit, error)
 
 
 _SERVED = Told(served=True)
