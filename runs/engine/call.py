@@ -153,9 +153,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         executed_hash=call.executed_hash,
         grant=grant[0] if grant else None,
     )
-    events: list[e.Event] = [event]
-    for guard in call.guards:
-        events += guard.facts(call)
+    events: list[e.Event] = [event, *(call.facts() if call.guards else ())]
     if tool.undo is not None or call.spec.undo is not OF_THE_TOOL:
         events += call.registered()
     if wait is not None:

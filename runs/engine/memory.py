@@ -273,14 +273,13 @@ class MemoryJournal(MemorySuccession):
         if is_stopping or is_belied or self._is_answered(batch.events):
             return self._reply(is_done=False)
         if batch.is_intent:
-            self._intend(batch)
+            self._intend(batch, (slot, attempt))
         else:
             self._record(batch)
         return self._reply()
 
-    def _intend(self, batch: Batch) -> None:
-        run, call = self.run, _call_of(batch)
-        slot, attempt = call
+    def _intend(self, batch: Batch, call: tuple[str | None, int]) -> None:
+        run, (slot, attempt) = self.run, call
         if batch.grant is None and attempt > 0:
             earlier = [x for x in run.events if isinstance(x, e.ToolInvoked) and x.slot == slot and x.attempt < attempt]
             if any(x.grant for x in earlier):
