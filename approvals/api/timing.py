@@ -212,7 +212,7 @@ def calendar_row(row: Any, hours: float = listed.HOURS) -> CalendarRow:
 
 
 def timing_row(queue: Queue) -> TimingRow:
-    """What a queue says of time now."""
+    """Return what a queue says of time now."""
     shown = listed.timing_of(queue)
     row = shown.row
     return TimingRow.of(

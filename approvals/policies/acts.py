@@ -40,7 +40,7 @@ Text = Annotated[str, Field(max_length=LONGEST)]
 
 
 class Rule(Strict):
-    """What a policy says. `agent` and `tool`: empty is any. `condition` is an expression over the call; empty is
+    """A policy. `agent` and `tool`: empty is any. `condition` is an expression over the call; empty is
     none. `effect` is what becomes of a call that matches: let pass, put to the `queue` for a yes (people have
     `within_hours`), or refused. `rule` says why, to people and to the agent. A yes may have to show more than being
     said: that its person showed who they are within `proof_minutes` (0: not asked), by a `second_factor`; and the

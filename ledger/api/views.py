@@ -1,4 +1,4 @@
-"""What happened to a run, read only: its journal, its side effects, what people did to it."""
+"""Read-only views of what happened to a run: its journal, its side effects, what people did to it."""
 
 from __future__ import annotations
 

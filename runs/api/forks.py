@@ -1,4 +1,4 @@
-"""What is said and asked about forks."""
+"""Bodies and rows of forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's models are saying right now, over HTTP."""
+"""The live output of a run's models over HTTP."""
 
 from __future__ import annotations
 

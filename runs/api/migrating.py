@@ -1,4 +1,4 @@
-"""What would become of runs that are moved to another version of their agent, and moving them."""
+"""Preview a move of runs to another version of their agent, and move them."""
 
 from __future__ import annotations
 

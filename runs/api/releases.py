@@ -1,4 +1,4 @@
-"""What the API tells of versions and ramps."""
+"""Rows of versions and ramps."""
 
 from __future__ import annotations
 

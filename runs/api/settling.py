@@ -1,4 +1,4 @@
-"""What helps to settle an unknown outcome, as documented."""
+"""Rows that help to settle an unknown outcome."""
 
 from __future__ import annotations
 

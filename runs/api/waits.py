@@ -1,4 +1,4 @@
-"""What a run waits for, as documented."""
+"""Rows of what a run waits for."""
 
 from __future__ import annotations
 

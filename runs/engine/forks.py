@@ -1,5 +1,5 @@
-"""What a fork knows of its origin: each effect after the fork's point. Copied into its journal when it is made, so that
-later events of the origin don't change it."""
+"""A fork's knowledge of its origin: each effect after the fork's point. Copied into its journal when it is made, so
+that later events of the origin don't change it."""
 
 from __future__ import annotations
 

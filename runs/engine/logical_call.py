@@ -53,8 +53,8 @@ Outcome = Answer | Pending | Refusal | Settled
 
 @dataclass(frozen=True, slots=True)
 class CallSpec:
-    """What a node, or a model of it, asks for. `evidence` and `why` are for approvers, `grant` is an earlier approval;
-    `source` says who asks (`node` or `model`), `name` which of them."""
+    """A call as a node, or a model of it, asks for it. `evidence` and `why` are for approvers, `grant` is an earlier
+    approval; `source` says who asks (`node` or `model`), `name` which of them."""
 
     tool: Tool
     args: BaseModel

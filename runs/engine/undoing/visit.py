@@ -31,14 +31,14 @@ _NO_ANSWER = object()
 
 
 class Stands(BaseModel):
-    """What an operator says of an effect that can't be undone from here."""
+    """An operator's answer about an effect that can't be undone from here."""
 
     decision: Literal["leave"] = Field(description="leave: it stands, and the rest goes on")
     justification: str = Field(min_length=1, description="Goes on record.")
 
 
 class TryAgain(BaseModel):
-    """What an operator says of an undo that failed."""
+    """An operator's answer about an undo that failed."""
 
     decision: Literal["retry", "leave"] = Field(
         description="retry: the undo is made again; leave: the effect stands, and the rest goes on"

@@ -383,7 +383,7 @@ class Read(InForce):
         return (json.dumps(self.problem),)
 
 
-async def test_who_read_that_there_are_none_looks_again(
+async def test_empty_policies_are_read_again_after_a_while(
     tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was changed past the application may keep the journal from refusing an intent."""

@@ -111,7 +111,7 @@ class NewLimit(Limits):
         self.back.append(permit)
 
 
-async def test_a_permit_is_given_back_though_an_earlier_try_without_one_hangs(free: threading.Event) -> None:
+async def test_a_hanging_try_does_not_hold_the_permit_of_the_next(free: threading.Event) -> None:
     limits, own, sent = NewLimit(), Begun(2), list[str]()
 
     def slow(args: Item, call: ToolCall) -> Done:
