@@ -16,8 +16,8 @@ from approvals.timing.words import hours_of
 from ledger.models import AccountRecord
 from ledger.web.roles import name_of
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.calendars import DAYS
-from runs.engine.gate.proof import threshold_in
+from runs.engine.gating.calendars import DAYS
+from runs.engine.gating.proof import threshold_in
 
 _LABELS = {
     "again": "the same again",

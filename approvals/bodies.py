@@ -10,7 +10,7 @@ from approvals.grants import MOST_TIMES
 from approvals.queues.acts import Most
 from ledger.append import MAX_JUSTIFICATION
 from ledger.web.bodies import NoFlag, Strict
-from runs.engine.gate.proof import AMOUNT, TARGET
+from runs.engine.gating.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
 
 

@@ -33,9 +33,9 @@ from ledger.web.seeing.payloads import WHO_GIVES
 from ledger.web.text_safety import Change, compare, leaves
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.documents import DOCUMENTS
-from runs.engine.gate.editable import editable_in
-from runs.engine.gate.proof import Wanted
+from runs.engine.gating.documents import DOCUMENTS
+from runs.engine.gating.fields import editable_in
+from runs.engine.gating.proof import Wanted
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 

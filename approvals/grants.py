@@ -16,10 +16,9 @@ from approvals.queue_models import Coded
 from ledger.chain import microseconds
 from ledger.codes import number_text
 from ledger.models import Json, append_only
-from runs.engine.gate.amounts import Amount, amount_in
-from runs.engine.gate.documents import DOCUMENTS
-from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.same import agent_of, fields_in, sameness
+from runs.engine.gating.documents import DOCUMENTS
+from runs.engine.gating.fields import Amount, agent_of, amount_in, same_fields_in, sameness
+from runs.engine.gating.stages import is_staged
 
 MOST_TIMES, MOST_DAYS = 1000, 366
 
@@ -77,7 +76,7 @@ def asked_in(plan: Any) -> Asked:
     if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
         raise ValueError("its amount has more than six decimals")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
-    return Asked(same, fields_in(plan), str(plan["tool"]), agent_of(plan), told)
+    return Asked(same, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
 
 
 def asked_of(stored: bytes) -> Asked:

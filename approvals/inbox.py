@@ -29,7 +29,7 @@ from ledger.web.roles import OwnCase, OwnLimit, StandsIn, own_cases, own_limits,
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
-from runs.engine.gate.amounts import CURRENCY, Amount, amount_in
+from runs.engine.gating.fields import CURRENCY, Amount, amount_in
 from runs.journal import wait_hooks
 from runs.queries.tool_cards import ToolCard
 from runs.search import subject

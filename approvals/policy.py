@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from runs.engine.gate.proof import Threshold
+from runs.engine.gating.proof import Threshold
 
 NOT_GENUINE = (
     "The queue {queue} was changed past this installation: nobody {what} before an administrator has set it anew."

@@ -20,9 +20,9 @@ DAYS = 30
 MAX_SHOWN = 20
 # How many of a queue's newest decisions are searched.
 MAX_DECIDED = 1000
-# The same call has the same `same` (runs/engine/gate/same.py), indexed for open ones. It may cover some arguments only,
-# so all are searched for in the plan, whose canonical JSON has one form. A rejected or amended revision is shown with
-# its successor and is no repeat.
+# The same call has the same `same` (runs/engine/gating/fields.py), indexed for open ones. It may cover some arguments
+# only, so all are searched for in the plan, whose canonical JSON has one form. A rejected or amended revision is shown
+# with its successor and is no repeat.
 _REPEATS = """
     WITH wanted AS (
         SELECT a.id, a.run_id, a.same, a.queue, w.arguments

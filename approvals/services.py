@@ -34,9 +34,8 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.models import Head
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.same import sameness_of
-from runs.engine.gate.votes import APPROVE, FAIL
+from runs.engine.gating.fields import sameness_of
+from runs.engine.gating.stages import APPROVE, FAIL, is_staged
 from runs.engine.journal import GateOpening, WaitSpec
 from runs.journal import wait_hooks
 from runs.journal.digests import hasher

@@ -16,8 +16,8 @@ from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.amounts import amount_in
-from runs.engine.gate.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
+from runs.engine.gating.fields import amount_in
+from runs.engine.gating.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
 
 
 @dataclass(frozen=True, slots=True)

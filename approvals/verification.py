@@ -25,9 +25,8 @@ from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
 from runs.engine.canonical import as_hashed
-from runs.engine.gate.requirement import is_staged
-from runs.engine.gate.same import sameness_of
-from runs.engine.gate.votes import FAIL, lacking
+from runs.engine.gating.fields import sameness_of
+from runs.engine.gating.stages import FAIL, is_staged, lacking
 from runs.engine.tape import payload_of
 from runs.journal.digests import hasher
 

@@ -30,7 +30,7 @@ from ledger.web.page_base import Page, SharedPage
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
 from ledger.web.tally import Tally
-from runs.engine.gate.votes import APPROVE, FAIL, REJECT
+from runs.engine.gating.stages import APPROVE, FAIL, REJECT
 from runs.journal import wait_hooks
 from runs.queries import run_list
 from runs.queries.why.seen import stands_still, what_comes

@@ -23,9 +23,8 @@ from ledger.actors import Actor
 from ledger.codec import read_clear
 from ledger.errors import DurableAgentsError, RecordDamaged
 from runs.engine.errors import DefinitionError, JournalBroken
-from runs.engine.gate.proof import short_of
-from runs.engine.gate.requirement import required_by, stage_of
-from runs.engine.gate.votes import APPROVE, approving, is_enough, lacking
+from runs.engine.gating.proof import short_of
+from runs.engine.gating.stages import APPROVE, approving, is_enough, lacking, required_by, stage_of
 from runs.journal import wait_hooks
 from runs.models import Wait
 from runs.services.calls import told_at

@@ -24,10 +24,10 @@ from runs.engine.errors import (
     ToolFailure,
     TransportError,
 )
-from runs.engine.gate.amounts import Amount
-from runs.engine.gate.documents import Document
-from runs.engine.gate.requirement import Stage
-from runs.engine.gate.timing import WorkingHours
+from runs.engine.gating.documents import Document
+from runs.engine.gating.fields import Amount
+from runs.engine.gating.stages import Stage
+from runs.engine.gating.timing import WorkingHours
 from runs.engine.journal import Grant
 from runs.engine.limits import RateLimit
 from runs.engine.migration import Migration

@@ -16,7 +16,7 @@ from django.db import connection
 
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
-from runs.engine.gate.evidence import subject as subject
+from runs.engine.gating.fields import subject as subject
 from runs.models import Run, State
 from runs.seen import is_of_seen
 

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from durableagents import Document
-from runs.engine.gate.documents import JPEG, MARKDOWN, PDF, PNG, TEXT
+from runs.engine.gating.documents import JPEG, MARKDOWN, PDF, PNG, TEXT
 
 
 def text(content: str = "Pay 100 USD to Acme.\n", name: str = "contract.txt", media_type: str = TEXT) -> Document:

@@ -23,7 +23,7 @@ from approvals.documents import served
 from approvals.trail import ACTIONS, Act, Filters, acts, digests
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import EVERY, READS_AUDIT, roles
-from runs.engine.gate.documents import MEDIA_TYPES
+from runs.engine.gating.documents import MEDIA_TYPES
 from runs.services.bodies import SteerBody
 
 _NAMES = ("action", "by", "queue", "agent", "run_id", "from", "to", "cursor")

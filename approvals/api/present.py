@@ -26,8 +26,8 @@ from approvals.talk.shown import NO_TALK, Talk, talk_of
 from approvals.votes import AFTER, NEXT, StageShown, stage_number, stages_of
 from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.documents import named_in
-from runs.engine.gate.editable import EDITABLE
+from runs.engine.gating.documents import named_in
+from runs.engine.gating.fields import EDITABLE
 from runs.journal import wait_hooks
 
 

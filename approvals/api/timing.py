@@ -18,7 +18,7 @@ from approvals.queues import acts as queue_acts
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.roles import EVERY
 from ledger.web.shapes import Page, Shape
-from runs.engine.gate.timing import LONGEST_WORK
+from runs.engine.gating.timing import LONGEST_WORK
 from runs.services.bodies import SteerBody
 
 

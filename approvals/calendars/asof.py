@@ -16,8 +16,8 @@ from approvals.calendars.models import Calendar, Timing
 from approvals.queue_models import Queue
 from ledger.clock import ReadableTime
 from ledger.models import Coded
-from runs.engine.gate import calendars
-from runs.engine.gate.timing import OnTimeout, QueueTiming, Step
+from runs.engine.gating import calendars
+from runs.engine.gating.timing import OnTimeout, QueueTiming, Step
 
 Row = TypeVar("Row", bound=models.Model)
 Version = TypeVar("Version", bound=Coded)

@@ -42,10 +42,10 @@ from ledger.web import misfit
 from runs.engine.agents import registry
 from runs.engine.amending import PutAnew, changes, moved_along, put_anew
 from runs.engine.canonical import plain
-from runs.engine.gate.documents import DOCUMENTS
-from runs.engine.gate.editable import closed, editable_in
-from runs.engine.gate.requirement import is_staged, required_by
-from runs.engine.gate.timing import first_look, reminders
+from runs.engine.gating.documents import DOCUMENTS
+from runs.engine.gating.fields import closed, editable_in
+from runs.engine.gating.stages import is_staged, required_by
+from runs.engine.gating.timing import first_look, reminders
 from runs.engine.tools import Tool
 from runs.journal.digests import hasher
 from runs.models import Run, Wait

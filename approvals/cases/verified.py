@@ -10,8 +10,8 @@ from approvals.documents.stored import unsound
 from approvals.models import Approval
 from ledger import events as e
 from runs.engine.amending import changes
-from runs.engine.gate.documents import DOCUMENTS, named_in
-from runs.engine.gate.editable import editable_in
+from runs.engine.gating.documents import DOCUMENTS, named_in
+from runs.engine.gating.fields import editable_in
 from runs.engine.tape import payload_of
 
 

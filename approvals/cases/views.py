@@ -28,8 +28,8 @@ from ledger.web.renderers import json_file
 from ledger.web.roles import actor, roles
 from ledger.web.text_safety import Change, compare, leaves
 from runs.console.forms.form import Beside, SchemaForm
-from runs.engine.gate.documents import Named
-from runs.engine.gate.editable import editable_in
+from runs.engine.gating.documents import Named
+from runs.engine.gating.fields import editable_in
 from runs.journal.digests import hasher
 
 # The form's fields other than the arguments.

@@ -19,8 +19,7 @@ from ledger.accounts import PROOF
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
-from runs.engine.gate.clock import Moved, go_on, stop, told_end, told_stop
-from runs.engine.gate.timing import Course
+from runs.engine.gating.timing import Course, Moved, resume_clock, resume_record, stop_clock, stop_record
 from runs.services.command import journal, show_to
 
 MOST_OPEN, MOST = 5, 40  # of one question
@@ -75,7 +74,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
         person=user.pk,
         deadline="" if moved is None else moved.deadline.isoformat(),
         n=n,
-        payload={"question": text} | ({} if moved is None else {"clock": told_stop(moved)}),
+        payload={"question": text} | ({} if moved is None else {"clock": stop_record(moved)}),
     )
     _put(found, moved)
     acted(
@@ -131,7 +130,7 @@ def _end(approval_id: UUID, n: int, outcome: str, text: str, *, by: Actor) -> In
         raise AlreadyEnded(row)
     known = read(found.approval, found.wait)
     went = _went_on(found, known) if known.asked == {n} else None
-    moved, clock = (None, {}) if went is None else (went[0], {"clock": told_end(went[0], found.now, went[1])})
+    moved, clock = (None, {}) if went is None else (went[0], {"clock": resume_record(went[0], found.now, went[1])})
     row.outcome, row.answer, row.ended_by, row.ended_at = outcome, text, by.ref, found.now
     row.seal()
     row.save(update_fields=["outcome", "answer", "ended_by", "ended_at", "code"])
@@ -182,7 +181,7 @@ def _tell(kind: str, row: Inquiry, person: int) -> None:
 
 def _stopped(found: Held, known: Read) -> Moved | None:
     course = known.course
-    return stop(course, known.due, calendar_now(course), found.now, stood=stood(course, found.wait, found.now))
+    return stop_clock(course, known.due, calendar_now(course), found.now, stood=stood(course, found.wait, found.now))
 
 
 def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
@@ -192,7 +191,7 @@ def _went_on(found: Held, known: Read) -> tuple[Moved, timedelta] | None:
 def resumed(course: Course, run_id: UUID, now: datetime) -> tuple[Moved, timedelta]:
     """Return a stopped question's times after it resumes, and how long it was stopped."""
     assert course.stop is not None
-    return go_on(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))
+    return resume_clock(course, calendar_now(course), now, stood=stood_in(course, run_id, course.stop.at, now))
 
 
 def _put(found: Held, moved: Moved | None) -> None:

@@ -32,8 +32,8 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Moved, NotFound
 from ledger.four_eyes.guards import second
 from ledger.web.bodies import NoFlag, Strict
-from runs.engine.gate import calendars
-from runs.engine.gate.calendars import DAYS, MINUTES, NoSuchTime
+from runs.engine.gating import calendars
+from runs.engine.gating.calendars import DAYS, MINUTES, NoSuchTime
 from runs.services.bodies import Moment, SteerBody
 
 Text = Annotated[str, Field(max_length=200)]

@@ -26,8 +26,8 @@ from ledger import events as e
 from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.models import Head
-from runs.engine.gate.calendars import Calendar
-from runs.engine.gate.timing import Step, plus, reminders
+from runs.engine.gating.calendars import Calendar
+from runs.engine.gating.timing import Step, plus, reminders
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services.command import is_busy, journal, locked

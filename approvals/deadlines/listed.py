@@ -18,8 +18,8 @@ from approvals.deadlines import acts, away
 from approvals.models import Absence, Calendar, Queue, Timing
 from approvals.timing.words import hours_of, hours_typed
 from ledger.append import mark_of
-from runs.engine.gate import calendars
-from runs.engine.gate.calendars import DAYS
+from runs.engine.gating import calendars
+from runs.engine.gating.calendars import DAYS
 
 MOST_SHOWN = 200
 HOURS = 8.0  # of the preview, by default

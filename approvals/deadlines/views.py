@@ -18,8 +18,8 @@ from approvals.queues.views import ForAdmins, QueueAct, QueuePage, QueuesPage, d
 from ledger.actors import Actor
 from ledger.web.bodies import Body, fit
 from ledger.web.page_forms import Refused, Sent, told_of
-from runs.engine.gate.calendars import DAYS
-from runs.engine.gate.timing import LONGEST_WORK
+from runs.engine.gating.calendars import DAYS
+from runs.engine.gating.timing import LONGEST_WORK
 from runs.services.bodies import SteerBody
 
 Lines = Annotated[str, Field(max_length=60_000)]

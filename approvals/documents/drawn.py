@@ -20,7 +20,7 @@ from typing import Any
 
 from approvals.documents.stored import GONE, unsound
 from ledger.errors import Busy
-from runs.engine.gate.documents import PDF, Named
+from runs.engine.gating.documents import PDF, Named
 
 _PROGRAM = Path(__file__).with_name("drawing.py")
 MOST_SECONDS = 20.0  # of one process

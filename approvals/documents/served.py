@@ -13,7 +13,7 @@ from approvals.documents.stored import contents_of, unsound
 from ledger.errors import NotFound
 from ledger.web.renderers import HEADERS
 from runs.engine.canonical import parsed
-from runs.engine.gate.documents import Named, named_in
+from runs.engine.gating.documents import Named, named_in
 
 
 def document_in(approval_id: UUID, plan: bytes, n: int) -> Named:

@@ -13,7 +13,7 @@ from approvals.documents.redline import ADDED, REMOVED, Part, Patience, redline
 from approvals.documents.stored import contents_of, unsound
 from ledger.errors import DurableAgentsError
 from runs.engine.canonical import parsed
-from runs.engine.gate.documents import Named, is_text, named_in
+from runs.engine.gating.documents import Named, is_text, named_in
 
 
 class NotShown(DurableAgentsError):

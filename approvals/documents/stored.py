@@ -12,7 +12,7 @@ from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
 from approvals.documents.models import Document
-from runs.engine.gate.documents import TEXTS, Named, digest_of
+from runs.engine.gating.documents import TEXTS, Named, digest_of
 
 GONE = "its bytes are not stored"
 CHANGED = "the stored bytes are not those that the plan names"

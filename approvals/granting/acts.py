@@ -31,7 +31,7 @@ from ledger.four_eyes.known import agreed_to
 from ledger.models import ActRecord
 from ledger.web.bodies import NoFlag
 from ledger.web.roles import OPERATOR
-from runs.engine.gate.votes import APPROVE
+from runs.engine.gating.stages import APPROVE
 from runs.services.bodies import SteerBody
 
 

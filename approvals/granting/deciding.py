@@ -11,7 +11,7 @@ from approvals.models import Approval
 from approvals.passkeys.signed import Signed
 from approvals.queues.who import wrong
 from ledger.actors import Actor
-from runs.engine.gate.votes import APPROVE
+from runs.engine.gating.stages import APPROVE
 
 
 def said(

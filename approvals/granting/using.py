@@ -26,7 +26,7 @@ from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
 from runs.engine.amending import HISTORY
-from runs.engine.gate.votes import APPROVE
+from runs.engine.gating.stages import APPROVE
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait
 from runs.services.command import is_busy

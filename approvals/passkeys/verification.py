@@ -11,7 +11,7 @@ from approvals.passkeys.models import Assertion
 from approvals.passkeys.signed import about, terms_of_yes
 from ledger.models import AccountRecord
 from ledger.verification.runs import SLACK
-from runs.engine.gate.proof import PASSKEY
+from runs.engine.gating.proof import PASSKEY
 
 
 def assertion_problems(run_id: UUID) -> Iterator[str]:

@@ -27,7 +27,7 @@ from ledger.four_eyes.guards import second
 from ledger.web.bodies import NoFlag, Strict
 from runs.engine.agents import registry
 from runs.engine.fingerprint.described import json_schema
-from runs.engine.gate.proof import Proof
+from runs.engine.gating.proof import Proof
 from runs.engine.tools import Tool
 from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import LONGEST, Misread

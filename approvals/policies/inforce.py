@@ -14,7 +14,7 @@ from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
 from approvals.rules.rows import Policy, digest, is_sealed
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import proof_in
+from runs.engine.gating.proof import proof_in
 from runs.journal import wait_hooks
 from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import Misread

@@ -12,7 +12,7 @@ from approvals.queues.listed import asked_in_words
 from approvals.rules.rows import Policy
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import threshold_in
+from runs.engine.gating.proof import threshold_in
 
 MOST_VERSIONS = 100
 # Fields that people read, in order.

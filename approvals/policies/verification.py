@@ -14,8 +14,8 @@ from ledger.verification import registers
 from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK, Line, ReadJournal, register
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import proof_in
-from runs.engine.gate.votes import shows
+from runs.engine.gating.proof import proof_in
+from runs.engine.gating.stages import shows
 from runs.engine.tape import payload_of
 from runs.models import PolicyRevision
 

@@ -27,9 +27,9 @@ from ledger.web.bodies import NoFlag, PlainZero
 from ledger.web.roles import is_approver, is_role
 from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.amounts import CURRENCY
-from runs.engine.gate.proof import Proof, Threshold
-from runs.engine.gate.requirement import required_by
+from runs.engine.gating.fields import CURRENCY
+from runs.engine.gating.proof import Proof, Threshold
+from runs.engine.gating.stages import required_by
 from runs.models import ENDED, Wait
 from runs.services.bodies import Moment, SteerBody
 

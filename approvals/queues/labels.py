@@ -13,7 +13,7 @@ from approvals.queue_models import Queue
 from approvals.queues.who import Unchanged
 from ledger.clock import database_now
 from ledger.web.page_forms import Refused
-from runs.engine.gate.calendars import DAYS
+from runs.engine.gating.calendars import DAYS
 
 BY = "system:settings"
 _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_name = 'approvals_queue'"

@@ -22,7 +22,7 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Counted, Tally
 from runs import seen
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import Threshold, threshold_in
+from runs.engine.gating.proof import Threshold, threshold_in
 
 COUNT_TO = 1000
 OPEN = Order(

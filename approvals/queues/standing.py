@@ -25,8 +25,8 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.protected import is_authentic
 from ledger.web.roles import AUDITOR, is_role
-from runs.engine.gate.amounts import Amount, amount_in
-from runs.engine.gate.proof import threshold_in
+from runs.engine.gating.fields import Amount, amount_in
+from runs.engine.gating.proof import threshold_in
 from runs.models import Run
 from runs.services.authority import own_act
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from approvals.rules.meaning import Condition
-from runs.engine.gate.proof import NO_PROOF, Proof
+from runs.engine.gating.proof import NO_PROOF, Proof
 from runs.engine.policy import STRICTEST, Asking, Demand, Effect, Judged
 
 

@@ -17,9 +17,17 @@ from ledger.codec import unpack
 from ledger.codes import is_genuine
 from ledger.keys import code_key
 from ledger.models import Event
-from runs.engine.gate.calendars import Calendar
-from runs.engine.gate.clock import later_by, stopped, went_on
-from runs.engine.gate.timing import Course, are_moments, first_look, terms_in, went
+from runs.engine.gating.calendars import Calendar
+from runs.engine.gating.timing import (
+    Course,
+    after_escalation,
+    after_resume,
+    after_stop,
+    are_moments,
+    first_look,
+    later_by,
+    terms_in,
+)
 from runs.engine.tape import payload_of
 from runs.models import Wait
 from runs.services.halts import standing
@@ -97,15 +105,16 @@ def step(found: Read, approval_id: str, event: e.Event) -> None:
             found.escalations += 1
             if is_this:
                 found.went.append(event.to)
-                found.course, found.due = went(datetime.fromisoformat(event.deadline), payload_of(event), was)
+                deadline = datetime.fromisoformat(event.deadline)
+                found.course, found.due = after_escalation(deadline, payload_of(event), was)
         case e.InquiryMade():
             found.inquiries += 1
             if is_this:
                 found.asked.add(event.n)
-                found.course, found.due = stopped(event.deadline, payload_of(event), was, found.due)
+                found.course, found.due = after_stop(event.deadline, payload_of(event), was, found.due)
         case e.InquiryEnded() if is_this:
             found.asked.discard(event.n)
-            found.course, found.due = went_on(event.deadline, payload_of(event), was, found.due)
+            found.course, found.due = after_resume(event.deadline, payload_of(event), was, found.due)
         case e.RunRetried():
             over = over_in(event)
             found.course = was if over is None else replace(was, over=(*was.over, over))

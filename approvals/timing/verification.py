@@ -12,8 +12,7 @@ from approvals.timing.course import Read, calendar_now, later, look_at, over_in,
 from ledger import events as e
 from ledger.clock import database_now
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
-from runs.engine.gate.clock import go_on, stop
-from runs.engine.gate.timing import Course, plus
+from runs.engine.gating.timing import Course, plus, resume_clock, stop_clock
 from runs.engine.tape import payload_of
 from runs.services.halts.standing import MOST_AHEAD
 
@@ -73,7 +72,7 @@ class Times:
     def _latest(self, line: Line, course: Course) -> datetime:
         if course.stop is not None:
             stood = stood_in(course, self.journal.run_id, course.stop.at, line.at)
-            return go_on(course, calendar_now(course), line.at, stood=stood)[0].deadline + SLACK
+            return resume_clock(course, calendar_now(course), line.at, stood=stood)[0].deadline + SLACK
         return self._runs_out(course, line.at) + SLACK
 
     def _runs_out(self, course: Course, until: datetime) -> datetime:
@@ -143,10 +142,10 @@ class Times:
         since = (course.stop.at if course.stop else course.since) or line.at
         stood = stood_in(course, self.journal.run_id, since, line.at)
         if isinstance(event, e.InquiryMade):
-            right = stop(course, known.due, calendar, _at(event, line), stood=stood)
+            right = stop_clock(course, known.due, calendar, _at(event, line), stood=stood)
         else:
             is_last = course.stop is not None and known.asked == {event.n}
-            right = go_on(course, calendar, _at(event, line), stood=stood)[0] if is_last else None
+            right = resume_clock(course, calendar, _at(event, line), stood=stood)[0] if is_last else None
         if (right is None) != (not event.deadline):
             yield f"{what} {'stood' if event.deadline else 'ran on'}, which its terms do not say"
         elif right is not None and abs(right.deadline - datetime.fromisoformat(event.deadline)) > SLACK:

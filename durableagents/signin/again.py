@@ -21,8 +21,8 @@ from ledger.errors import Busy, DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.problems import RETRY_AFTER_SECONDS
 from ledger.web.roles import PROVED, PROVED_BY, actor
-from runs.engine.gate.proof import PASSWORD as PASSWORD_SHOWN
-from runs.engine.gate.proof import Wanted
+from runs.engine.gating.proof import PASSWORD as PASSWORD_SHOWN
+from runs.engine.gating.proof import Wanted
 
 WITHIN = timedelta(minutes=10)
 PASSWORD, CODE, PASSKEY, CHALLENGE = "proof_password", "proof_code", "proof_passkey", "proof_challenge"

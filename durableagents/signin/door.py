@@ -20,7 +20,7 @@ from ledger.accounts import ACCOUNT
 from ledger.actors import Actor
 from ledger.protected import check
 from ledger.web.roles import HAS_FACTOR, PROVED_BY, STRENGTH, needs_factor
-from runs.engine.gate.proof import PASSWORD
+from runs.engine.gating.proof import PASSWORD
 
 WAITS_SECONDS = 600
 _AT_THE_DOOR = "at_the_door"

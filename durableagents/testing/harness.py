@@ -23,8 +23,7 @@ from runs.engine.budget import UNLIMITED, Budget, Caps, Price
 from runs.engine.canonical import plain
 from runs.engine.content.hooks import Screen
 from runs.engine.errors import BusinessFailure, Refused, TransportError, UnknownAgent, UnknownVersion
-from runs.engine.gate.in_memory import HasVoted, say
-from runs.engine.memory import MemoryWait
+from runs.engine.memory import HasVoted, MemoryWait
 from runs.engine.tape import Tape, payload_of
 from runs.engine.tools import Tool
 
@@ -283,9 +282,9 @@ class Harness(Assertions):
 
     def _decide(self, verdict: str, queue: str, tool: str, slot: str, by: str, role: str, why: str) -> None:
         wanted = f"an approval{_of(queue=queue, tool=tool, slot=slot)}"
-        member, wait_id, wait = self._one("approval", wanted, slot=slot, queue=queue, tool=tool)
+        member, wait_id, _ = self._one("approval", wanted, slot=slot, queue=queue, tool=tool)
         try:
-            say(member.run, wait_id, wait, verdict, by=by, role=role, justification=why)
+            member.run.record_verdict(wait_id, verdict, by=by, role=role, justification=why)
         except HasVoted as error:
             raise StoryProblem(f"{error}: say who else decides, by=…") from error
         self._go_on()

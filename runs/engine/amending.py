@@ -12,10 +12,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from ledger import events as e
 from runs.engine.canonical import Hasher, canonical, plain, printable
-from runs.engine.gate.editable import editable_in
-from runs.engine.gate.evidence import Evidence
-from runs.engine.gate.requirement import is_staged, required_by
-from runs.engine.gate.votes import approving, next_stage
+from runs.engine.gating.fields import Evidence, editable_in
+from runs.engine.gating.stages import approving, is_staged, next_stage, required_by
 from runs.engine.journal import WaitSpec
 from runs.engine.tape import Slot, payload_of
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.timing import LONGEST
+from runs.engine.gating.timing import LONGEST
 from runs.engine.tools import Tool, must_be_stable
 
 SCRIPTED = "scripted:"

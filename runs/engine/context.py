@@ -24,12 +24,11 @@ from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
-from runs.engine.gate import documents as shown
-from runs.engine.gate import same
-from runs.engine.gate.amounts import Amount, told
-from runs.engine.gate.documents import Document
-from runs.engine.gate.requirement import Stage
-from runs.engine.gate.timing import OnTimeout, Time, WorkingHours, wrong_word
+from runs.engine.gating import documents as shown
+from runs.engine.gating.documents import Document
+from runs.engine.gating.fields import Amount, amount_entry, same_entry
+from runs.engine.gating.stages import Stage
+from runs.engine.gating.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
 from runs.engine.logical_call import OF_THE_TOOL, AskedUndo, CallSpec
 from runs.engine.pydantic_agents.declared import AgentAssistant, declared_for
@@ -276,7 +275,7 @@ class Context:
                 | self._amount_of(tool, body, amount)
                 | required.in_plan()
             )
-            plan |= same.told_of(tool) | shown.in_plan(given)
+            plan |= same_entry(tool) | shown.in_plan(given)
             await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, time=time, contents=given)
         must_show_the_same(visit, slot, record.gate, [each.as_json() for each in given])
         return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, time=time)
@@ -284,7 +283,7 @@ class Context:
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
         """Return the plan's amount; empty if none is declared."""
         if amount is not None:
-            return {"amount": told(lambda _: amount, body)}
+            return {"amount": amount_entry(lambda _: amount, body)}
         return tool.gate.amount_for(body) if tool is not None and tool.gate is not None and body is not None else {}
 
     def _documents_of(self, tool: Tool | None, body: Any, given: Sequence[Document]) -> tuple[Document, ...]:

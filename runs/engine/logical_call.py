@@ -17,7 +17,7 @@ from runs.engine.amending import arguments_of, editable_of, moved_along
 from runs.engine.canonical import as_recorded, digest_of, has_at_most
 from runs.engine.content.hooks import MOST_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
-from runs.engine.gate.documents import Document, made
+from runs.engine.gating.documents import Document, made
 from runs.engine.guards import Guard
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from runs.engine.budget import UNLIMITED, Caps, Meter, begun_by, debit_of, first
 from runs.engine.canonical import plain
 from runs.engine.driver import Driver
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort, JournalBroken
-from runs.engine.gate.in_memory import say
+from runs.engine.gating.stages import ABSTAIN, APPROVE, FAIL, REJECT, is_enough, is_staged
 from runs.engine.journal import (
     NOTHING_USED,
     Batch,
@@ -41,6 +42,11 @@ from runs.engine.undo import UNDO_NODE
 from runs.engine.undoing.plan import KINDS
 
 NO_POLICIES = 0, 0
+RESOLUTIONS = {APPROVE: "approved", REJECT: "rejected", FAIL: "rejected"}
+
+
+class HasVoted(ValueError):
+    """This person has already voted on the question."""
 
 
 @dataclass
@@ -138,9 +144,40 @@ class MemoryRun:
     ) -> None:
         """Decide the only open gate, or the one at a slot: `approved`, `rejected`, `fail` or `abstain`."""
         gates = ((i, w) for i, w in self.waits.items() if w.gate is not None and w.resolution is None)
-        wait_id, wait = next((i, w) for i, w in gates if slot in ("", w.spec.slot))
-        said = {"approved": "approve", "rejected": "reject"}.get(verdict, verdict)
-        say(self, wait_id, wait, said, by=by, role=role, justification=justification)
+        wait_id = next(i for i, w in gates if slot in ("", w.spec.slot))
+        said = {"approved": APPROVE, "rejected": REJECT}.get(verdict, verdict)
+        self.record_verdict(wait_id, said, by=by, role=role, justification=justification)
+
+    def record_verdict(self, wait_id: UUID, verdict: str, *, by: str, role: str, justification: str) -> bool:
+        """Record one person's verdict on an open gate, as `approvals.services` does; return whether that decided it.
+        Raises HasVoted."""
+        spec, gate = self.waits[wait_id].spec, self.waits[wait_id].gate
+        assert gate is not None
+        approval_id, is_yes = str(gate.approval_id), verdict == APPROVE
+        about: dict[str, Any] = {
+            "slot": spec.slot,
+            "n": spec.n,
+            "approval_id": approval_id,
+            "plan_hash": gate.plan_hash,
+            "by": by,
+            "role": role,
+        }
+        [question] = [x for x in self.events if isinstance(x, e.ApprovalRequested) and x.approval_id == approval_id]
+        votes = [x for x in self.events if isinstance(x, e.ApprovalVoted) and x.slot == spec.slot]
+        person, payload = _person_of(by), {"justification": justification}
+        if any(person in x.people and x.n == spec.n for x in votes):
+            raise HasVoted(f"{by} has voted on this question already")
+        if is_staged(question.payload) or verdict == ABSTAIN:
+            vote = e.ApprovalVoted(**about, verdict=verdict, person=person, payload=payload)
+            self.append([vote])
+            votes.append(vote)
+        if verdict == ABSTAIN or (is_yes and is_staged(question.payload) and not is_enough(question, votes)):
+            return False
+        ends = RESOLUTIONS.get(verdict, verdict)  # a deadline says "expired"
+        then = {"then": FAIL} if verdict == FAIL else {}
+        event = e.ApprovalDecided(**about, verdict=ends, payload=payload | then)
+        self.resolve(wait_id, ends, event=event, grant_hash=gate.plan_hash if is_yes else None)
+        return True
 
     def signal(self, name: str, payload: Any = None, *, by: str = "key:shop") -> int:
         """Send the run a signal, as `runs.services.signals` does. Return its number among those of its name."""
@@ -207,6 +244,11 @@ class MemoryRun:
 
     def open_waits(self) -> list[MemoryWait]:
         return [w for w in self.waits.values() if w.resolution is None]
+
+
+def _person_of(by: str) -> int:
+    """Return a stable number for a person's name, since there are no accounts; the sign-in method doesn't count."""
+    return int.from_bytes(hashlib.sha256(by.partition(":")[2].encode()).digest()[:6])
 
 
 class MemoryJournal(MemorySuccession):

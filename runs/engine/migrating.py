@@ -15,7 +15,7 @@ from runs.engine.agents import Agent
 from runs.engine.canonical import Hasher, plain
 from runs.engine.checkpoints.position import REENTERED, REPLAYED, UNBEGUN, Position
 from runs.engine.errors import brief
-from runs.engine.gate.requirement import in_words, required_by
+from runs.engine.gating.stages import in_words, required_by
 from runs.engine.journal import Snapshot
 from runs.engine.messages import changes_in, fields_changed, number_of_changes, with_changes
 from runs.engine.migration import UnknownFormat

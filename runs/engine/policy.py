@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 from ledger import events as e
 from runs.engine.errors import PoliciesChanged
-from runs.engine.gate.proof import NO_PROOF, Proof
+from runs.engine.gating.proof import NO_PROOF, Proof
 
 Effect = Literal["allow", "require", "deny"]
 # Strictest first: of several matching policies, the strictest counts.

@@ -17,13 +17,12 @@ from pydantic import BaseModel
 from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, brief
-from runs.engine.gate import amounts
-from runs.engine.gate import documents as shown
-from runs.engine.gate import editable as edits
-from runs.engine.gate.evidence import RISKS as RISKS
-from runs.engine.gate.evidence import Evidence as Evidence
-from runs.engine.gate.requirement import Requirement, Stage
-from runs.engine.gate.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
+from runs.engine.gating import documents as shown
+from runs.engine.gating.fields import RISKS as RISKS
+from runs.engine.gating.fields import AmountRule, amount_entry, amount_problem, editable_problem, names_problem
+from runs.engine.gating.fields import Evidence as Evidence
+from runs.engine.gating.stages import Requirement, Stage
+from runs.engine.gating.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
 from runs.engine.limits import RateLimit
 
 log = logging.getLogger("durableagents.engine")
@@ -97,7 +96,7 @@ class Gate:
     when: Callable[[Any], bool] = lambda args: True
     headline: Callable[[Any], str] | None = None
     within: timedelta | WorkingHours = timedelta(days=7)
-    amount: amounts.Declared | None = None
+    amount: AmountRule | None = None
     quorum: int = 1
     then: Sequence[Stage] = ()
     on_timeout: OnTimeout | None = None
@@ -117,10 +116,10 @@ class Gate:
                 raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {problem}")
         if problem := problem_of(self.time):
             raise DefinitionError(f"Gate(within={self.within!r}) of queue {self.queue!r}: {problem}")
-        if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amounts.wrong(self.amount):
+        if wrong := "give no coroutine" if inspect.iscoroutinefunction(self.amount) else amount_problem(self.amount):
             raise DefinitionError(f"Gate(amount={self.amount!r}) of queue {self.queue!r}: {wrong}")
         for name in ("editable", "same"):
-            if wrong := edits.wrong(given := getattr(self, name)):
+            if wrong := names_problem(given := getattr(self, name)):
                 raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {wrong}")
             object.__setattr__(self, name, tuple(given))
         object.__setattr__(self, "then", self.requirement.stages[1:])
@@ -156,7 +155,7 @@ class Gate:
 
     def amount_for(self, args: Any) -> dict[str, Any]:
         """Return the plan's amount for a call with these `args`; empty if the gate declares none."""
-        return {} if self.amount is None else {"amount": amounts.told(self.amount, args)}
+        return {} if self.amount is None else {"amount": amount_entry(self.amount, args)}
 
     def _verdict(self, args: Any) -> tuple[bool, str]:
         try:
@@ -415,7 +414,7 @@ def _check(tool: Tool) -> None:
     must_be_stable(f"tool {name!r}, input", tool.input)
     must_be_stable(f"tool {name!r}, output", tool.output)
     for names, fields in () if gate is None else (("editable", gate.editable), ("same", gate.same)):
-        if problem := edits.misfit(fields, tool.input):
+        if problem := editable_problem(fields, tool.input):
             raise DefinitionError(f"tool {name!r}: Gate({names}=…): {problem}")
     _check_key_ttl(name, tool.replay_class, tool.key_ttl)
     _check_times(name, tool.timeout)

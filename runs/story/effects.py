@@ -10,7 +10,7 @@ from typing import Any
 
 from ledger.api.present import masked
 from ledger.web.seeing.payloads import HIDDEN
-from runs.engine.gate.same import NO_TOOL
+from runs.engine.gating.fields import NO_TOOL
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
 from runs.story.lines import Fact, Line

@@ -10,7 +10,7 @@ CALL, DOUBT, GATES, VISIT = (
     "runs.engine.steps.gates",
     "runs.engine.visit",
 )
-VOTES, POLICIES = "runs.engine.gate.votes", "runs.engine.steps.policies"
+VOTES, POLICIES = "runs.engine.gating.stages", "runs.engine.steps.policies"
 DECIDE, POLICY = "approvals.services", "approvals.policy"
 VERIFY, CHAIN, CODES = "ledger.verification.runs", "ledger.chain", "ledger.codes"
 TWO_ARE_ENOUGH = "len(approving(votes, question)) >= 2"

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 from pydantic.errors import PydanticInvalidForJsonSchema
 
-from runs.engine.gate.timing import WorkingHours
+from runs.engine.gating.timing import WorkingHours
 from runs.engine.tools import FOR_DISPATCH, Gate, Tool, Undo
 
 # Cached per model: each tool and agent that takes or returns the model needs its schema.

@@ -13,7 +13,7 @@ from pydantic import BaseModel, RootModel
 from runs.engine.assistants import SCRIPTED, Assistant, Request
 from runs.engine.canonical import plain
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.timing import LONGEST
+from runs.engine.gating.timing import LONGEST
 from runs.engine.pydantic_agents.tools import ANY, HOW, NAME, tool_of
 from runs.engine.tools import Gate, ReplayClass, Tool
 

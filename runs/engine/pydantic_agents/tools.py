@@ -15,7 +15,7 @@ from pydantic import BaseModel, RootModel, ValidationInfo, model_validator
 from runs.engine.canonical import as_json, plain, printable
 from runs.engine.content.files import has_files
 from runs.engine.errors import BusinessFailure, DefinitionError, MisusedContext, TransportError
-from runs.engine.gate.editable import misfit
+from runs.engine.gating.fields import editable_problem
 from runs.engine.thinking.answers import is_outage
 from runs.engine.tools import BY_RECEIPT, Gate, Pending, ReplayClass, Tool, ToolCall
 
@@ -114,7 +114,7 @@ def tool_of(
         problem = "a Pydantic AI agent calls its tools itself, with what its model said: nobody can change that"
         raise DefinitionError(f"tool {name!r}: Gate(editable={gate.editable!r}): {problem}")
     taken = _arguments(name, schema)
-    if gate is not None and (problem := misfit(gate.same, taken)):
+    if gate is not None and (problem := editable_problem(gate.same, taken)):
         raise DefinitionError(f"tool {name!r}: Gate(same=…): {problem}")
     return Tool(
         name=name,

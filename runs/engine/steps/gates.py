@@ -12,13 +12,12 @@ from runs.engine.amending import BROUGHT, NOT_TOLD, Unused, asked_besides, detai
 from runs.engine.budget import A_CALL
 from runs.engine.canonical import canonical, printable
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, Expired, NotAsked, Rejected
-from runs.engine.gate import documents, editable, same
-from runs.engine.gate.amounts import amount_in
-from runs.engine.gate.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
-from runs.engine.gate.requirement import Requirement, Stage, is_staged, required_by
-from runs.engine.gate.timing import Terms, Time, Timed, settle
-from runs.engine.gate.votes import FAIL, lacking, next_stage
-from runs.engine.gate.votes import passed as stages_before
+from runs.engine.gating import documents
+from runs.engine.gating.fields import amount_in, editable_entry, same_entry
+from runs.engine.gating.proof import NO_PROOF, NOTHING, Proof, Proving, in_plan, wanted_of
+from runs.engine.gating.stages import FAIL, Requirement, Stage, is_staged, lacking, next_stage, required_by
+from runs.engine.gating.stages import passed as stages_before
+from runs.engine.gating.timing import Terms, Time, Timed, settle
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, in_range
 from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken, Crashed, describe_call, differs
@@ -211,11 +210,11 @@ async def ask_anew(
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         more = {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload} | more
     # Gates that declare none of these keep the plan they had before these existed.
-    plan |= more | same.told_of(tool) | _shown(call, earlier)
+    plan |= more | same_entry(tool) | _shown(call, earlier)
     if demanded is not None:
         plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
     elif gate is not None and queue == gate.queue:
-        plan |= editable.told(gate.editable, tool.input)
+        plan |= editable_entry(gate.editable, tool.input)
     await open_gate(
         visit,
         call.slot,

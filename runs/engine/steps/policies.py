@@ -8,8 +8,7 @@ from typing import NoReturn
 from ledger import events as e
 from runs.engine.budget import A_CALL
 from runs.engine.errors import POLICY_DENIED, DefinitionError, PolicyDenied
-from runs.engine.gate.requirement import is_staged, required_by
-from runs.engine.gate.votes import is_whole, lacking, next_stage, passed, shows
+from runs.engine.gating.stages import is_staged, is_whole, lacking, next_stage, passed, required_by, shows
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch, Grant
 from runs.engine.logical_call import LogicalCall

@@ -21,8 +21,8 @@ from ledger.errors import first_line
 from ledger.web.roles import FIXED, learn_roles
 from runs.backoff import Patience
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.proof import Threshold, threshold_in
-from runs.engine.gate.timing import QueueTiming
+from runs.engine.gating.proof import Threshold, threshold_in
+from runs.engine.gating.timing import QueueTiming
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.queues")

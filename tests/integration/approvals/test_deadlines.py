@@ -29,7 +29,7 @@ from ledger.errors import Forbidden
 from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.engine.gate.timing import QueueTiming, Step, Time, settle
+from runs.engine.gating.timing import QueueTiming, Step, Time, settle
 from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services import lifecycle

@@ -33,7 +33,7 @@ from ledger import events as e
 from ledger.errors import Busy
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.engine.gate.documents import Named, named_in
+from runs.engine.gating.documents import Named, named_in
 from runs.models import Wait
 from tests.integration.api.conftest import Api, is_problem
 from tests.integration.approvals.setup import boss, say, somebody, sound

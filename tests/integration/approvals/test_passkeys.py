@@ -21,7 +21,7 @@ from durableagents.signin import passkeys, webauthn
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.models import AccountRecord
-from runs.engine.gate.proof import short_of
+from runs.engine.gating.proof import short_of
 from runs.models import Run
 from tests.integration.approvals.setup import asked
 from tests.integration.approvals.test_stepup_pages import fiona, kept, question, rule, send

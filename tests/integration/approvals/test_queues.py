@@ -32,7 +32,7 @@ from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFou
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.engine.gate.calendars import zones
+from runs.engine.gating.calendars import zones
 from runs.journal import wait_hooks
 from runs.journal.asked.queues import Asked, Queues
 from runs.journal.digests import hasher

@@ -14,7 +14,7 @@ from approvals.models import Approval
 from approvals.timing.course import read
 from durableagents import Context, End, WorkingHours
 from ledger.verification.runs import verify
-from runs.engine.gate.calendars import DAYS, Calendar
+from runs.engine.gating.calendars import DAYS, Calendar
 from runs.models import Halt, Run, Stood, Wait
 from runs.services import questions
 from runs.services.budgets import raising

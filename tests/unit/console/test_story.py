@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ledger import events as e
-from runs.engine.gate.same import NO_TOOL
+from runs.engine.gating.fields import NO_TOOL
 from runs.story import Effect, Row, Story
 from runs.story.scale import place
 from tests.cases import each_case

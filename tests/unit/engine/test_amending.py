@@ -28,7 +28,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.described import tool_described
-from runs.engine.gate.editable import EDITABLE
+from runs.engine.gating.fields import EDITABLE
 from runs.engine.tools import Tool
 from tests.unit.engine.amending import amend
 from tests.unit.engine.policies import rule, with_policies

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from durableagents import Amount, Gate, ReplayClass, ToolCall, tool
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.described import tool_described
-from runs.engine.gate.amounts import amount_in
+from runs.engine.gating.fields import amount_in
 from tests.cases import each_case
 
 

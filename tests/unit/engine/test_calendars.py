@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from durableagents import WorkingHours
-from runs.engine.gate.calendars import DAYS, MINUTES, Calendar, NoSuchTime, Week, wrong, zone_of
-from runs.engine.gate.clock import go_on, stop
-from runs.engine.gate.timing import Course
+from runs.engine.gating.calendars import DAYS, MINUTES, Calendar, NoSuchTime, Week, wrong, zone_of
+from runs.engine.gating.timing import Course, resume_clock, stop_clock
 from tests.cases import each_case
 from tests.tiers import many
 
@@ -278,12 +277,12 @@ def test_a_clock_gives_back_what_stood_still_as_working_time() -> None:
     """A halt of Monday afternoon before the question, another of Tuesday afternoon during it."""
     terms = {"on_timeout": "reject", "clock_stops": 20 * 60, "steps": [], "every": 0}
     course = Course(local(2026, 11, 24, 10), terms)
-    first = stop(
+    first = stop_clock(
         course, [local(2026, 11, 24, 9).isoformat()], office(), local(2026, 11, 24, 9), stood=timedelta(hours=4)
     )
     assert first is not None and first.course.stop is not None
     assert first.course.stop.deadline == local(2026, 11, 24, 15), "its one hour and the four, and not at night"
     assert [*map(datetime.fromisoformat, first.course.stop.due)] == [local(2026, 11, 24, 14)]
-    moved, stood = go_on(first.course, office(), local(2026, 11, 25, 10), stood=timedelta(hours=4))
+    moved, stood = resume_clock(first.course, office(), local(2026, 11, 25, 10), stood=timedelta(hours=4))
     assert stood == timedelta(hours=5), "nine to twelve and the hour of Wednesday: the halt's four count as such"
     assert moved.deadline == local(2026, 11, 25, 16)

@@ -10,8 +10,8 @@ import pytest
 from durableagents import Context, Document, End, Gate, Rejected
 from ledger import events as e
 from runs.engine.errors import DefinitionError
-from runs.engine.gate import documents
-from runs.engine.gate.documents import MOST_BYTES, MOST_TEXT_BYTES, PDF, PNG, TEXT, named_in
+from runs.engine.gating import documents
+from runs.engine.gating.documents import MOST_BYTES, MOST_TEXT_BYTES, PDF, PNG, TEXT, named_in
 from tests.cases import each_case
 from tests.papers import jpeg, pdf, png, text
 from tests.unit.engine.story import Story

@@ -13,7 +13,7 @@ from approvals.rules.judging import Rulebook
 from durableagents import Context, End, NotSent, PolicyDenied, Rejected, ToolFailure
 from ledger import events as e
 from runs.engine.agents import Agent
-from runs.engine.gate.proof import Proof
+from runs.engine.gating.proof import Proof
 from runs.journal.asked import policies as inforce
 from runs.journal.asked.policies import InForce, Policies
 from tests.unit.engine.policies import Known, rule, with_policies

@@ -10,8 +10,8 @@ from durableagents import Context, End, Gate, Stage
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.amounts import Amount
-from runs.engine.gate.proof import (
+from runs.engine.gating.fields import Amount
+from runs.engine.gating.proof import (
     Proof,
     Threshold,
     Wanted,

@@ -13,7 +13,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.errors import DefinitionError
 from runs.engine.fingerprint.words import differences
-from runs.engine.gate.in_memory import HasVoted
+from runs.engine.memory import HasVoted
 from tests.cases import each_case
 from tests.unit.engine.policies import rule, with_policies
 from tests.unit.engine.story import HASHER, Story

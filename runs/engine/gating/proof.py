@@ -13,8 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from runs.engine.canonical import printable
 from runs.engine.errors import DefinitionError
-from runs.engine.gate.amounts import CURRENCY, Amount, amount_in
-from runs.engine.gate.evidence import RISKS, subject
+from runs.engine.gating.fields import CURRENCY, RISKS, Amount, amount_in, subject
 
 PASSWORD = "password"
 PASSKEY = "passkey"

@@ -1,0 +1,251 @@
+"""Parts of a plan besides the arguments: evidence and risk, amount, fields that people may change, and those that
+must be the same for a standing approval. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema
+
+from ledger.codes import plain_zero
+from runs.engine.canonical import digest_of
+from runs.engine.errors import brief
+
+RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Something an approver should see, and that the decision binds. `label` is its heading, `source` where it comes
+    from, `content` plain data shown as it is."""
+
+    label: str
+    source: str
+    content: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data for the plan."""
+        return {"label": self.label, "source": self.source, "content": self.content}
+
+
+_NAMES = (
+    "legal_name",
+    "vendor_name",
+    "company",
+    "customer",
+    "title",
+    "subject",
+    "name",
+    "vendor",
+    "topic",
+    "vendor_id",
+    "recipient",
+    "to",
+    "email",
+)
+
+
+def subject(document: Any) -> str:
+    """Return the first field that reads like a party's or a matter's name; empty if there is none."""
+    if not isinstance(document, dict):
+        return ""
+    for name in _NAMES:
+        value = document.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+    return ""
+
+
+# --- amount: checked against people's limits --------------------------------------------------------------------------
+
+CURRENCY = re.compile(r"[A-Z]{3}")
+_TWO_NAMES = re.compile(r"[A-Za-z_][A-Za-z0-9_]* [A-Za-z_][A-Za-z0-9_]*")
+MOST_DIGITS = 18  # before the point; six after it are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of money, such as `Amount(Decimal("1250.00"), "USD")`. `value` is the number, `currency` its three
+    capitals (ISO 4217)."""
+
+    value: Decimal
+    currency: str
+
+
+# A gate's declaration: a function of the tool's input, or two names: the field with the number, and the currency (three
+# capitals) or the field with it: "total USD", "total currency".
+AmountRule = Callable[[Any], Amount | None] | str
+
+
+def amount_problem(declared: Any) -> str:
+    """Return why a declaration is invalid; empty if it is valid."""
+    if declared is None or (callable(declared) and not isinstance(declared, type)):
+        return ""
+    if isinstance(declared, str) and _TWO_NAMES.fullmatch(declared):
+        return ""
+    return "give a plain function of the tool's input, or a field and a currency such as 'total USD'"
+
+
+def amount_entry(declared: AmountRule, args: Any) -> dict[str, str]:
+    """Return a call's amount for the plan, as text, or the `problem`: then approvers with a limit can't decide."""
+    try:
+        amount = _read_amount(declared, args) if isinstance(declared, str) else declared(args)
+        if not isinstance(amount, Amount):
+            raise TypeError(f"gave {type(amount).__name__}, not an Amount")
+        return _checked_amount(amount)
+    except Exception as error:  # the author's own code failed: the amount is unknown
+        return {"problem": brief(error, 200)}
+
+
+def _read_amount(declared: str, args: Any) -> Amount:
+    field, currency = declared.split(" ")
+    value = getattr(args, field)
+    if isinstance(value, float):
+        value = repr(value)  # as written: 0.1 is a tenth
+    return Amount(Decimal(value), currency if CURRENCY.fullmatch(currency) else str(getattr(args, currency)))
+
+
+def _checked_amount(amount: Amount) -> dict[str, str]:
+    if not isinstance(amount.value, Decimal) or not amount.value.is_finite():
+        raise ValueError(f"{amount.value!r} is no finite Decimal")
+    exponent = amount.value.as_tuple().exponent
+    # Before calculating or formatting: 1E-500000000 has that many digits when written out.
+    if not isinstance(exponent, int) or not -MOST_DIGITS <= exponent <= MOST_DIGITS:
+        raise ValueError(f"it has more than {MOST_DIGITS} digits before or behind the point")
+    if amount.value.copy_abs() >= Decimal(10) ** MOST_DIGITS or not isinstance(amount.currency, str):
+        raise ValueError(f"{amount.value!r} has more than {MOST_DIGITS} digits")
+    if not CURRENCY.fullmatch(amount.currency):
+        raise ValueError(f"{amount.currency!r} is no currency: three capitals, such as USD")
+    return {"value": format(plain_zero(amount.value), "f"), "currency": amount.currency}
+
+
+def amount_in(plan: Any) -> Amount | str | None:
+    """Return a plan's amount; None if none is declared, or text saying why it is unknown."""
+    if not isinstance(plan, dict) or "amount" not in plan:
+        return None
+    said = plan["amount"]
+    if not isinstance(said, dict) or not isinstance(said.get("value"), str):
+        problem = said.get("problem") if isinstance(said, dict) else None
+        return problem if isinstance(problem, str) and problem else "it is not readable"
+    try:
+        _checked_amount(amount := Amount(plain_zero(Decimal(said["value"])), said.get("currency", "")))
+        return amount
+    except (InvalidOperation, ValueError) as error:
+        return brief(error, 200)
+
+
+# --- fields that people may change before approving -------------------------------------------------------------------
+
+EDITABLE = "editable"  # key in a plan of the schema of what may be changed
+
+
+def names_problem(names: Any) -> str:
+    """Return why a declaration is invalid; empty if it is valid."""
+    is_list = isinstance(names, (list, tuple)) and all(isinstance(name, str) and name for name in names)
+    if not is_list or len(set(names)) != len(names):
+        return "give a list of the names of fields of the tool's input, each once"
+    return ""
+
+
+def editable_problem(editable: Sequence[str], model: type[BaseModel]) -> str:
+    """Return why these fields of a tool's input can't be editable; empty if they can."""
+    if not editable:
+        return ""
+    try:
+        fields = model.model_json_schema().get("properties", {})
+    except PydanticInvalidForJsonSchema as error:
+        return f"{model.__name__} has no schema that a form could be made of: {error}"
+    unknown = [name for name in editable if name not in fields]
+    return f"{', '.join(unknown)}: no field of {model.__name__}, which has {', '.join(fields)}" if unknown else ""
+
+
+def editable_entry(editable: Sequence[str], model: type[BaseModel]) -> dict[str, Any]:
+    """Return a plan's schema of the editable fields, from which a form can be drawn without the agent's code."""
+    if not editable:
+        return {}
+    whole = model.model_json_schema()
+    fields = {name: whole["properties"][name] for name in editable}
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": fields}
+    if "$defs" in whole and '"$ref"' in json.dumps(fields):
+        schema["$defs"] = whole["$defs"]
+    return {EDITABLE: json.loads(json.dumps(schema))}
+
+
+def closed(schema: Any) -> Any:
+    """Forbid undeclared fields in objects, which a tool would silently drop; explicit schemas stay as they are."""
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    for several in ("properties", "$defs"):
+        if isinstance(found.get(several), dict):
+            found[several] = {name: closed(each) for name, each in found[several].items()}
+    for some in ("anyOf", "oneOf", "prefixItems"):
+        if isinstance(found.get(some), list):
+            found[some] = [closed(each) for each in found[some]]
+    for one in ("items", "additionalProperties"):
+        found |= {one: closed(found[one])} if one in found else {}
+    if "properties" in found and not {"additionalProperties", "allOf", "patternProperties"} & set(found):
+        found["additionalProperties"] = False
+    return found
+
+
+def editable_in(plan: Any) -> dict[str, Any]:
+    """Return the schema of a plan's editable fields; without properties if there are none."""
+    schema = plan.get(EDITABLE) if isinstance(plan, dict) and isinstance(plan.get("arguments"), dict) else None
+    is_one = isinstance(schema, dict) and isinstance(schema.get("properties"), dict)
+    return schema if is_one and isinstance(schema, dict) else {"properties": {}}
+
+
+# --- sameness: all of the plan but the agent's version, so that a changed rule or policy asks again -------------------
+
+SAME = "same"  # key in a plan of the fields that count
+NO_TOOL = "approve"  # in place of a tool in a plan whose approval is only information
+_AS_ASKED = ("tool", "title", "effect", "queue", "rule", "policy")
+
+
+def same_entry(tool: Any) -> dict[str, Any]:
+    """Return the plan's entry for the fields that must be the same; empty (all fields count) if the gate names none."""
+    return {} if tool is None or tool.gate is None or not tool.gate.same else {SAME: list(tool.gate.same)}
+
+
+def same_fields_in(plan: Any) -> list[str]:
+    """Return the fields of a plan's arguments that must be the same. Raises ValueError if unreadable or unknown."""
+    arguments = plan.get("arguments") if isinstance(plan, dict) else None
+    if not isinstance(arguments, dict):
+        raise ValueError("its arguments have no fields")
+    if SAME not in plan:
+        return sorted(arguments)
+    named = plan[SAME]
+    if not isinstance(named, list) or not named or not all(isinstance(name, str) for name in named):
+        raise ValueError("what has to be the same can't be read")
+    if unknown := [name for name in named if name not in arguments]:
+        raise ValueError(f"{', '.join(unknown)} has to be the same, and is no field of its arguments")
+    return named
+
+
+def sameness(plan: Any) -> str:
+    """Return the digest of all that must be the same. Raises ValueError as `same_fields_in` does."""
+    fields = same_fields_in(plan)
+    if not plan.get("agent") or plan.get("tool") in (None, "", NO_TOOL):
+        raise ValueError("it names no tool, so a yes to it lets nothing through")
+    what = {name: plan.get(name) for name in _AS_ASKED} | {"agent": agent_of(plan), "is_named": SAME in plan}
+    return digest_of(what | {"arguments": {name: plan["arguments"][name] for name in fields}})
+
+
+def agent_of(plan: Any) -> str:
+    """Return the agent's name without its version."""
+    return str(plan.get("agent", "")).partition("@")[0]
+
+
+def sameness_of(stored: bytes) -> str | None:
+    """Return a stored plan's sameness, or None. Numbers are parsed as written, as for the digests in rows."""
+    try:
+        return sameness(json.loads(stored))
+    except (ValueError, RecursionError):
+        return None
