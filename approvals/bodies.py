@@ -8,8 +8,7 @@ from pydantic import Field
 
 from approvals.grants import MOST_TIMES
 from approvals.queues.acts import Most
-from ledger.append import MAX_JUSTIFICATION
-from ledger.web.bodies import NoFlag, Strict
+from ledger.web.bodies import Justified, NoFlag, Strict
 from runs.engine.gating.proof import AMOUNT, TARGET
 from runs.services.bodies import Moment
 
@@ -21,14 +20,14 @@ class AgainBody(Strict):
     times: Annotated[
         int, Field(strict=False, ge=1, le=MOST_TIMES, description="Number of further calls it covers."), NoFlag
     ]
-    until: Moment
+    until: Moment = Field(description="Time when it expires.")
     sum: Annotated[
         Most | None, Field(description="Total amount of these calls; required if the call names an amount.")
     ] = None
     scope: Annotated[Literal["agent", "run"], Field(description="All runs of the agent, or only this run.")] = "agent"
 
 
-class DecisionBody(Strict):
+class DecisionBody(Justified):
     """A decision on the plan that the caller has read, named by its hash."""
 
     verdict: Annotated[
@@ -39,7 +38,9 @@ class DecisionBody(Strict):
             "can't vote on this stage again."
         ),
     ]
-    plan_hash: Annotated[str, Field(max_length=200)]
+    plan_hash: Annotated[str, Field(max_length=200)] = Field(
+        description="`plan_hash` of the approval that was read. If the plan has changed, the decision is refused."
+    )
     stage: Annotated[int | None, Field(ge=1, le=100, description="The stage that was read, starting at 1.")] = None
     typed_amount: Annotated[
         str, Field(max_length=200, description="The amount, typed by the approver where the approval requires it.")
@@ -47,7 +48,6 @@ class DecisionBody(Strict):
     typed_target: Annotated[
         str, Field(max_length=400, description="The target, typed by the approver where the approval requires it.")
     ] = ""
-    justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
     arguments: Annotated[
         dict[str, Any],
         Field(description="With *approve*: arguments that replace the requested ones; only the changed ones, or all."),

@@ -10,7 +10,7 @@ from drf_spectacular.contrib.pydantic import PydanticExtension
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.plumbing import ResolvedComponent
+from drf_spectacular.plumbing import ResolvedComponent, get_doc
 from pydantic.json_schema import DefsRef, GenerateJsonSchema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -32,6 +32,40 @@ _NAMES = {
     "runs.models.run.State": "RunState",
     "runs.services.halts.acts.LiftBody": "HaltLiftBody",
     "runs.services.migrating.asked.LookBody": "MigrationLookBody",
+}
+
+
+# Parameters in addresses, by name, or by the preceding part of the address and the name.
+_IN_PATH = {
+    "absence_id": "Id of the absence.",
+    "agents/name": "Name of the agent.",
+    "agents/reference": "Name of the agent, or name@version.",
+    "approval_id": "Id of the approval.",
+    "batch_id": "Id of the batch.",
+    "calendar": "Name of the calendar.",
+    "change_id": "Id of the proposed change.",
+    "channel_id": "Id of the channel.",
+    "delegations/n": "Number of the delegation.",
+    "delivery_id": "Id of the delivery.",
+    "deputy_id": "Id of the deputyship.",
+    "documents/n": "Number of the document.",
+    "grant_id": "Id of the standing approval.",
+    "halt": "Id of the halt.",
+    "inquiries/n": "Number of the inquiry.",
+    "messages/name": "Name of the message to send, or number of the message to read.",
+    "page": "Number of the page.",
+    "policy": "Name of the policy.",
+    "pool_id": "Id of the pool.",
+    "process_id": "Id of the process.",
+    "queue": "Name of the queue.",
+    "ramp_id": "Id of the ramp.",
+    "run_id": "Id of the run.",
+    "schedule_id": "Id of the schedule.",
+    "signals/name": "Name of the signal.",
+    "token": "Token that the tool's call received. It works once.",
+    "version": "Version of the agent.",
+    "views/name": "Name of the view.",
+    "wait_id": "Id of the wait that asks the question.",
 }
 
 
@@ -118,6 +152,20 @@ class Operations(AutoSchema):
         view: Any = self.view
         summaries: dict[str, str] = getattr(view, self.method.lower()).summaries
         return summaries[view.action]
+
+    def get_description(self) -> str:  # type: ignore[override]
+        """Return the description for the view's action, the method or the view."""
+        method = getattr(self.view, self.method.lower())
+        text: str = method.about.get(getattr(self.view, "action", "")) or get_doc(method) or get_doc(type(self.view))
+        return text
+
+    def _resolve_path_parameters(self, variables: list[str]) -> list[dict[str, Any]]:
+        parts = self.path.split("/")
+        parameters: list[dict[str, Any]] = super()._resolve_path_parameters(variables)
+        for each in parameters:
+            before = parts[parts.index(f"{{{each['name']}}}") - 1]
+            each["description"] = _IN_PATH.get(f"{before}/{each['name']}") or _IN_PATH[each["name"]]
+        return parameters
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Return whether the operation is a list. With a `serializer` it is about the answer, which is no array."""

@@ -16,6 +16,7 @@ from ledger.four_eyes import changes, guards
 from ledger.four_eyes.guards import GuardsBody
 from ledger.models import RuleChange
 from ledger.web.api_base import ApiView, Query, described, read_body
+from ledger.web.fields import Rows
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -24,48 +25,48 @@ from runs.services.bodies import SteerBody
 class ToldRow(Shape):
     """A record that the change would write."""
 
-    action: str
-    subject: str
-    queue: str
-    before: dict[str, Any]
-    after: dict[str, Any]
+    action: str = Field(description="Action that the record names.")
+    subject: str = Field(description="Object of the action.")
+    queue: str = Field(description="Queue that it concerns; empty: none.")
+    before: dict[str, Any] = Field(description="Values before the change.")
+    after: dict[str, Any] = Field(description="Values after the change.")
 
 
 class RuleChangeRow(Shape):
     """A proposed change."""
 
-    id: UUID
-    family: str
+    id: UUID = Field(description="Id of the proposed change.")
+    family: str = Field(description="Kind of rules that it changes.")
     act: str = Field(description="Name of the service function that it calls.")
     told: list[ToldRow] = Field(description="Records that it would have written when it was proposed.")
-    why: str
-    by: str
-    made_at: datetime
-    state: RuleChange.State
-    ended_by: str
-    ended_at: datetime | None
-    ended_why: str
+    why: str = Field(description="Justification of the person who proposed it.")
+    by: str = Field(description="Person who proposed it.")
+    made_at: datetime = Field(description="Time when it was proposed.")
+    state: RuleChange.State = Field(description="State of the proposal.")
+    ended_by: str = Field(description="Person who applied, refused or withdrew it; empty: it is open.")
+    ended_at: datetime | None = Field(description="Time when it was applied, refused or withdrawn.")
+    ended_why: str = Field(description="Justification given at its end; empty: it is open.")
     is_late: bool = Field(description="Whether it is too old to be applied.")
     is_genuine: bool = Field(description="False: not recorded by this installation, so it can't be applied.")
     may_agree: bool = Field(description="Whether you may be the second person.")
 
 
 class RuleChangePage(Page):
-    results: list[RuleChangeRow]
+    results: Rows[RuleChangeRow]
 
 
 class GuardRow(Shape):
     """A kind of rules that may need two people to change."""
 
-    family: str
-    words: str
-    needs_two: bool
+    family: str = Field(description="Name of the kind of rules.")
+    words: str = Field(description="Its description for people.")
+    needs_two: bool = Field(description="Whether two people must change these rules.")
 
 
 class GuardsRow(Shape):
     """The rules that two people must change."""
 
-    families: list[GuardRow]
+    families: list[GuardRow] = Field(description="All kinds of rules that can need two people.")
     is_damaged: bool = Field(
         description="The setting was changed outside this installation, so all rules need two people."
     )
@@ -112,6 +113,11 @@ class ChangeAct(ApiView):
         },
         RuleChangeRow,
         body=SteerBody,
+        about={
+            "apply": "Apply a change that another person proposed.",
+            "refuse": "Refuse a change that another person proposed. Nothing changes.",
+            "withdraw": "Withdraw a change that you proposed. Nothing changes.",
+        },
     )
     def post(self, request: Request, change_id: UUID) -> Response:
         changes.find(change_id)
@@ -124,7 +130,7 @@ ACTS = {"apply": changes.apply, "refuse": changes.refuse, "withdraw": changes.wi
 
 
 class FourEyesRules(ApiView):
-    """The rules that two people must change. Administrators set them with POST."""
+    """The rules that two people must change."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
@@ -136,6 +142,7 @@ class FourEyesRules(ApiView):
 
     @described("Set the four-eyes rules", GuardsRow, body=GuardsBody, name="four_eyes_update")
     def post(self, request: Request) -> Response:
+        """Set which rules two people must change. Administrators only."""
         guards.require(read_body(request, GuardsBody), by=self.by)
         return Response(guards_row())
 

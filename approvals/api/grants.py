@@ -16,6 +16,7 @@ from approvals.granting.acts import BoundsBody
 from approvals.queues import acts as queues
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import placed
+from ledger.web.fields import ActorName, RoleName, Rows
 from ledger.web.roles import EVERY, roles
 from ledger.web.shapes import Page, Shape
 from runs.journal import wait_hooks
@@ -25,50 +26,50 @@ from runs.services.bodies import SteerBody
 class UseRow(Shape):
     """An approval that the standing approval answered."""
 
-    n: int
-    approval_id: UUID
-    run_id: UUID
-    amount: str | None
-    at: datetime
+    n: int = Field(description="Number of the use, from 1.")
+    approval_id: UUID = Field(description="Approval that it answered.")
+    run_id: UUID = Field(description="Run whose call it let through.")
+    amount: str | None = Field(description="Amount of the call; null: it names none.")
+    at: datetime = Field(description="Time of the use.")
 
 
 class EndRow(Shape):
     """The end of a standing approval."""
 
-    by: str
-    role: str
-    reason: str
-    at: datetime
+    by: ActorName
+    role: RoleName
+    reason: str = Field(description="Justification for ending it.")
+    at: datetime = Field(description="Time when it ended.")
 
 
 class GrantRow(Shape):
     """A standing approval: further identical calls pass without another decision."""
 
-    id: int
+    id: int = Field(description="Id of the standing approval.")
     approval_id: UUID = Field(description="The approval with whose decision it was given.")
-    run_id: UUID
-    queue: str
-    tool: str
-    agent: str
+    run_id: UUID = Field(description="Run of the approval with which it was given.")
+    queue: str = Field(description="Queue that gave it.")
+    tool: str = Field(description="Tool whose calls it covers.")
+    agent: str = Field(description="Agent whose calls it covers.")
     scope: str = Field(description="agent: all its runs; run: that run only.")
     fields: list[str] = Field(description="Arguments that must be identical.")
-    times: int
-    used: int
+    times: int = Field(description="Number of calls that it covers.")
+    used: int = Field(description="Number of calls that it has let through.")
     sum: str | None = Field(description="Total amount of the calls; null: the calls name no amount.")
-    spent: str | None
-    currency: str
-    until: datetime
-    by: str
-    role: str
-    reason: str
-    at: datetime
+    spent: str | None = Field(description="Total amount of the calls that it has let through; null as with `sum`.")
+    currency: str = Field(description="Currency of `sum` and `spent`, an ISO 4217 code; empty: no amount.")
+    until: datetime = Field(description="Time when it expires.")
+    by: ActorName
+    role: RoleName
+    reason: str = Field(description="Justification of the decision with which it was given.")
+    at: datetime = Field(description="Time when it was given.")
     state: str = Field(description="active, used_up, over, taken_back, or not_genuine (it lets nothing through).")
-    end: EndRow | None
+    end: EndRow | None = Field(description="Who ended it early; null: nobody.")
     uses: list[UseRow] = Field(description="Newest first; at most 50.")
 
 
 class GrantPage(Page):
-    results: list[GrantRow]
+    results: Rows[GrantRow]
 
 
 class Grants(ApiView):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from drf_spectacular.utils import OpenApiParameter
 from pydantic import Field
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
@@ -17,6 +18,7 @@ from approvals.outbox import Channel, Delivery
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import placed
+from ledger.web.fields import ActorName, Rows, Zone
 from ledger.web.roles import AUDITOR, EVERY, OPERATOR, HasRole, roles
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
@@ -25,73 +27,75 @@ from runs.services.bodies import SteerBody
 class PreferenceRow(Shape):
     """Notification preferences: channels for each kind, and quiet hours."""
 
-    ways: dict[str, list[str]]
-    zone: str
-    quiet_from: str | None
-    quiet_until: str | None
-    digest: str
-    digest_at: str
+    ways: dict[str, list[str]] = Field(
+        description="Media by kind of notification; a kind that is not listed follows the default."
+    )
+    zone: Zone
+    quiet_from: str | None = Field(description="Start of the quiet hours, as HH:MM; null: none.")
+    quiet_until: str | None = Field(description="End of the quiet hours, as HH:MM; null: none.")
+    digest: str = Field(description="none, hourly or daily: how often notifications are collected in one message.")
+    digest_at: str = Field(description="Time of the daily digest, as HH:MM.")
 
 
 class TryRow(Shape):
     """One attempt of a call. `unknown`: it started, and its worker was lost before recording the result."""
 
-    at: str
+    at: str = Field(description="Time of the attempt.")
     outcome: str = Field(description="unknown, sent, failed, refused or needless.")
-    why: str
-    message: str
+    why: str = Field(description="Reason for a failure; empty: none.")
+    message: str = Field(description="Error as the receiver's side reported it; empty: none.")
 
 
 class DeliveryRow(Shape):
     """One notification to one recipient over one channel."""
 
-    id: int
-    kind: str
-    by: Delivery.By
+    id: int = Field(description="Id of the delivery.")
+    kind: str = Field(description="Kind of the notification.")
+    by: Delivery.By = Field(description="Medium by which it is delivered.")
     to: str = Field(description="A person's or channel's name, never an address.")
-    state: Delivery.State
-    note: str
-    run_id: UUID | None
-    approval_id: UUID | None
+    state: Delivery.State = Field(description="State of the delivery.")
+    note: str = Field(description="Why it is not sent, or not sent yet; empty: no note.")
+    run_id: UUID | None = Field(description="Run that it is about; null: none.")
+    approval_id: UUID | None = Field(description="Approval that it is about; null: none.")
     message: UUID | None = Field(description="Message id in its headers, by which a receiver recognizes a repeat.")
-    due_at: datetime
-    made_at: datetime
-    ended_at: datetime | None
-    tries: list[TryRow]
+    due_at: datetime = Field(description="Time when it is or was due.")
+    made_at: datetime = Field(description="Time when it was created.")
+    ended_at: datetime | None = Field(description="Time when it was sent or given up; null: it is open.")
+    tries: list[TryRow] = Field(description="Attempts to deliver it, in order.")
 
 
 class DeliveryPage(Page):
-    results: list[DeliveryRow]
+    results: Rows[DeliveryRow]
 
 
 class ChannelRow(Shape):
     """A chat or shared mailbox that receives notifications."""
 
-    id: int
-    name: str
+    id: int = Field(description="Id of the channel.")
+    name: str = Field(description="Name of the channel.")
     queue: str = Field(description="Empty: notifications to operators.")
-    form: Channel.Form
+    form: Channel.Form = Field(description="webhook or mailbox.")
     address: str = Field(
         description="Of a webhook only the host and the last characters, because the rest authorizes posting."
     )
-    kinds: list[str]
-    set_by: str
-    made_at: datetime
-    changed_at: datetime
-    ended_at: datetime | None
+    kinds: list[str] = Field(description="Kinds of notifications that it receives.")
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was added.")
+    changed_at: datetime = Field(description="Time of its last change.")
+    ended_at: datetime | None = Field(description="Time when it was removed; null: it is in use.")
     is_genuine: bool = Field(
         description="False: the row was not written by this installation, so nothing is sent to the channel."
     )
 
 
 class ChannelPage(Page):
-    results: list[ChannelRow]
+    results: Rows[ChannelRow]
 
 
 class Asked(Shape):
     """Confirms that a test was requested."""
 
-    asked: bool
+    asked: bool = Field(description="Always true.")
 
 
 class OrAdmin(BasePermission):
@@ -120,6 +124,7 @@ class Settings(ApiView):
 
     @described("Set your notification preferences", PreferenceRow, body=PreferenceBody)
     def post(self, request: Request) -> Response:
+        """Replace the caller's notification preferences."""
         return Response(PreferenceRow.of(None, **own.prefer(read_body(request, PreferenceBody), by=self.by)))
 
 
@@ -135,13 +140,16 @@ class Test(ApiView):
         return Response(Asked.of(None, asked=True), status=202)
 
 
+_BY = OpenApiParameter("by", str, "query", description="Only deliveries over this medium.")
+
+
 class Deliveries(ApiView):
     """Sent notifications, newest first: all for operators, auditors and administrators, otherwise the caller's own."""
 
     permission_classes = [OrAdmin]
     roles = READ
 
-    @described("List deliveries", DeliveryPage, query=("state", "by", "cursor", "limit"))
+    @described("List deliveries", DeliveryPage, query=("state", _BY, "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "state", "by", "cursor")
         state, by = query.choice("state", Delivery.State.values), query.choice("by", Delivery.By.values)
@@ -169,7 +177,7 @@ class Replay(ApiView):
 
 
 class Channels(ApiView):
-    """Chats and mailboxes that receive notifications. POST adds one."""
+    """Chats and mailboxes that receive notifications."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
@@ -181,11 +189,12 @@ class Channels(ApiView):
 
     @described("Add a channel", ChannelRow, status=201, body=ChannelBody)
     def post(self, request: Request) -> Response:
+        """Add a chat or mailbox that receives notifications."""
         return Response(channel_row(channels.add(read_body(request, ChannelBody), by=self.by)), status=201)
 
 
 class OneChannel(ApiView):
-    """One channel. POST changes it."""
+    """One channel, without the secret part of its address."""
 
     permission_classes = [OrAdmin]
     roles = {"GET": (OPERATOR, AUDITOR), "POST": ()}
@@ -197,6 +206,7 @@ class OneChannel(ApiView):
 
     @described("Update a channel", ChannelRow, body=ChannelChangeBody, name="notifications_channels_update")
     def post(self, request: Request, channel_id: int) -> Response:
+        """Change the address of a channel, or the kinds of notifications that it receives."""
         channels.find(channel_id)
         return Response(channel_row(channels.change(channel_id, read_body(request, ChannelChangeBody), by=self.by)))
 

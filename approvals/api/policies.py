@@ -17,6 +17,7 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
 from approvals.policies.trying import MAY_TRY, Change, tried
 from approvals.queues.who import is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, IsGenuine, Rows, RunId, Slot, ToolName
 from ledger.web.shapes import Page, Shape
 from runs.services.bodies import SteerBody
 
@@ -24,9 +25,9 @@ from runs.services.bodies import SteerBody
 class ChangeRow(Shape):
     """A difference from the previous version."""
 
-    what: str
-    was: str
-    now: str
+    what: str = Field(description="Field that changed.")
+    was: str = Field(description="Its previous value.")
+    now: str = Field(description="Its new value.")
 
 
 PROOF = (
@@ -38,20 +39,20 @@ PROOF = (
 class VersionRow(Shape):
     """A version of a policy."""
 
-    version: int
+    version: int = Field(description="Number of the version, from 1.")
     agent: str = Field(description="Empty: any agent.")
     tool: str = Field(description="Empty: any tool.")
     condition: str = Field(description="Empty: always.")
-    effect: Policy.Effect
-    queue: str
+    effect: Policy.Effect = Field(description="allow, require (an approval) or deny.")
+    queue: str = Field(description="Queue that must approve; empty: none.")
     within_hours: int = Field(description="For a gate in code that counts working hours: the number of hours.")
-    rule: str
+    rule: str = Field(description="Explanation that approvers see.")
     proof: Any = Field(description=PROOF)
-    set_by: str
-    made_at: datetime
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it came into force.")
     ended_at: datetime | None = Field(description="Null: in force.")
-    ended_by: str
-    changes: list[ChangeRow]
+    ended_by: str = Field(description="Person who replaced or retired it; empty: in force.")
+    changes: list[ChangeRow] = Field(description="Differences from the previous version.")
     is_genuine: bool = Field(
         description="False: not recorded by this installation, so affected calls stop for an operator."
     )
@@ -60,9 +61,9 @@ class VersionRow(Shape):
 class PolicyRow(Shape):
     """A policy, as of its newest version."""
 
-    name: str
-    version: int
-    is_in_force: bool
+    name: str = Field(description="Name of the policy.")
+    version: int = Field(description="Number of its newest version.")
+    is_in_force: bool = Field(description="Whether it is in force.")
     versions: list[VersionRow] = Field(description="Newest first; at most 100.")
 
 
@@ -71,28 +72,28 @@ class RuleRow(Shape):
 
     source: str = Field(description="policy or code.")
     name: str = Field(description="Name of a policy; a gate in code has none.")
-    version: int | None
-    agent: str
+    version: int | None = Field(description="Version of the policy; null for a gate in code.")
+    agent: str = Field(description="Agent that it applies to; empty: any agent.")
     agent_versions: list[str] = Field(description="For a gate in code: the agent versions that define it.")
-    tool: str
-    condition: str
-    effect: Policy.Effect
-    queue: str
+    tool: str = Field(description="Tool that it applies to; empty: any tool.")
+    condition: str = Field(description="Condition on the call's arguments; empty: always.")
+    effect: Policy.Effect = Field(description="allow, require (an approval) or deny.")
+    queue: str = Field(description="Queue that must approve; empty: none.")
     within_hours: int = Field(description="For a gate in code that counts working hours: the number of hours.")
-    rule: str
+    rule: str = Field(description="Explanation that approvers see.")
     proof: Any = Field(description=PROOF)
-    is_genuine: bool
+    is_genuine: IsGenuine
 
 
 class RulePage(Page):
-    results: list[RuleRow]
+    results: Rows[RuleRow]
     problem: str = Field(
         description="Why the rules in force can't be determined, in which case no call is sent; empty: no problem."
     )
 
 
 class Policies(ApiView):
-    """All rules in force. POST creates a policy."""
+    """All rules in force."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -106,12 +107,13 @@ class Policies(ApiView):
 
     @described("Create a policy", PolicyRow, status=201, body=NewPolicyBody)
     def post(self, request: Request) -> Response:
+        """Create a policy. It applies to calls from then on."""
         made = acts.create(read_body(request, NewPolicyBody), by=self.by)
         return Response(row_of(made.name), status=201)
 
 
 class OnePolicy(ApiView):
-    """One policy. POST creates its next version."""
+    """One policy with its versions."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -123,6 +125,7 @@ class OnePolicy(ApiView):
 
     @described("Update a policy", PolicyRow, body=PolicyBody, name="policies_update")
     def post(self, request: Request, policy: str) -> Response:
+        """Create the next version of a policy."""
         acts.find(policy)
         acts.change(policy, read_body(request, PolicyBody), by=self.by)
         return Response(row_of(policy))
@@ -158,41 +161,41 @@ class PoliciesRestore(ApiView):
 class CallRow(Shape):
     """A recorded call."""
 
-    run_id: str
-    slot: str
-    tool: str
-    at: datetime
+    run_id: RunId
+    slot: Slot
+    tool: ToolName
+    at: datetime = Field(description="Time of the call.")
 
 
 class TriedChange(Shape):
     """The number of calls with a different result, and the newest of them."""
 
-    calls: int
-    examples: list[CallRow]
+    calls: int = Field(description="Number of calls with a different result.")
+    examples: list[CallRow] = Field(description="The newest of these calls.")
 
 
 class LoadRow(Shape):
     """Approvals that a queue would have received."""
 
-    queue: str
-    calls: int
-    a_day: float
+    queue: str = Field(description="Queue that would have been asked.")
+    calls: int = Field(description="Number of approvals it would have received.")
+    a_day: float = Field(description="Average number of approvals a day.")
     median_seconds: float | None = Field(description="Median duration of its last 500 decisions; null: it made none.")
-    decided: int
+    decided: int = Field(description="Number of decisions behind `median_seconds`.")
 
 
 class TriedRow(Shape):
     """Effect of a policy on the newest recorded calls, compared with the policies in force."""
 
-    calls: int
-    since: datetime | None
+    calls: int = Field(description="Number of calls that were read.")
+    since: datetime | None = Field(description="Time of the oldest call that was read; null: none was.")
     is_cut: bool = Field(description="Time ran out before all requested calls were read.")
     unsure: int = Field(description="Calls for which the condition can't be evaluated.")
-    unreadable: int
-    gated: TriedChange
-    denied: TriedChange
-    let_through: TriedChange
-    loads: list[LoadRow]
+    unreadable: int = Field(description="Calls whose arguments can't be read.")
+    gated: TriedChange = Field(description="Calls that would have needed an approval.")
+    denied: TriedChange = Field(description="Calls that would have been denied.")
+    let_through: TriedChange = Field(description="Calls that would no longer have needed an approval or been denied.")
+    loads: list[LoadRow] = Field(description="Approvals that each queue would have received.")
 
 
 class PoliciesTry(ApiView):

@@ -17,6 +17,7 @@ from approvals.queues import acts, deputies, listed
 from approvals.queues.acts import DeputyBody, LiftBody, LimitBody, ProofBody, QueueBody, QueueChangeBody, ReasonsBody
 from approvals.queues.who import ADMIN, is_admin
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, IsGenuine, Rows
 from ledger.web.roles import EVERY, HasRole, roles
 from ledger.web.shapes import Page, Shape
 from ledger.web.tally import Tally
@@ -26,8 +27,8 @@ from runs.services.bodies import SteerBody
 class MemberRow(Shape):
     """A person who decides at the queue."""
 
-    name: str
-    person: int
+    name: str = Field(description="User name.")
+    person: int = Field(description="Id of the account.")
     limit: str = Field(description="Description of the limit; empty: none.")
     limit_of: str = Field(description="person or role; empty: no limit.")
 
@@ -36,26 +37,26 @@ class LimitRow(Shape):
     """The most that a person or a role's holder may approve alone."""
 
     person: int | None = Field(description="Null: the role's limit.")
-    name: str
+    name: str = Field(description="User name or role that has the limit.")
     most: str | None = Field(description="Null: unlimited.")
-    currency: str
-    set_by: str
-    set_at: datetime
-    is_genuine: bool
+    currency: str = Field(description="Currency of the limit, an ISO 4217 code.")
+    set_by: ActorName
+    set_at: datetime = Field(description="Time when it was set.")
+    is_genuine: IsGenuine
 
 
 class DeputyRow(Shape):
     """A person who may decide in another's place."""
 
-    id: int
-    deputy: str
-    principal: str
+    id: int = Field(description="Id of the deputyship.")
+    deputy: str = Field(description="User name of the deputy.")
+    principal: str = Field(description="User name of the person they stand in for.")
     queue: str = Field(description="Empty: everything that the principal may decide.")
-    starts_at: datetime
-    ends_at: datetime
-    reason: str
-    set_by: str
-    revoked_at: datetime | None
+    starts_at: datetime = Field(description="Time when it starts.")
+    ends_at: datetime = Field(description="Time when it ends.")
+    reason: str = Field(description="Justification for it.")
+    set_by: ActorName
+    revoked_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
     is_genuine: bool = Field(description="False: not recorded by this installation, so the deputy may decide nothing.")
 
 
@@ -64,18 +65,18 @@ class ProofRow(Shape):
 
     minutes: int = Field(description="Maximum age of the person's authentication; 0: no requirement.")
     second_factor: bool = Field(description="Whether a second factor is required; otherwise a password suffices.")
-    type_amount: bool
-    type_target: bool
-    above: str | None
-    currency: str
-    risk: str
+    type_amount: bool = Field(description="Whether the person must type the amount.")
+    type_target: bool = Field(description="Whether the person must type the target.")
+    above: str | None = Field(description="Amount above which proof is required; null: no such amount.")
+    currency: str = Field(description="Currency of `above`, an ISO 4217 code.")
+    risk: str = Field(description="Risk level from which proof is required: low, medium or high; empty: no such level.")
 
 
 class BoundsRow(Shape):
     """Limits of standing approvals at a queue."""
 
-    times: int
-    days: int
+    times: int = Field(description="Number of calls that one may cover.")
+    days: int = Field(description="Number of days that one may last.")
     sum: str | None = Field(
         description="In the queue's currency; null: the amount that the person giving one may approve at once."
     )
@@ -84,39 +85,39 @@ class BoundsRow(Shape):
 class QueueRow(Shape):
     """A queue: who decides there, their limits, and open approvals."""
 
-    name: str
-    title: str
-    role: str
-    state: Queue.State
-    currency: str
-    needs_amount: bool
+    name: str = Field(description="Name of the queue.")
+    title: str = Field(description="Title for people.")
+    role: str = Field(description="Role whose holders decide there.")
+    state: Queue.State = Field(description="open or closed.")
+    currency: str = Field(description="Currency of its limits, an ISO 4217 code.")
+    needs_amount: bool = Field(description="Whether people with a limit can't approve calls without an amount.")
     open: int = Field(description="Number of open approvals, counted up to 1,000.")
-    members: list[MemberRow]
-    limits: list[LimitRow]
+    members: list[MemberRow] = Field(description="People who decide there.")
+    limits: list[LimitRow] = Field(description="Limits of people and of the role.")
     deputies: list[DeputyRow] = Field(description="Current and future deputies.")
     proof: ProofRow | None = Field(description="Proof required to approve here; null: none.")
     reasons: list[str] = Field(description="Short reasons to choose from; any other text is accepted too.")
     grants: BoundsRow | None = Field(description="Limits of standing approvals; null: none may be given.")
-    set_by: str
-    made_at: datetime
-    changed_at: datetime
-    is_genuine: bool
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    changed_at: datetime = Field(description="Time of its last change.")
+    is_genuine: IsGenuine
 
 
 class QueueName(Shape):
     """A queue in the list."""
 
-    name: str
-    title: str
-    role: str
-    state: Queue.State
-    currency: str
-    needs_amount: bool
-    is_genuine: bool
+    name: str = Field(description="Name of the queue.")
+    title: str = Field(description="Title for people.")
+    role: str = Field(description="Role whose holders decide there.")
+    state: Queue.State = Field(description="open or closed.")
+    currency: str = Field(description="Currency of its limits, an ISO 4217 code.")
+    needs_amount: bool = Field(description="Whether people with a limit can't approve calls without an amount.")
+    is_genuine: IsGenuine
 
 
 class QueuePage(Page):
-    results: list[QueueName]
+    results: Rows[QueueName]
 
 
 class SetsUp(BasePermission):
@@ -132,7 +133,7 @@ class SetsUp(BasePermission):
 
 
 class Queues(ApiView):
-    """Queues by name. POST creates one."""
+    """Queues by name."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -145,12 +146,13 @@ class Queues(ApiView):
 
     @described("Create a queue", QueueRow, status=201, body=QueueBody)
     def post(self, request: Request) -> Response:
+        """Create a queue. Administrators only."""
         queue = acts.create(read_body(request, QueueBody), by=self.by)
         return Response(row_of(queue), status=201)
 
 
 class OneQueue(ApiView):
-    """One queue. POST changes it."""
+    """One queue with its members, limits and deputies."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -162,6 +164,7 @@ class OneQueue(ApiView):
 
     @described("Update a queue", QueueRow, body=QueueChangeBody, name="queues_update")
     def post(self, request: Request, queue: str) -> Response:
+        """Change the named settings of a queue."""
         acts.find(queue)
         return Response(row_of(acts.change(queue, read_body(request, QueueChangeBody), by=self.by)))
 

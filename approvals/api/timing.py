@@ -16,6 +16,7 @@ from approvals.deadlines.acts import AbsenceBody, CalendarBody, TimingBody
 from approvals.models import Absence, Queue
 from approvals.queues import acts as queue_acts
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, IsGenuine, Rows, Zone
 from ledger.web.roles import EVERY
 from ledger.web.shapes import Page, Shape
 from runs.engine.gating.timing import LONGEST_WORK
@@ -25,92 +26,92 @@ from runs.services.bodies import SteerBody
 class HolidayRow(Shape):
     """A day without working hours."""
 
-    day: date
-    name: str
+    day: date = Field(description="Date of the day.")
+    name: str = Field(description="Name of the holiday.")
 
 
 class ExampleRow(Shape):
     """A deadline in working hours for a question asked at a given moment."""
 
-    asked: datetime
-    due: datetime
-    what: str
+    asked: datetime = Field(description="Time of the request.")
+    due: datetime = Field(description="Its deadline.")
+    what: str = Field(description="Case that the example shows.")
 
 
 class CalendarRow(Shape):
     """The current version of a business calendar."""
 
-    name: str
-    version: int
-    zone: str
+    name: str = Field(description="Name of the calendar.")
+    version: int = Field(description="Number of the current version.")
+    zone: Zone
     week: dict[str, str] = Field(description='Shifts by day: "09:00-12:00, 13:00-18:00"; empty: no work on that day.')
-    holidays: list[HolidayRow]
+    holidays: list[HolidayRow] = Field(description="Days without working hours.")
     used_by: list[str] = Field(description="Queues that use it.")
     preview: list[ExampleRow] = Field(
         description="Example deadlines after `hours` working hours (query parameter), or 8."
     )
-    set_by: str
-    set_at: datetime
-    is_genuine: bool
+    set_by: ActorName
+    set_at: datetime = Field(description="Time when the version was set.")
+    is_genuine: IsGenuine
 
 
 class CalendarName(Shape):
     """A calendar in the list."""
 
-    name: str
-    version: int
-    zone: str
-    used_by: list[str]
-    is_genuine: bool
+    name: str = Field(description="Name of the calendar.")
+    version: int = Field(description="Number of the current version.")
+    zone: Zone
+    used_by: list[str] = Field(description="Queues that use it.")
+    is_genuine: IsGenuine
 
 
 class CalendarPage(Page):
-    results: list[CalendarName]
+    results: Rows[CalendarName]
 
 
 class StepRow(Shape):
     """An escalation step: who is asked in addition."""
 
-    to: str
-    hours: float
+    to: str = Field(description="Queue that is asked in addition.")
+    hours: float = Field(description="Hours that they have.")
 
 
 class AbsenceRow(Shape):
     """A person's period of absence."""
 
-    id: int
-    name: str
-    person: int
-    starts_at: datetime
-    ends_at: datetime
-    reason: str
-    ended_at: datetime | None
-    is_genuine: bool
+    id: int = Field(description="Id of the absence.")
+    name: str = Field(description="User name of the absent person.")
+    person: int = Field(description="Id of the account.")
+    starts_at: datetime = Field(description="Time when it starts.")
+    ends_at: datetime = Field(description="Time when it ends.")
+    reason: str = Field(description="Justification for it.")
+    ended_at: datetime | None = Field(description="Time when it was ended early; null: it was not.")
+    is_genuine: IsGenuine
 
 
 class TimingRow(Shape):
     """Time settings of a queue."""
 
-    queue: str
+    queue: str = Field(description="Name of the queue.")
     version: int = Field(description="0: never set.")
     calendar: str = Field(description="Empty: around the clock.")
     on_timeout: str = Field(
         description="reject, escalate or remind; empty: as the gate says, otherwise the call is denied."
     )
-    steps: list[StepRow]
+    steps: list[StepRow] = Field(description="Escalation steps, in order.")
     remind: list[int] = Field(description="Percentages of the time after which reminders are sent.")
     every_hours: float | None = Field(description="First interval of reminders for approvals without expiry.")
     clock_stops_hours: float | None = Field(
         description="Longest time for which an inquiry may stop the clock. Null: it never stops."
     )
-    at_once_if_away: bool
+    at_once_if_away: bool = Field(description="Whether an approval is escalated at once if everyone there is absent.")
     is_deserted: bool = Field(description="Whether everyone who decides there is absent without a deputy.")
     absences: list[AbsenceRow] = Field(description="Current and future absences.")
-    is_genuine: bool
+    is_genuine: IsGenuine
 
 
 class Calendars(ApiView):
-    """Calendars by name. POST creates one, or a new version of one."""
+    """Calendars by name."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -126,6 +127,7 @@ class Calendars(ApiView):
 
     @described("Set a calendar", CalendarRow, status=201, body=CalendarBody)
     def post(self, request: Request) -> Response:
+        """Create a calendar, or a new version of one."""
         return Response(calendar_row(acts.set_calendar(read_body(request, CalendarBody), by=self.by)), status=201)
 
 
@@ -157,7 +159,7 @@ class CalendarRemove(ApiView):
 
 
 class QueueTiming(ApiView):
-    """Time settings of a queue. POST replaces them."""
+    """Time settings of a queue."""
 
     permission_classes = [SetsUp]
     roles = {**READ, "POST": ()}
@@ -169,6 +171,7 @@ class QueueTiming(ApiView):
 
     @described("Set a queue's time settings", TimingRow, body=TimingBody, name="queues_timing_update")
     def post(self, request: Request, queue: str) -> Response:
+        """Replace the time settings of a queue."""
         found = queue_acts.find(queue)
         acts.set_timing(queue, read_body(request, TimingBody), by=self.by)
         return Response(timing_row(found))

@@ -33,13 +33,13 @@ class InquiryBody(Strict):
     """An inquiry to a person about an approval."""
 
     to: Annotated[Name, Field(description="User name of the person to ask.")]
-    question: Words
+    question: Words = Field(description="Text of the question.")
 
 
 class AnswerBody(Strict):
     """The answer to an inquiry."""
 
-    answer: Words
+    answer: Words = Field(description="Text of the answer.")
 
 
 class DelegationBody(SteerBody):

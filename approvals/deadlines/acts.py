@@ -57,25 +57,29 @@ Hours = Annotated[float, Field(gt=0, le=8784, strict=False, allow_inf_nan=False)
 class Holiday(Strict):
     """A day without working hours."""
 
-    day: Day
-    name: Annotated[str, Field(min_length=1, max_length=100)]
+    day: Day = Field(description="Date, as YYYY-MM-DD.")
+    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Name of the holiday.")
 
 
 class CalendarBody(SteerBody):
     """A calendar, or a new version of it. `week` gives each day's shifts as text: "09:00-12:00, 13:00-18:00". A missing
     day has none."""
 
-    name: Name
-    zone: Text
-    week: dict[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], Text]
-    holidays: Annotated[list[Holiday], Field(max_length=400)] = []
+    name: Name = Field(description="Name of the calendar. If it exists, this is its next version.")
+    zone: Text = Field(description="IANA time zone, such as Europe/Berlin.")
+    week: dict[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], Text] = Field(
+        description='Shifts by day, such as "09:00-12:00, 13:00-18:00"; a missing day has none.'
+    )
+    holidays: Annotated[list[Holiday], Field(max_length=400)] = Field(
+        default=[], description="Days without working hours."
+    )
 
 
 class StepBody(Strict):
     """An escalation step: who is asked in addition, and how many hours they have."""
 
-    to: Name
-    hours: Hours
+    to: Name = Field(description="Queue that is asked in addition.")
+    hours: Hours = Field(description="Hours that they have.")
 
 
 class TimingBody(SteerBody):
@@ -83,23 +87,33 @@ class TimingBody(SteerBody):
     are sent. `every_hours`: first interval of reminders for approvals without expiry. `clock_stops_hours`: the longest
     time for which an inquiry may stop the clock."""
 
-    calendar: Name = ""
-    on_timeout: Literal["", "reject", "escalate", "remind"] = ""
-    steps: Annotated[list[StepBody], Field(max_length=3)] = []
-    remind: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=5)] = []
-    every_hours: Hours | None = None
-    at_once_if_away: bool = False
-    clock_stops_hours: Hours | None = None
+    calendar: Name = Field(default="", description="Calendar by which deadlines are counted; empty: around the clock.")
+    on_timeout: Literal["", "reject", "escalate", "remind"] = Field(
+        default="", description="Effect of the deadline; empty: as the gate says, otherwise the call is denied."
+    )
+    steps: Annotated[list[StepBody], Field(max_length=3)] = Field(default=[], description="Escalation steps, in order.")
+    remind: Annotated[list[Annotated[int, Field(ge=1, le=99)]], Field(max_length=5)] = Field(
+        default=[], description="Percentages of the time after which reminders are sent."
+    )
+    every_hours: Hours | None = Field(
+        default=None, description="First interval of reminders for approvals without expiry."
+    )
+    at_once_if_away: bool = Field(
+        default=False, description="Escalate an approval at once if everyone there is absent."
+    )
+    clock_stops_hours: Hours | None = Field(
+        default=None, description="Longest time for which an inquiry may stop the clock; null: it never stops."
+    )
 
 
 class AbsenceBody(SteerBody):
     """A period of absence. Without a person it is the caller's own; without `from`, it starts now. `deputy` may stand
     in."""
 
-    person: Name = ""
-    deputy: Name = ""
-    starts_at: Moment | None = None
-    ends_at: Moment
+    person: Name = Field(default="", description="User name of the absent person; empty: the caller.")
+    deputy: Name = Field(default="", description="User name of the person who stands in; empty: nobody.")
+    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
+    ends_at: Moment = Field(description="Time when it ends.")
 
 
 MOST = 100  # calendars at most

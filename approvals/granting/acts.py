@@ -39,9 +39,16 @@ class BoundsBody(SteerBody):
     """Limits of standing approvals at a queue: `times` calls, `days`, and a total `sum` in the queue's currency (empty:
     the amount that the person giving one may approve at once). Without `times`, none may be given."""
 
-    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = 0
-    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = 0
-    sum: Most | None = None
+    times: Annotated[int, Field(strict=False, ge=0, le=MOST_TIMES), NoFlag] = Field(
+        default=0, description="Number of calls that one may cover; 0: none may be given."
+    )
+    days: Annotated[int, Field(strict=False, ge=0, le=MOST_DAYS), NoFlag] = Field(
+        default=0, description="Number of days that one may last."
+    )
+    sum: Most | None = Field(
+        default=None,
+        description="Total amount in the queue's currency; null: the amount that its giver may approve.",
+    )
 
 
 @second("queues", needs=PERMISSION)

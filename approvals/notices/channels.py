@@ -34,12 +34,16 @@ class PreferenceBody(Strict):
     """Notification preferences. A kind that isn't named follows the default. Quiet hours need both a start and an
     end."""
 
-    ways: Annotated[dict[KindName, Ways], Field(max_length=40)] = {}
-    zone: Name = "UTC"
-    quiet_from: Clock | None = None
-    quiet_until: Clock | None = None
-    digest: Literal["none", "hourly", "daily"] = "none"
-    digest_at: Clock = "08:00"
+    ways: Annotated[dict[KindName, Ways], Field(max_length=40)] = Field(
+        default={}, description="Media by kind of notification; a kind that is not named follows the default."
+    )
+    zone: Name = Field(default="UTC", description="IANA time zone of the quiet hours and the digest.")
+    quiet_from: Clock | None = Field(default=None, description="Start of the quiet hours, as HH:MM.")
+    quiet_until: Clock | None = Field(default=None, description="End of the quiet hours, as HH:MM.")
+    digest: Literal["none", "hourly", "daily"] = Field(
+        default="none", description="How often notifications are collected in one message."
+    )
+    digest_at: Clock = Field(default="08:00", description="Time of the daily digest, as HH:MM.")
 
 
 class DeviceBody(Strict):
@@ -53,18 +57,24 @@ class DeviceBody(Strict):
 class ChannelBody(SteerBody):
     """A chat webhook or shared mailbox for a queue's notifications; without a queue, for those to operators."""
 
-    name: Name
-    queue: Name = ""
-    form: Literal["webhook", "mailbox"]
-    address: Annotated[str, Field(max_length=2000)]
-    kinds: Annotated[list[KindName], Field(max_length=40)]
+    name: Name = Field(description="Name of the channel.")
+    queue: Name = Field(default="", description="Queue whose notifications it receives; empty: those to operators.")
+    form: Literal["webhook", "mailbox"] = Field(description="Type of the channel.")
+    address: Annotated[str, Field(max_length=2000)] = Field(
+        description="URL of the webhook, or mail address of the mailbox."
+    )
+    kinds: Annotated[list[KindName], Field(max_length=40)] = Field(
+        description="Kinds of notifications that it receives."
+    )
 
 
 class ChannelChangeBody(SteerBody):
     """Fields to change; the others stay."""
 
-    address: Annotated[str, Field(max_length=2000)] | None = None
-    kinds: Annotated[list[KindName], Field(max_length=40)] | None = None
+    address: Annotated[str, Field(max_length=2000)] | None = Field(default=None, description="New URL or mail address.")
+    kinds: Annotated[list[KindName], Field(max_length=40)] | None = Field(
+        default=None, description="New list of kinds of notifications."
+    )
 
 
 MOST = 50

@@ -47,18 +47,24 @@ class Rule(Strict):
     amount or the target, typed. `confirm` is `every call` for one that
     stops each call of all agents."""
 
-    agent: Name = ""
-    tool: Name = ""
-    condition: Text = ""
-    effect: Literal["allow", "require", "deny"]
-    queue: Name = ""
-    within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT), NoFlag] = 168
-    rule: Text
-    proof_minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = 0
-    second_factor: bool = False
-    type_amount: bool = False
-    type_target: bool = False
-    confirm: Name = ""
+    agent: Name = Field(default="", description="Agent that it applies to; empty: any agent.")
+    tool: Name = Field(default="", description="Tool that it applies to; empty: any tool.")
+    condition: Text = Field(default="", description="Condition on the call's arguments; empty: always.")
+    effect: Literal["allow", "require", "deny"] = Field(description="allow, require (an approval) or deny.")
+    queue: Name = Field(default="", description="Queue that must approve; required if the effect is `require`.")
+    within_hours: Annotated[int, Field(strict=False, ge=1, le=LONGEST_WAIT), NoFlag] = Field(
+        default=168, description="Hours within which the queue must decide."
+    )
+    rule: Text = Field(description="Explanation that approvers see.")
+    proof_minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = Field(
+        default=0, description="Maximum age of the approver's authentication in minutes; 0: no requirement."
+    )
+    second_factor: bool = Field(default=False, description="Require a second factor.")
+    type_amount: bool = Field(default=False, description="Require the approver to type the amount.")
+    type_target: bool = Field(default=False, description="Require the approver to type the target.")
+    confirm: Name = Field(
+        default="", description="`every call`, to confirm a rule that stops every call of all agents."
+    )
 
     @property
     def proof(self) -> Proof:
@@ -69,23 +75,27 @@ class TryBody(Rule):
     """A policy to try on the newest `calls` recorded calls, in place of the one in force with the same `name`, if any.
     Other fields are accepted as a form sends them, and ignored."""
 
-    name: Name = ""
-    rule: Text = "as tried"
-    calls: Annotated[int, Field(strict=False, ge=1, le=MOST_CALLS), NoFlag] = 1000
-    seen: int | str | None = None
-    justification: str = ""
+    name: Name = Field(default="", description="Policy in force that it would replace; empty: none.")
+    rule: Text = Field(default="as tried", description="Explanation that approvers would see.")
+    calls: Annotated[int, Field(strict=False, ge=1, le=MOST_CALLS), NoFlag] = Field(
+        default=1000, description="Number of recorded calls to try it on."
+    )
+    seen: int | str | None = Field(default=None, description="Ignored.")
+    justification: str = Field(default="", description="Ignored.")
 
 
 class NewPolicyBody(Rule, SteerBody):
     """A policy with a new name."""
 
-    name: Name
+    name: Name = Field(description="Name of the policy.")
 
 
 class PolicyBody(Rule, SteerBody):
     """A new version of a policy. `seen` is the version it is based on; refused if there is a newer one."""
 
-    seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = None
+    seen: Annotated[int, Field(strict=False, ge=1), NoFlag] | None = Field(
+        default=None, description="Version that it is based on; refused with 409 if there is a newer one."
+    )
 
 
 MOST = 200  # in force at once

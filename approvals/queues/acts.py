@@ -45,29 +45,33 @@ class QueueBody(SteerBody):
     """A queue. `role` names the group whose members decide there. `needs_amount`: people with a limit can't approve
     calls without an amount."""
 
-    name: Name
-    title: Name
-    role: Name
-    currency: Currency = "USD"
-    needs_amount: bool = False
+    name: Name = Field(description="Name of the queue.")
+    title: Name = Field(description="Title for people.")
+    role: Name = Field(description="Role whose holders decide there.")
+    currency: Currency = Field(default="USD", description="Currency of its limits, an ISO 4217 code.")
+    needs_amount: bool = Field(default=False, description="People with a limit can't approve calls without an amount.")
 
 
 class QueueChangeBody(SteerBody):
     """Fields to change; the others stay."""
 
-    title: Name | None = None
-    role: Name | None = None
-    currency: Currency | None = None
-    needs_amount: bool | None = None
+    title: Name | None = Field(default=None, description="New title.")
+    role: Name | None = Field(default=None, description="New role whose holders decide there.")
+    currency: Currency | None = Field(default=None, description="New currency of its limits, an ISO 4217 code.")
+    needs_amount: bool | None = Field(
+        default=None, description="Whether people with a limit can't approve calls without an amount."
+    )
 
 
 class LimitBody(SteerBody):
     """The most that a person may approve alone. Without a person it applies to every holder of the role who has no
     limit of their own. Null: unlimited."""
 
-    person: Name = ""
-    most: Most | None
-    currency: Currency = ""
+    person: Name = Field(
+        default="", description="User name; empty: everyone with the role who has no limit of their own."
+    )
+    most: Most | None = Field(description="Highest amount that they may approve alone; null: unlimited.")
+    currency: Currency = Field(default="", description="ISO 4217 code; default: the queue's currency.")
 
 
 class ProofBody(SteerBody):
@@ -75,12 +79,18 @@ class ProofBody(SteerBody):
     calls. `minutes`: maximum age of the person's authentication, by `second_factor` or by password; 0: no requirement.
     `type_amount`, `type_target`: the person must type these. With none of these, no proof is required."""
 
-    minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = 0
-    second_factor: bool = False
-    type_amount: bool = False
-    type_target: bool = False
-    above: Most | None = None
-    risk: Literal["", "low", "medium", "high"] = ""
+    minutes: Annotated[int, Field(strict=False, ge=0, le=24 * 60), NoFlag] = Field(
+        default=0, description="Maximum age of the person's authentication; 0: no requirement."
+    )
+    second_factor: bool = Field(default=False, description="Require a second factor instead of a password.")
+    type_amount: bool = Field(default=False, description="Require the person to type the amount.")
+    type_target: bool = Field(default=False, description="Require the person to type the target.")
+    above: Most | None = Field(
+        default=None, description="Amount above which proof is required, in the queue's currency."
+    )
+    risk: Literal["", "low", "medium", "high"] = Field(
+        default="", description="Risk level from which proof is required."
+    )
 
 
 MOST_REASONS, LONGEST_REASON = 20, 200
@@ -89,24 +99,26 @@ MOST_REASONS, LONGEST_REASON = 20, 200
 class ReasonsBody(SteerBody):
     """Short reasons offered to approvers, in this order; empty: none."""
 
-    reasons: Annotated[list[Annotated[str, Field(max_length=LONGEST_REASON)]], Field(max_length=MOST_REASONS)]
+    reasons: Annotated[list[Annotated[str, Field(max_length=LONGEST_REASON)]], Field(max_length=MOST_REASONS)] = Field(
+        description="Texts in the order in which they are offered."
+    )
 
 
 class LiftBody(SteerBody):
     """Removes the limit of a person or, without a person, of the role."""
 
-    person: Name = ""
+    person: Name = Field(default="", description="User name; empty: the limit of the role.")
 
 
 class DeputyBody(SteerBody):
     """A deputyship. Without a principal it is for the caller, without a queue for all queues, and without `from` it
     starts now."""
 
-    deputy: Name
-    principal: Name = ""
-    queue: Name = ""
-    starts_at: Moment | None = None
-    ends_at: Moment
+    deputy: Name = Field(description="User name of the deputy.")
+    principal: Name = Field(default="", description="User name of the person they stand in for; empty: the caller.")
+    queue: Name = Field(default="", description="Queue where they may decide; empty: everywhere.")
+    starts_at: Moment | None = Field(default=None, description="Time when it starts; default: now.")
+    ends_at: Moment = Field(description="Time when it ends.")
 
 
 MOST = 200  # at most

@@ -4,88 +4,88 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from pydantic import Field
 
+from ledger.web.fields import ActorName, Attempt, Reason, ReplayClass, RoleName, Rows, RunId, Seq, Slot, ToolName
 from ledger.web.shapes import Page, Shape
 
 
 class EventRow(Shape):
     """One event of a run's journal."""
 
-    seq: int
-    kind: str
-    at: datetime
-    epoch: int
-    slot: str | None
-    attempt: int
-    fact: str | None
+    seq: int = Field(description="Number of the event in the run's journal, from 1.")
+    kind: str = Field(description="Type of the event.")
+    at: datetime = Field(description="Time of the event, by the database's clock.")
+    epoch: int = Field(description="Epoch of the worker that wrote it.")
+    slot: str | None = Field(description="Step that it belongs to; null: none.")
+    attempt: Attempt
+    fact: str | None = Field(description="Fact that it records about the step; null: none.")
     data: dict[str, Any] = Field(description="Metadata, stored in the clear and covered by the hash chain.")
     payload: Any = Field(description="Arguments, results, messages and tracebacks.")
     damage: str | None = Field(default=None, description="Why the stored payload can't be read; null if it can.")
     hidden: bool = Field(default=False, description="True if there is a payload that the caller may not read.")
-    hash: str
-    prev_hash: str
+    hash: str = Field(description="SHA-256 of this event, chained to the previous one.")
+    prev_hash: str = Field(description="Hash of the previous event.")
 
 
 class EventPage(Page):
-    results: list[EventRow]
+    results: Rows[EventRow]
 
 
 class EntryRow(Shape):
     """One fact about a side effect. Successive rows show the course of a call."""
 
-    id: int
-    seq: int
-    slot: str
-    attempt: int
-    fact: str
-    tool: str
-    replay_class: str
+    id: int = Field(description="Id of the row.")
+    seq: Seq
+    slot: Slot
+    attempt: Attempt
+    fact: str = Field(description="pending, committed, failed, unknown, reconciled or compensated.")
+    tool: ToolName
+    replay_class: ReplayClass
     key: str | None = Field(description="Idempotency key; also null if the caller may not read it.")
-    external_id: str | None
-    digest: str | None
-    actor: str
-    at: datetime
+    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
+    digest: str | None = Field(description="SHA-256 of the arguments or of the result; null: none.")
+    actor: ActorName
+    at: datetime = Field(description="Time of the fact.")
 
 
 class EntryPage(Page):
-    results: list[EntryRow]
+    results: Rows[EntryRow]
 
 
 class OverrideRow(Shape):
     """A person's act on a run: actor, role, justification, and the exact state acted on."""
 
-    id: int
-    run_id: UUID
-    action: str
-    by: str
-    role: str
-    auth: str
-    address: str
-    justification: str
-    seq: int
-    chain: str
-    before: Any
-    after: Any
-    at: datetime
+    id: int = Field(description="Id of the override.")
+    run_id: RunId
+    action: str = Field(description="Name of the act, such as pause or reconcile.")
+    by: ActorName
+    role: RoleName
+    auth: str = Field(description="Means by which the person was authenticated.")
+    address: str = Field(description="Source address of the request; empty: unknown.")
+    justification: Reason
+    seq: int = Field(description="Last journal event when the person acted.")
+    chain: str = Field(description="Hash of that event.")
+    before: Any = Field(description="Values before the act.")
+    after: Any = Field(description="Values after the act.")
+    at: datetime = Field(description="Time of the act.")
 
 
 class OverridePage(Page):
-    results: list[OverrideRow]
+    results: Rows[OverrideRow]
 
 
 class VerificationRow(Shape):
     """Result of verifying a run's record, computed for this request."""
 
-    run_id: UUID
-    holds: bool
+    run_id: RunId
+    holds: bool = Field(description="Whether no problem was found.")
     problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
-    problem_count: int
-    events: int
-    first_at: datetime | None
-    last_at: datetime | None
+    problem_count: int = Field(description="Number of problems found.")
+    events: int = Field(description="Number of events in the journal.")
+    first_at: datetime | None = Field(description="Time of the first event; null: the journal is empty.")
+    last_at: datetime | None = Field(description="Time of the last event; null: the journal is empty.")
     chain: str = Field(
         description="Head of the hash chain. Keep it elsewhere to prove later that nothing before it was rewritten."
     )
@@ -98,15 +98,15 @@ class ListRow(Shape):
         description="acts: other acts of people, such as declaring a host dead. accounts: who was given which "
         "account, role or key."
     )
-    holds: bool
+    holds: bool = Field(description="Whether no problem was found.")
     problems: list[str] = Field(description="Descriptions of the problems found; at most 200.")
-    problem_count: int
-    records: int
+    problem_count: int = Field(description="Number of problems found.")
+    records: int = Field(description="Number of records verified.")
     chain: str = Field(
         description="Hash of the last record. Keep it elsewhere: a list alone can't show that its end was cut off."
     )
 
 
 class VerificationPage(Page):
-    results: list[VerificationRow]
+    results: Rows[VerificationRow]
     lists: list[ListRow] = Field(description="Records that belong to no run; on the first page only.")

@@ -29,7 +29,7 @@ from ledger.four_eyes.known import (
     standing,
 )
 from ledger.models import FourEyes
-from ledger.web.bodies import Strict
+from ledger.web.bodies import Justified
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,11 +60,10 @@ def second(
 _LAST = 2**63 - 1
 
 
-class GuardsBody(Strict):
+class GuardsBody(Justified):
     """The complete set of rules that two people must change from now on."""
 
-    families: list[str] = Field(max_length=20)
-    justification: str = ""
+    families: list[str] = Field(max_length=20, description="Kinds of rules that need two people; all others need one.")
 
 
 @second(GUARDS, needs=SUPERUSER)

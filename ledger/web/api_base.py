@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, QueryDict
@@ -141,22 +141,24 @@ def described(
     summary: str | Mapping[str, str],
     answer: Any,
     *,
+    about: Mapping[str, str] | None = None,
     status: int = 200,
     body: Any = None,
-    query: Sequence[str] = (),
+    query: Sequence[str | OpenApiParameter] = (),
     headers: Sequence[str] = (),
     name: str | None = None,
     kinds: Sequence[str] = ("application/json",),
 ) -> Callable[[Any], Any]:
     """Describe a view's method for OpenAPI.
 
-    `summary` is one text, or one for each `action` that routes give the view. `kinds` are the answer's media types;
-    `name` is the operation id if the address gives none.
+    `summary` is one text, or one for each `action` that routes give the view; `about` then describes each. `query` has
+    names of `PARAMETERS`, or a parameter that means something else here. `kinds` are the answer's media types; `name`
+    is the operation id if the address gives none.
     """
     can_go_wrong = [400, 401, 403, 404, 422, 503] if body is None else list(_PROBLEMS)
     parameters = [
-        *(OpenApiParameter(name, _QUERY_TYPES.get(name, str), "query") for name in query),
-        *(OpenApiParameter(name, str, "header") for name in headers),
+        *(each if isinstance(each, OpenApiParameter) else PARAMETERS[each] for each in query),
+        *(PARAMETERS[each] for each in headers),
     ]
     problems = {
         (code, "application/problem+json"): OpenApiResponse(Problem, description=_PROBLEMS[code])
@@ -172,13 +174,50 @@ def described(
     )
 
     def describe(method: Any) -> Any:
-        method.summaries = by_action
+        method.summaries, method.about = by_action, about or {}
         return schema(method)
 
     return describe
 
 
-_QUERY_TYPES = {"limit": int, "after": int, "run_id": UUID}
+def _parameters(
+    place: Literal["query", "header"], described: Mapping[str, tuple[Any, str]]
+) -> dict[str, OpenApiParameter]:
+    return {name: OpenApiParameter(name, kind, place, description=text) for name, (kind, text) in described.items()}
+
+
+PARAMETERS = {
+    **_parameters("header", {"Idempotency-Key": (str, "Your own key. A repetition with it returns the first answer.")}),
+    **_parameters(
+        "query",
+        {
+            "action": (str, "Only acts with this name."),
+            "after": (int, "Only entries after this number; follow `next` for the next page."),
+            "agent": (str, "Only entries about this agent, with or without @version."),
+            "before": (int, "Only entries before this number; follow `next` for the next page."),
+            "by": (str, "Only acts by this actor."),
+            "cause": (str, "Only recoveries with this cause."),
+            "cursor": (str, "Position in the list; follow `next` for the next page."),
+            "from": (str, "Only acts at or after this time."),
+            "host": (str, "Only recoveries from workers of this host."),
+            "hours": (int, "Working hours of the example deadlines; default 8."),
+            "level": (str, "Only lines of this level."),
+            "limit": (int, f"Maximum number of entries on a page, up to {MAX_LIMIT}; default {DEFAULT_LIMIT}."),
+            "outcome": (str, "Only runs with this outcome, or `left` for those not processed yet."),
+            "q": (str, "Only runs with these words in subject, tags, input, starter or ids."),
+            "queue": (str, "Only entries of this queue."),
+            "run": (UUID, "Only entries of this run."),
+            "run_id": (UUID, "Only entries of this run."),
+            "sort": (str, "Attribute to order by: `amount` ascending, `-amount` descending."),
+            "state": (str, "Only entries in this state."),
+            "to": (str, "Only acts before this time."),
+            "version": (str, "Version of the new run; default: the run's own."),
+            "visit": (int, "Visit to preview; default: none."),
+            "wait": (int, "Seconds to wait for the answer; default: 0."),
+            "where": (str, "Condition on attributes, such as `amount > 100`."),
+        },
+    ),
+}
 
 
 def is_empty(request: Request) -> bool:

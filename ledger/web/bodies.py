@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from ledger.append import MAX_JUSTIFICATION
 from ledger.codes import plain_zero
 from ledger.errors import InvalidInput
 from ledger.web import misfit, strict_json
@@ -30,6 +31,22 @@ class Strict(BaseModel):
     """Base of request bodies: no unknown names, no conversions between types."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+Justification = Annotated[str, Field(max_length=MAX_JUSTIFICATION, description="Reason for the act, recorded with it.")]
+
+
+def _require_justification(schema: dict[str, Any]) -> None:
+    del schema["properties"]["justification"]["default"]
+    schema["required"] = [*schema.get("required", []), "justification"]
+
+
+class Justified(Strict):
+    """Base of bodies that must give a justification. The service checks it, so that every interface answers alike."""
+
+    model_config = ConfigDict(json_schema_extra=_require_justification)
+
+    justification: Justification = ""
 
 
 def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:

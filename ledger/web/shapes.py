@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, cast
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Shape(BaseModel):
@@ -33,15 +33,15 @@ class Page(Shape):
     """One page of a list. `next` is the address of the following page."""
 
     results: list[Any]
-    next: str | None
+    next: str | None = Field(description="Address of the following page; null: this is the last.")
 
 
 class FieldError(Shape):
     """A wrong field, what is wrong with it, and how to fix it."""
 
-    field: str
-    problem: str
-    fix: str
+    field: str = Field(description="Path of the field, such as `tags.0`; empty: the whole body.")
+    problem: str = Field(description="What is wrong with it.")
+    fix: str = Field(description="How to correct it.")
 
 
 class Problem(BaseModel):
@@ -49,9 +49,9 @@ class Problem(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    errors: list[FieldError] | None = None
+    type: str = Field(description="URN of the problem: `urn:durableagents:problem:` and the code.")
+    title: str = Field(description="Name of the problem, the same for every occurrence.")
+    status: int = Field(description="HTTP status.")
+    detail: str = Field(description="Description of this occurrence.")
+    code: str = Field(description="Stable code of the problem.")
+    errors: list[FieldError] | None = Field(default=None, description="Wrong fields, if any.")

@@ -37,7 +37,7 @@ class RunBudget(ApiView):
 
 
 class RunModels(ApiView):
-    """The models that a run uses. They stay as they were when it first used them, until someone changes them."""
+    """Models that a run uses, as they were when it first used them, or as set since."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
@@ -48,6 +48,7 @@ class RunModels(ApiView):
 
     @described("Set a run's models", AskedPage, body=ModelsBody)
     def post(self, request: Request, run_id: UUID) -> Response:
+        """Set the models that a run uses from now on."""
         body = read_body(request, ModelsBody)
         thinking.move(run_id, body.models, assistant=body.assistant, by=self.by, justification=body.justification)
         return self._now(run_id)

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.cursors import closed
+from ledger.web.fields import ActorName, Reason, Rows, RunId
 from ledger.web.roles import roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
@@ -29,53 +30,55 @@ from runs.services.bulk.acts import BatchActBody, BatchBody
 class BatchRow(Shape):
     """An operation on many runs."""
 
-    id: UUID
-    action: str
-    state: Literal["draft", "running", "stopped", "done"]
+    id: UUID = Field(description="Id of the batch.")
+    action: str = Field(description="Operation that it performs on each run.")
+    state: Literal["draft", "running", "stopped", "done"] = Field(
+        description="draft (previewed only), running, stopped or done."
+    )
     said: dict[str, Any] = Field(
         description="Parameters: effects, priority, budget, verdict, sender_is_gone, and the SHA-256 of a receipt."
     )
     receipt: Any = Field(
         description="The receipt as given; shown until the batch is done, to callers who may read payloads of all runs."
     )
-    justification: str
+    justification: Reason
     chosen: dict[str, Any] = Field(
         description="The filter, or that runs were named. The set of runs was fixed at creation."
     )
-    total: int
-    done: int
-    refused: int
+    total: int = Field(description="Number of runs.")
+    done: int = Field(description="Runs on which the operation succeeded.")
+    refused: int = Field(description="Runs that refused the operation.")
     failed: int = Field(description="Runs where the database kept refusing, or an internal error occurred.")
     left: int = Field(description="Runs not processed yet; after a stop, runs that never will be.")
     forecast: dict[str, Any] = Field(
         description="Forecast at creation: runs by state, how many allow the operation, and which would be "
         "refused and why."
     )
-    by: str
-    made_at: datetime
-    started_at: datetime | None
-    stopped_at: datetime | None
-    stopped_by: str
-    ended_at: datetime | None
+    by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    started_at: datetime | None = Field(description="Time when it was started; null: not yet.")
+    stopped_at: datetime | None = Field(description="Time when it was stopped; null: it was not.")
+    stopped_by: str = Field(description="Actor who stopped it; empty: nobody.")
+    ended_at: datetime | None = Field(description="Time when the last run was processed; null: not yet.")
 
 
 class BatchPage(Page):
-    results: list[BatchRow]
+    results: Rows[BatchRow]
 
 
 class BatchItemRow(Shape):
     """One run of a batch and its result."""
 
-    n: int
-    run: UUID
+    n: int = Field(description="Number of the run in the batch, from 1.")
+    run: RunId
     outcome: Literal["", "done", "refused", "failed"] = Field(description="Empty: not processed, or not processed yet.")
-    code: str
-    why: str
-    at: datetime | None
+    code: str = Field(description="Stable code of a refusal or failure; empty: none.")
+    why: str = Field(description="Reason for a refusal or failure; empty: none.")
+    at: datetime | None = Field(description="Time when the run was processed; null: not yet.")
 
 
 class BatchItemPage(Page):
-    results: list[BatchItemRow]
+    results: Rows[BatchItemRow]
 
 
 def batch_row(one: Progress) -> BatchRow:
@@ -99,8 +102,7 @@ _LEFT = "left"  # as an address says it
 
 
 class Bulk(ApiView):
-    """Operations on many runs. The permission is checked for each run; callers who may not act on any run are
-    refused."""
+    """Operations on many runs, newest first. Only the caller's own, unless they may see all runs."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": authority.STOPPERS}
 
@@ -115,6 +117,8 @@ class Bulk(ApiView):
 
     @described("Create a batch", BatchRow, status=202, body=BatchBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
+        """Perform an operation on many runs. The permission is checked for each run; callers who may not act on any run
+        are refused."""
         body, held = read_body(request, BatchBody), roles(request.user)
         acts.check_asker(body.action, held)
 
@@ -158,7 +162,15 @@ class SteerBulk(ApiView):
     roles: ClassVar[Mapping[str, Sequence[str]]] = {"POST": authority.STOPPERS}
     action: ClassVar[str] = ""
 
-    @described({"start": "Start a batch", "stop": "Stop a batch"}, BatchRow, body=BatchActBody)
+    @described(
+        {"start": "Start a batch", "stop": "Stop a batch"},
+        BatchRow,
+        body=BatchActBody,
+        about={
+            "start": "Start a batch that was created as a preview.",
+            "stop": "Stop a batch. Runs that it has not processed stay as they are.",
+        },
+    )
     def post(self, request: Request, batch_id: UUID) -> Response:
         _find(request, batch_id)
         body = read_body(request, BatchActBody)

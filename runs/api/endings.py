@@ -15,21 +15,21 @@ class Trouble(Shape):
 
     model_config = ConfigDict(extra="allow")
 
-    code: str
-    message: str
+    code: str = Field(description="Stable code of the failure.")
+    message: str = Field(description="Description of the failure.")
 
 
 class Cancellation(Shape):
     """The reason for a cancellation."""
 
     by: str = Field(description="Who cancelled it: a person, the parent run, or the rule whose time had come.")
-    why: str
+    why: str = Field(description="Reason that was given.")
 
 
 class JournalRow(Shape):
     """Size of a run's journal."""
 
-    events: int
+    events: int = Field(description="Number of events.")
     bytes: int | None = Field(description="Stored size; null: the run started before sizes were recorded.")
     is_large: bool = Field(
         description="The journal is large and the run has not ended: continue it as new before it runs much longer."

@@ -20,7 +20,7 @@ from runs.services.fleet import DeadBody
 class DeadRow(Shape):
     """A host that was declared dead."""
 
-    host: str
+    host: str = Field(description="Name of the host.")
     processes: int = Field(description="Number of its processes that this declaration recorded as ended.")
 
 

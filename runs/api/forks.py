@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.bodies import Strict
+from ledger.web.fields import Attempt, Slot
 from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import reads
 from ledger.web.shapes import Shape
@@ -44,32 +45,32 @@ class ForkBody(SteerBody):
     if_effects: int | None = Field(
         default=None, description="Number of effects after that point that you have seen. If it has changed: 409."
     )
-    budget: Budget | None = None
+    budget: Budget | None = Field(default=None, description="Caps of the new run, as in a start.")
 
 
 class PointRow(Shape):
     """The start of a visit."""
 
-    visit: int
-    node: str
+    visit: int = Field(description="Number of the visit, from 1.")
+    node: str = Field(description="Node that was entered.")
     seq: int = Field(description="Event with which it started.")
-    at: datetime
+    at: datetime = Field(description="Time when it was entered.")
     problem: str = Field(description="Why the run can't be forked here; empty: it can.")
 
 
 class DoneRow(Shape):
     """An effect of the run after a point, which a fork may repeat."""
 
-    run: UUID
-    slot: str
-    attempt: int
+    run: UUID = Field(description="Run that had the effect.")
+    slot: Slot
+    attempt: Attempt
     tool: str = Field(description="`child:NAME` for a run started as a step.")
-    at: str
+    at: str = Field(description="Time of the call.")
     outcome: Literal["committed", "open", "undone"] = Field(
         description="open: the outcome is unknown. undone: the run undid it itself."
     )
-    external_id: str | None
-    arguments: Any
+    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
+    arguments: Any = Field(description="Arguments of the call; null if the caller may not read them.")
     has_result: bool = Field(description="Whether its recorded result can answer the same call.")
     is_verified: bool = Field(description="False: only a row shows it; its event can't be read.")
 
@@ -79,9 +80,9 @@ class ForkPreview(Shape):
     verdict on each of them."""
 
     points: list[PointRow] = Field(description="The newest 500 visits.")
-    visit: int | None
+    visit: int | None = Field(description="Visit that was asked about; null: none.")
     state: Any = Field(description="State at the start of the visit; null if no visit was named.")
-    effects: list[DoneRow]
+    effects: list[DoneRow] = Field(description="Effects after the start of the visit.")
     all_are_asked_about: bool = Field(
         description="The list of effects may be incomplete, so the fork asks before every call with an effect."
     )
@@ -92,9 +93,9 @@ class VerdictBody(Strict):
     """A verdict on one effect. happened: the same call is answered with its result. unknown: a person is asked at the
     call. did_not: the call may be made."""
 
-    slot: Annotated[str, Field(max_length=200)]
-    attempt: int = 0
-    counts_as: Literal["happened", "unknown", "did_not"]
+    slot: Annotated[str, Field(max_length=200)] = Field(description="Step of the effect, as listed.")
+    attempt: int = Field(default=0, description="Attempt of the effect, as listed.")
+    counts_as: Literal["happened", "unknown", "did_not"] = Field(description="Verdict on the effect.")
     run: Annotated[str, Field(max_length=36)] = Field(
         default="", description="Required if effects of several runs are listed."
     )
@@ -107,21 +108,23 @@ class VerdictBody(Strict):
 class StartAgainBody(SteerBody):
     """Start a new run from this one's input."""
 
-    audit: Annotated[list[VerdictBody], Field(max_length=2000)] = []
+    audit: Annotated[list[VerdictBody], Field(max_length=2000)] = Field(
+        default=[], description="One verdict for each listed effect."
+    )
     version: Annotated[str, Field(max_length=50)] | None = Field(
         default=None, description="A version of the same agent; default: the run's own."
     )
     input: Any = Field(default=None, description="Only if the recorded input is not sound.")
-    budget: Budget | None = None
+    budget: Budget | None = Field(default=None, description="Caps of the new run, as in a start.")
 
 
 class StartAgainPreview(Shape):
     """A run's effects. Each needs a verdict before the run can be started again from its input."""
 
     has_ended: bool = Field(description="False: starting again cancels the run and leaves its effects.")
-    input: Any
+    input: Any = Field(description="Recorded input; null if the caller may not read it.")
     input_is_sound: bool = Field(description="False: the input must be given.")
-    effects: list[DoneRow]
+    effects: list[DoneRow] = Field(description="Effects that need a verdict.")
     problems: list[str] = Field(description="Problems of its record; at most 50.")
     all_are_asked_about: bool = Field(
         description="The list of effects may be incomplete, so the new run asks before every further call "
@@ -135,7 +138,7 @@ def done_row(effect: Evidence, *, is_read: bool) -> DoneRow:
 
 
 class RunFork(ApiView):
-    """Start a new run from a visit of this one. A fork may repeat effects, so only operators may create one."""
+    """Visits from which a new run can start, and the effects that it may repeat."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
@@ -159,6 +162,7 @@ class RunFork(ApiView):
 
     @described("Fork a run", RunRow, status=201, body=ForkBody, headers=("Idempotency-Key",))
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
+        """Start a new run from a visit of this one. A fork may repeat effects, so only operators may create one."""
         run, user = lifecycle.find(run_id), request.user
         authority.role_to("fork", run, held=roles(user), person=user.pk)  # before the body is looked at
         body = read_body(request, ForkBody)
@@ -181,7 +185,7 @@ class RunFork(ApiView):
 
 
 class StartAgain(ApiView):
-    """Start a new run from this one's input after reviewing its effects."""
+    """Effects of a run that need a verdict before it can be started again."""
 
     roles: ClassVar[Mapping[str, Sequence[str]]] = {**READ, "POST": (OPERATOR,)}
 
@@ -207,6 +211,7 @@ class StartAgain(ApiView):
         "Start a run again from its input", RunRow, status=201, body=StartAgainBody, headers=("Idempotency-Key",)
     )
     def post(self, request: Request, run_id: UUID) -> HttpResponse:
+        """Start a new run from this one's input, with a verdict on each of its effects."""
         run, user = lifecycle.find(run_id), request.user
         authority.role_to("start_again", run, held=roles(user), person=user.pk)  # before the body is looked at
         body = read_body(request, StartAgainBody)

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, Rows, RunId, Slot
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
@@ -27,50 +28,52 @@ Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
 class HaltedRow(Shape):
     """The halt that holds the run."""
 
-    kind: Kind
-    scope: Scope
-    key: str
-    by: str
-    why: str
-    since: datetime
+    kind: Kind = Field(description="halt, quarantine, or starts (new starts only).")
+    scope: Scope = Field(description="Type of the scope.")
+    key: str = Field(description="Name within the scope; empty for the whole installation.")
+    by: ActorName
+    why: str = Field(description="Justification for the halt.")
+    since: datetime = Field(description="Time when it was set.")
 
 
 class HearingRow(Shape):
     """A worker that has not confirmed the halt. `silent`: it sends no heartbeat, so its state is unknown."""
 
-    worker: UUID
+    worker: UUID = Field(description="Id of the process.")
     name: str = Field(description="Host and process.")
-    says: Literal["stopping", "unheard", "silent"]
+    says: Literal["stopping", "unheard", "silent"] = Field(
+        description="stopping (its runs are stopping), unheard (no confirmation yet) or silent (no heartbeat)."
+    )
     running: int = Field(description="Its runs in the scope that have not reached their next step.")
 
 
 class InFlightRow(Shape):
     """A call that was sent before its scope was halted. Its result is still recorded."""
 
-    run: UUID
-    slot: str
-    what: str
-    since: datetime
+    run: RunId
+    slot: Slot
+    what: str = Field(description="Tool or model that is called.")
+    since: datetime = Field(description="Time when the call was sent.")
     timeout: float = Field(description="Seconds until the call is given up.")
-    worker: str
+    worker: str = Field(description="Worker that sent it.")
 
 
 class UnknownName(Shape):
     """A name in a halt that matches nothing known, now or earlier. The halt applies if something by that name
     appears."""
 
-    scope: Scope
-    key: str
+    scope: Scope = Field(description="Type of the scope.")
+    key: str = Field(description="Name that matches nothing known.")
     like: list[str] = Field(description="Existing names of that kind, most similar first.")
 
 
 class HaltRow(Shape):
     """A halt: nothing starts in its scope."""
 
-    id: UUID
-    kind: Kind
-    scope: Scope
-    key: str
+    id: UUID = Field(description="Id of the halt.")
+    kind: Kind = Field(description="halt, quarantine, or starts (new starts only).")
+    scope: Scope = Field(description="Type of the scope.")
+    key: str = Field(description="Name within the scope; empty for the whole installation.")
     refuse: bool = Field(description="New starts are refused instead of kept waiting.")
     state: Literal["requested", "confirmed", "lifted"] = Field(
         description="Requested until every live worker has confirmed that it starts nothing in the scope any "
@@ -80,13 +83,13 @@ class HaltRow(Shape):
     share: str = Field(description="Percentage of the runs that it lets through.")
     agents: list[str] = Field(description="Agents whose runs it lets through.")
     tags: list[str] = Field(description="Tags whose runs it lets through.")
-    revision: int
-    by: str
-    why: str
-    since: datetime
-    changed_by: str
-    changed_at: datetime
-    unconfirmed: list[HearingRow]
+    revision: int = Field(description="Increases with each change of the halt.")
+    by: ActorName
+    why: str = Field(description="Justification for the halt.")
+    since: datetime = Field(description="Time when it was set.")
+    changed_by: str = Field(description="Actor of the last change.")
+    changed_at: datetime = Field(description="Time of the last change.")
+    unconfirmed: list[HearingRow] = Field(description="Live workers that have not confirmed it.")
     unknown: list[UnknownName] = Field(
         description="Names in the scope or in the exceptions that match nothing known, perhaps misspelt. Tags "
         "are included only for callers who may see all runs."
@@ -99,14 +102,14 @@ class HaltRow(Shape):
 
 
 class HaltPage(Page):
-    results: list[HaltRow]
+    results: Rows[HaltRow]
 
 
 _SETTERS = (OPERATOR,)
 
 
 class Halts(ApiView):
-    """Halts, newest first. POST creates one."""
+    """Halts, newest first."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -119,6 +122,7 @@ class Halts(ApiView):
 
     @described("Halt a scope", HaltRow, status=201, body=HaltBody)
     def post(self, request: Request) -> Response:
+        """Halt a scope: nothing starts in it until the halt is lifted."""
         halt = acts.begin(read_body(request, HaltBody), by=self.by)
         return Response(_one(halt.halt), status=201)
 

@@ -21,7 +21,7 @@ from runs.services.injecting import Look, LookBody, look
 class ChangeRow(Shape):
     """One value of the state that the patch changes."""
 
-    path: str
+    path: str = Field(description="Path of the value in the state.")
     before: Any = Field(description="Null: no value before.")
     after: Any = Field(description="Null: no value afterwards.")
 
@@ -29,14 +29,14 @@ class ChangeRow(Shape):
 class SeenRow(Shape):
     """The state of the run that was read. Send it with the patch or message."""
 
-    seq: int
-    head: str
+    seq: int = Field(description="Number of the last journal event.")
+    head: str = Field(description="Hash of that event.")
 
 
 class ContextRow(Shape):
     """The place where a run would accept a patch or message."""
 
-    seen: SeenRow
+    seen: SeenRow = Field(description="State of the run on which this is based.")
     node: str = Field(description="Node that receives it.")
     visit: str = Field(description="Generation and number of the node's visit.")
     place: int = Field(
@@ -46,7 +46,7 @@ class ContextRow(Shape):
     open: list[str] = Field(description="Calls without an outcome; they keep their original arguments.")
     state: dict[str, Any] = Field(description="State of the node at that place.")
     after: dict[str, Any] | None = Field(description="State after the patch; null: no patch was sent.")
-    changes: list[ChangeRow]
+    changes: list[ChangeRow] = Field(description="Values that the patch changes.")
     hears: bool = Field(description="Whether the agent uses models, which receive a message.")
 
 

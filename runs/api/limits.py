@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import ClassVar, Literal
 from uuid import UUID
 
+from drf_spectacular.utils import OpenApiParameter
 from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import Rows
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.api.present import one as run_row
@@ -27,33 +29,37 @@ from runs.services.limits.acts import KeyBody, LimitBody, PriorityBody
 class RuleRow(Shape):
     """Limits for a key; null: unlimited."""
 
-    per_minute: int | None
-    burst: int | None
-    at_once: int | None
-    breaker: int | None
-    rest: int | None
-    weight: int | None
+    per_minute: int | None = Field(description="Calls per minute.")
+    burst: int | None = Field(description="Calls that may be made at once before `per_minute` applies.")
+    at_once: int | None = Field(
+        description="Calls in progress at the same time; for an agent or a tag: runs driven at the same time."
+    )
+    breaker: int | None = Field(
+        description="Percentage of failed attempts that opens the circuit breaker; null: no breaker."
+    )
+    rest: int | None = Field(description="Seconds that the breaker stays open before one attempt tests it; null: 30.")
+    weight: int | None = Field(description="Share of worker slots relative to others; null: 1.")
 
 
 class LimitRow(Shape):
     """A limit key: the rule in force and its current state."""
 
-    key: str
+    key: str = Field(description="Key of the limit, such as tool:charge.")
     is_genuine: bool = Field(description="False: changed outside the application, so calls under it are not sent.")
-    rule: RuleRow
+    rule: RuleRow = Field(description="Limits in force.")
     source: str = Field(description="Source of the rule: a person, `installation`, `tool`; empty: none, or a pattern.")
     set_at: datetime | None = Field(description="Time of the last change by a person.")
-    breaker: Literal["closed", "open"]
-    is_by_hand: bool
-    opened_at: datetime | None
+    breaker: Literal["closed", "open"] = Field(description="State of the circuit breaker.")
+    is_by_hand: bool = Field(description="Whether a person opened the breaker.")
+    opened_at: datetime | None = Field(description="Time when the breaker opened; null: it is closed.")
     rest_until: datetime | None = Field(
         description="After this time single attempts test whether the other side has recovered."
     )
     held_until: datetime | None = Field(description="Time until which the other side asked not to be called.")
     served: int | None = Field(description="Attempts in the last 30 to 60 seconds, if a breaker counts them.")
-    failed: int | None
-    last_error: str
-    last_error_at: datetime | None
+    failed: int | None = Field(description="Failed attempts in that period.")
+    last_error: str = Field(description="Last error that the breaker counted; empty: none.")
+    last_error_at: datetime | None = Field(description="Time of that error; null: none.")
     under_way: int | None = Field(
         description="Null, like any count here, if it would include runs that you may not see."
     )
@@ -63,15 +69,18 @@ class LimitRow(Shape):
 
 
 class LimitPage(Page):
-    results: list[LimitRow]
+    results: Rows[LimitRow]
+
+
+_AFTER = OpenApiParameter("after", str, "query", description="Only keys after this one; follow `next`.")
 
 
 class Limits(ApiView):
-    """All limits that are set or in use, by key. POST sets the limits of one key."""
+    """All limits that are set or in use, by key."""
 
     roles = {**READ, "POST": (OPERATOR,)}
 
-    @described("List limits", LimitPage, query=("after", "limit"))
+    @described("List limits", LimitPage, query=(_AFTER, "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "after")
         rows = standing(limit=query.limit + 1, beyond=(query.text("after") or "")[:LONGEST_KEY])
@@ -79,6 +88,7 @@ class Limits(ApiView):
 
     @described("Set a limit", LimitRow, body=LimitBody)
     def post(self, request: Request) -> Response:
+        """Set all limits of one key."""
         body = read_body(request, LimitBody)
         acts.set_limit(body.key, body.rule, by=self.by, justification=body.justification)
         return Response(_one(body.key))
@@ -94,6 +104,11 @@ class SteerLimit(ApiView):
         {"reset": "Reset a limit", "open": "Open a circuit breaker", "close": "Close a circuit breaker"},
         LimitRow,
         body=KeyBody,
+        about={
+            "reset": "Return a limit to its configured values.",
+            "open": "Open a circuit breaker by hand: nothing is sent until somebody closes it.",
+            "close": "Close a circuit breaker by hand.",
+        },
     )
     def post(self, request: Request) -> Response:
         body = read_body(request, KeyBody)

@@ -6,10 +6,12 @@ from dataclasses import asdict
 from datetime import datetime
 from uuid import UUID
 
+from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.fields import Rows
 from ledger.web.seeing.payloads import must_read
 from runs.api.schemas import Shape
 from runs.overheard.reading import listen, said
@@ -17,14 +19,14 @@ from runs.services import lifecycle
 
 
 class SaidNow(Shape):
-    slot: str
-    text: str
-    characters: int
-    at: datetime
+    slot: str = Field(description="Step of the model request.")
+    text: str = Field(description="Text so far; of a long text only the end.")
+    characters: int = Field(description="Length of the whole text so far.")
+    at: datetime = Field(description="Time of the last piece of text.")
 
 
 class SaidNowPage(Shape):
-    results: list[SaidNow]
+    results: Rows[SaidNow]
 
 
 class Live(ApiView):

@@ -22,8 +22,7 @@ from runs.services.messages.sending import Told, told_of
 
 
 class OneMessage(ApiView):
-    """POST sends a message, addressed by its name. GET returns a message with its result, addressed by its id (a
-    number). Both can wait for the answer."""
+    """A message with its result, addressed by its number. Can wait for the answer."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
@@ -43,6 +42,7 @@ class OneMessage(ApiView):
         headers=("Idempotency-Key",),
     )
     def post(self, request: Request, run_id: UUID, name: str) -> Response:
+        """Send a message, addressed by its name. Can wait for the answer."""
         seconds = _seconds(request)
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         lifecycle.find(run_id)

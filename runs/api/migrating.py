@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from ledger.errors import DurableAgentsError, InvalidInput, NotFound
 from ledger.web.api_base import ApiView, described, read_body
+from ledger.web.fields import Rows, RunId
 from ledger.web.roles import AUDITOR, OPERATOR
 from ledger.web.shapes import Shape
 from runs.engine.migrating import Moving, refused
@@ -26,16 +27,16 @@ from runs.services.migrating.outcomes import Meant, Outcome, each
 class MovedRow(Shape):
     """One run and the result of its migration, or the expected result."""
 
-    run: UUID
+    run: RunId
     how: Literal["replayed", "reentered", "unbegun", "refused"] = Field(
         description="replayed: continues within its visit. reentered: enters its node again from the top. "
         "unbegun: had not entered a node. refused: not migrated."
     )
-    is_moved: bool
+    is_moved: bool = Field(description="Whether it was, or would be, migrated.")
     code: str = Field(description="Stable code of a refusal; empty: none.")
     why: str = Field(description="Why it is refused, or why it can't continue within its visit.")
     node: str = Field(description="Current node; empty: it has not entered one.")
-    to_node: str
+    to_node: str = Field(description="Node where it continues in the new version; empty: none.")
     answered: list[str] = Field(description="Slots of calls that are answered from the record.")
     anew: list[str] = Field(description="Calls that are made afterwards or repeated.")
     withdrawn: list[str] = Field(description="Waits that end, so that people are no longer asked.")
@@ -45,7 +46,7 @@ class MovedRow(Shape):
 class MovedRows(Shape):
     """The requested runs, in order."""
 
-    results: list[MovedRow]
+    results: Rows[MovedRow]
 
 
 class Look(ApiView):

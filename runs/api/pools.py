@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, Rows, RunId, Slot, Zone
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Page, Shape
 from runs.api.once import answered_once
@@ -27,66 +28,66 @@ _SETTERS = (OPERATOR,)
 class PoolWaitRow(Shape):
     """A call that waits for a pool."""
 
-    run_id: UUID
-    slot: str
-    wanted: str | int
-    since: datetime
+    run_id: RunId
+    slot: Slot
+    wanted: str | int = Field(description="Amount that the call needs.")
+    since: datetime = Field(description="Time since which it waits.")
     deadline: datetime = Field(description="If the call is not admitted by then, its run ends as cancelled.")
 
 
 class PoolPeriodRow(Shape):
     """A past period."""
 
-    starts_at: datetime
-    ends_at: datetime
-    limit: str | int
-    used: str | int
-    reserved: str | int
+    starts_at: datetime = Field(description="Start of the period.")
+    ends_at: datetime = Field(description="End of the period.")
+    limit: str | int = Field(description="Limit of the period.")
+    used: str | int = Field(description="Amount used in the period.")
+    reserved: str | int = Field(description="Amount still reserved in the period.")
 
 
 class PoolNoticeRow(Shape):
     """A notification about the pool in this period: a warning at 80 percent, or a breach."""
 
-    kind: PoolNotice.Kind
-    at: datetime
-    used: str | int
-    reserved: str | int
-    limit: str | int
+    kind: PoolNotice.Kind = Field(description="Type of the notification.")
+    at: datetime = Field(description="Time of the notification.")
+    used: str | int = Field(description="Amount used at that time.")
+    reserved: str | int = Field(description="Amount reserved at that time.")
+    limit: str | int = Field(description="Limit at that time.")
 
 
 class PoolRow(Shape):
     """A pool, its use in the current period, and the calls that wait for it. Dollars are strings, other amounts
     numbers."""
 
-    id: int
-    name: str
-    scope: Pool.Scope
-    whose: str
-    resource: str
-    period: Pool.Period
-    zone: str
-    limit: str | int
-    used: str | int
-    reserved: str | int
-    left: str | int
-    starts_at: datetime
-    refills_at: datetime
-    warned_at: datetime | None
+    id: int = Field(description="Id of the pool.")
+    name: str = Field(description="Name of the pool.")
+    scope: Pool.Scope = Field(description="Type of the scope.")
+    whose: str = Field(description="Name of the tag, agent, person or provider; empty for all runs.")
+    resource: str = Field(description="Resource that it limits.")
+    period: Pool.Period = Field(description="Length of a period.")
+    zone: Zone
+    limit: str | int = Field(description="Limit per period.")
+    used: str | int = Field(description="Amount used in this period.")
+    reserved: str | int = Field(description="Amount reserved for calls without a recorded outcome.")
+    left: str | int = Field(description="Amount neither used nor reserved.")
+    starts_at: datetime = Field(description="Start of this period.")
+    refills_at: datetime = Field(description="Start of the next period.")
+    warned_at: datetime | None = Field(description="Time of this period's warning; null: none was sent.")
     waiting: int = Field(description="Number of calls that wait for it, counted up to 1,000.")
     waiting_first: list[PoolWaitRow] = Field(description="Calls next in line.")
-    notices: list[PoolNoticeRow]
+    notices: list[PoolNoticeRow] = Field(description="Notifications of this period.")
     last: list[PoolPeriodRow] = Field(description="The latest past periods, newest first.")
-    set_by: str
-    made_at: datetime
-    off_at: datetime | None
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    off_at: datetime | None = Field(description="Time when it was switched off; null: it is active.")
 
 
 class PoolPage(Page):
-    results: list[PoolRow]
+    results: Rows[PoolRow]
 
 
 class Pools(ApiView):
-    """Active pools, newest first. POST creates one."""
+    """Active pools, newest first."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -100,6 +101,7 @@ class Pools(ApiView):
 
     @described("Create a pool", PoolRow, status=201, body=PoolBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
+        """Create a pool: a budget shared by all calls in a scope."""
         body = read_body(request, PoolBody)
 
         def create() -> tuple[int, PoolRow]:
@@ -109,7 +111,7 @@ class Pools(ApiView):
 
 
 class OnePool(ApiView):
-    """One pool. POST changes its limit or its name."""
+    """One pool with its use and waiting calls."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -120,6 +122,7 @@ class OnePool(ApiView):
 
     @described("Update a pool", PoolRow, body=PoolChangeBody, name="pools_update")
     def post(self, request: Request, pool_id: int) -> Response:
+        """Change the limit or the name of a pool."""
         acts.find(pool_id)
         body = read_body(request, PoolChangeBody)
         return Response(one(acts.change(pool_id, body, by=self.by)))

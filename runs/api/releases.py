@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from ledger.errors import NotFound
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, AgentName, AgentVersion, Rows
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.viewers import viewer
 from ledger.web.shapes import Page, Shape
@@ -28,9 +29,11 @@ from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 class AssignedRow(Shape):
     """The ramp that chose the run's version when it was started by the agent's name."""
 
-    ramp: int
+    ramp: int = Field(description="Id of the ramp.")
     is_new: bool = Field(description="Whether the ramp chose the newer version.")
-    why: Literal["share", "tag", "halted", "unserved", "unknown"]
+    why: Literal["share", "tag", "halted", "unserved", "unknown"] = Field(
+        description="Reason for the choice: the share, a tag, or why the newer version was not chosen."
+    )
 
 
 class ForecastRow(Shape):
@@ -40,7 +43,7 @@ class ForecastRow(Shape):
     latest: datetime | None = Field(
         description="By the duration of nearly all such runs; null: unknown, for the reason in `why`."
     )
-    why: str
+    why: str = Field(description="Why the latest time is unknown; empty: it is known.")
     people: int = Field(description="Runs that wait for a person or are paused.")
     people_until: datetime | None = Field(description="Latest deadline of their waits.")
     time_up_at: datetime | None = Field(description="Time when all of them have reached their time cap.")
@@ -49,14 +52,14 @@ class ForecastRow(Shape):
 class VersionRow(Shape):
     """One version of an agent."""
 
-    version: str
+    version: AgentVersion
     is_known: bool = Field(description="A process has, or had, this version.")
     is_closed: bool = Field(description="Closed to new starts.")
-    closed_by: str | None
-    closed_at: datetime | None
-    why: str | None
+    closed_by: str | None = Field(description="Actor who closed it; null: it is open.")
+    closed_at: datetime | None = Field(description="Time when it was closed; null: it is open.")
+    why: str | None = Field(description="Justification for closing it; null: it is open.")
     served: bool = Field(description="Whether a live worker executes its runs.")
-    workers: int
+    workers: int = Field(description="Number of live workers that execute its runs.")
     begins: int = Field(description="Number of these workers that start runs; the others only finish existing ones.")
     living: int = Field(description="Active runs that you may see; counted up to 10,001 per state.")
     runs: dict[str, int] = Field(description="By state, each counted up to 10,001.")
@@ -66,48 +69,50 @@ class VersionRow(Shape):
 class FiguresRow(Shape):
     """Figures over the newest runs that the ramp started on the newer version, up to 1,000."""
 
-    begun: int
-    failed: int
-    rejected: int
-    stopped: int
+    begun: int = Field(description="Runs started.")
+    failed: int = Field(description="Runs that failed.")
+    rejected: int = Field(description="Runs with a rejected approval.")
+    stopped: int = Field(description="Runs that stopped for an operator.")
 
 
 class RampRow(Shape):
     """A gradual move of starts by an agent's name to another version."""
 
-    id: int
-    agent: str
-    from_version: str
-    to_version: str
-    state: Literal["on", "halted", "rolled_back", "done"]
+    id: int = Field(description="Id of the ramp.")
+    agent: AgentName
+    from_version: str = Field(description="Version that starts move away from.")
+    to_version: str = Field(description="Newer version.")
+    state: Literal["on", "halted", "rolled_back", "done"] = Field(description="on, halted, rolled_back or done.")
     share: str = Field(description="Percentage of the starts that go to the newer version.")
-    tags: list[str]
+    tags: list[str] = Field(description="Tags whose runs start on the newer version.")
     bounds: dict[str, int | None] = Field(description="Percentages above which it halts; null: no bound.")
     at_least: int = Field(description="Number of runs started on the newer version before the bounds apply.")
-    revision: int
-    set_by: str
-    made_at: datetime
-    halted_at: datetime | None
+    revision: int = Field(description="Increases with each change of the ramp.")
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    halted_at: datetime | None = Field(description="Time when it halted itself; null: it did not.")
     halted_by: dict[str, Any] | None = Field(
         description="Figures that halted it; only for callers who may see all runs."
     )
-    ended_at: datetime | None
+    ended_at: datetime | None = Field(description="Time when it was finished or rolled back; null: it is active.")
     figures: FiguresRow | None = Field(
         description="Current figures for the bounds; null: the ramp is over, or you may not see all its runs."
     )
     to_new: int | None = Field(description="Starts that went to the newer version, up to 10,001; null as with figures.")
-    to_old: int | None
+    to_old: int | None = Field(
+        description="Starts that stayed on the older version, up to 10,001; null as with figures."
+    )
 
 
 class RampPage(Page):
-    results: list[RampRow]
+    results: Rows[RampRow]
 
 
 class VersionPage(Page):
     """An agent's versions, newest first, and the active ramp."""
 
-    results: list[VersionRow]
-    ramp: RampRow | None
+    results: Rows[VersionRow]
+    ramp: RampRow | None = Field(description="The active ramp; null: none.")
 
 
 _SETTERS = (OPERATOR,)
@@ -131,7 +136,13 @@ class SteerVersion(ApiView):
     action: ClassVar[str] = ""
 
     @described(
-        {"close": "Close a version to new starts", "open": "Open a version to new starts"}, VersionRow, body=SteerBody
+        {"close": "Close a version to new starts", "open": "Open a version to new starts"},
+        VersionRow,
+        body=SteerBody,
+        about={
+            "close": "Refuse new starts of a version. Its existing runs continue.",
+            "open": "Accept new starts of a closed version again.",
+        },
     )
     def post(self, request: Request, name: str, version: str) -> Response:
         body = read_body(request, SteerBody)
@@ -144,7 +155,7 @@ GATES: Mapping[str, Callable[..., VersionGate]] = {"close": acts.close, "open": 
 
 
 class Ramps(ApiView):
-    """Ramps, newest first. POST creates one."""
+    """Ramps, newest first."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -157,6 +168,7 @@ class Ramps(ApiView):
 
     @described("Create a ramp", RampRow, status=201, body=RampBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
+        """Create a ramp: a gradual move of starts to another version."""
         body = read_body(request, RampBody)
 
         def begin() -> tuple[int, RampRow]:
@@ -197,6 +209,11 @@ class SteerRamp(ApiView):
         {"resume": "Resume a ramp", "rollback": "Roll back a ramp", "finish": "Finish a ramp"},
         RampRow,
         body=RampActBody,
+        about={
+            "resume": "Let a halted ramp send starts to the newer version again.",
+            "rollback": "End a ramp and close the newer version: all starts go to the older one.",
+            "finish": "End a ramp: all starts go to the newer version.",
+        },
     )
     def post(self, request: Request, ramp_id: int) -> Response:
         acts.find(ramp_id)

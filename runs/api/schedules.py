@@ -26,7 +26,7 @@ _SETTERS = (OPERATOR, INTEGRATOR)
 
 
 class Schedules(ApiView):
-    """Schedules, newest first. POST creates one."""
+    """Schedules, newest first."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -39,6 +39,7 @@ class Schedules(ApiView):
 
     @described("Create a schedule", ScheduleRow, status=201, body=ScheduleBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
+        """Create a schedule. Its runs start with the caller's rights."""
         body = read_body(request, ScheduleBody)
 
         def create() -> tuple[int, ScheduleRow]:
@@ -48,7 +49,7 @@ class Schedules(ApiView):
 
 
 class OneSchedule(ApiView):
-    """One schedule. POST replaces its settings."""
+    """One schedule with its next times and latest results."""
 
     roles = {**READ, "POST": _SETTERS}
 
@@ -59,6 +60,7 @@ class OneSchedule(ApiView):
 
     @described("Update a schedule", ScheduleRow, body=ScheduleBody, name="schedules_update")
     def post(self, request: Request, schedule_id: UUID) -> Response:
+        """Replace the settings of a schedule."""
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at
         body = read_body(request, ScheduleBody)
         return Response(one(acts.change(schedule_id, body, by=self.by, most=most_of(request.auth))))
@@ -74,6 +76,11 @@ class SteerSchedule(ApiView):
         {"pause": "Pause a schedule", "resume": "Resume a schedule", "delete": "Delete a schedule"},
         ScheduleRow,
         body=SteerBody,
+        about={
+            "pause": "Start no more runs until the schedule is resumed.",
+            "resume": "Start runs at the planned times again.",
+            "delete": "Delete a schedule. Runs that it started continue.",
+        },
     )
     def post(self, request: Request, schedule_id: UUID) -> Response:
         acts.check(acts.find(schedule_id), by=self.by)  # before the body is looked at

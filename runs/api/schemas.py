@@ -8,6 +8,19 @@ from uuid import UUID
 
 from pydantic import Field
 
+from ledger.web.fields import (
+    ActorName,
+    AgentName,
+    AgentVersion,
+    Attempt,
+    ReplayClass,
+    Rows,
+    RunId,
+    RunTags,
+    Seq,
+    ToolName,
+    Zone,
+)
 from ledger.web.shapes import Page, Problem, Shape
 from runs.api.endings import Cancellation, JournalRow, Trouble
 from runs.api.halts import HaltedRow
@@ -19,37 +32,37 @@ from runs.models import Firing, Schedule, State
 
 
 class Usage(Shape):
-    tokens_in: int
-    tokens_out: int
-    usd_micro: int
-    tool_calls: int
-    model_calls: int
+    tokens_in: int = Field(description="Input tokens of all model requests.")
+    tokens_out: int = Field(description="Output tokens of all model requests.")
+    usd_micro: int = Field(description="Cost in millionths of a US dollar.")
+    tool_calls: int = Field(description="Number of tool calls.")
+    model_calls: int = Field(description="Number of model requests.")
 
 
 class Amounts(Shape):
     """An amount per resource; null: no cap."""
 
     usd: str | None = Field(description="US dollars, with six decimal places.")
-    tokens_in: int | None
-    tokens_out: int | None
-    model_calls: int | None
-    tool_calls: int | None
-    steps: int | None
+    tokens_in: int | None = Field(description="Input tokens of all model requests.")
+    tokens_out: int | None = Field(description="Output tokens of all model requests.")
+    model_calls: int | None = Field(description="Number of model requests.")
+    tool_calls: int | None = Field(description="Number of tool calls.")
+    steps: int | None = Field(description="Number of steps.")
 
 
 class ExceededRow(Shape):
     """The cap that stopped the run. Amounts are of that resource; dollars are strings."""
 
-    wait_id: UUID
+    wait_id: UUID = Field(description="Id of the wait that asks for a higher cap.")
     resource: str = Field(description="Resource name as in a budget: usd, tokens_in, …, wall_seconds.")
-    most: int | str | None
-    used: int | str | None
+    most: int | str | None = Field(description="The cap.")
+    used: int | str | None = Field(description="Amount used so far.")
     reserved: int | str | None = Field(description="Reserved for calls without a recorded outcome.")
-    wanted: int | str | None
+    wanted: int | str | None = Field(description="Amount that the next step needs.")
     enough: dict[str, int | str] = Field(
         description="The minimum of every cap with which the run continues, by resource."
     )
-    since: datetime
+    since: datetime = Field(description="Time when it was reached.")
     until: datetime = Field(description="Time when the run is cancelled if nobody raises the cap.")
     queue: str = Field(description="Queue that is asked in addition to operators; empty: none.")
 
@@ -63,8 +76,8 @@ class Caps(Amounts):
 class BudgetRow(Shape):
     """A run's caps, use and reservations."""
 
-    caps: Caps
-    used: Amounts
+    caps: Caps = Field(description="Caps of the run.")
+    used: Amounts = Field(description="Amounts used so far.")
     reserved: Amounts = Field(description="Reserved for calls without a recorded outcome.")
     left: Amounts = Field(description="Neither used nor reserved.")
     cost_usd: str | None = Field(description="Cost so far; null if a model it used has no price.")
@@ -73,58 +86,58 @@ class BudgetRow(Shape):
         description="Time when the run reaches its time cap and people are asked whether it may continue; null "
         "once they are asked."
     )
-    exceeded: ExceededRow | None
+    exceeded: ExceededRow | None = Field(description="Cap that stopped the run; null: none.")
 
 
 class PriceRow(Shape):
     """The price of a model's tokens, in US dollars per million."""
 
     id: int = Field(description="Price version named in a run's journal.")
-    model: str
-    usd_in: str
-    usd_out: str
-    valid_from: datetime
-    set_by: str
-    set_at: datetime
+    model: str = Field(description="Name of the model.")
+    usd_in: str = Field(description="Price of a million input tokens.")
+    usd_out: str = Field(description="Price of a million output tokens.")
+    valid_from: datetime = Field(description="Time from which it applies.")
+    set_by: ActorName
+    set_at: datetime = Field(description="Time when it was set.")
 
 
 class PricePage(Page):
-    results: list[PriceRow]
+    results: Rows[PriceRow]
 
 
 class ParentRow(Shape):
     """The run that started this one, and the step that did so."""
 
-    id: UUID
-    slot: str
-    attempt: int
+    id: UUID = Field(description="Id of the parent run.")
+    slot: str = Field(description="Step of the parent that started it.")
+    attempt: Attempt
 
 
 class ChildCounts(Shape):
     """Number of child runs, by state."""
 
-    running: int
-    waiting: int
-    paused: int
-    completed: int
-    failed: int
-    cancelled: int
+    running: int = Field(description="Running child runs.")
+    waiting: int = Field(description="Waiting child runs.")
+    paused: int = Field(description="Paused child runs.")
+    completed: int = Field(description="Completed child runs.")
+    failed: int = Field(description="Failed child runs.")
+    cancelled: int = Field(description="Cancelled child runs.")
 
 
 class ProgressRow(Shape):
     """Progress reported by the run."""
 
-    done: float
+    done: float = Field(description="Amount done.")
     total: float | None = Field(description="Total; null: unknown.")
-    note: str
-    at: datetime
+    note: str = Field(description="Description by the agent; empty: none.")
+    at: datetime = Field(description="Time of the report.")
     left_seconds: float | None = Field(description="Estimated remaining time at the latest pace; null: unknown.")
 
 
 class LogCounts(Shape):
     """Number of log lines by a run's nodes."""
 
-    kept: int
+    kept: int = Field(description="Number of lines that are kept.")
     lost: int = Field(
         description="Lines no longer kept because newer ones replaced them, or lost before they were stored."
     )
@@ -133,44 +146,44 @@ class LogCounts(Shape):
 class LogRow(Shape):
     """A log line of a run's node."""
 
-    id: int
-    at: datetime
-    level: Literal["debug", "info", "warning", "error"]
-    text: str
+    id: int = Field(description="Id of the line; larger ids are newer.")
+    at: datetime = Field(description="Time of the line.")
+    level: Literal["debug", "info", "warning", "error"] = Field(description="Severity.")
+    text: str = Field(description="Text of the line.")
 
 
 class LogPage(Page):
-    results: list[LogRow]
+    results: Rows[LogRow]
 
 
 class RunRow(Shape):
     """The current state of a run."""
 
-    id: UUID
-    agent: str
-    version: str
-    state: State
-    status: Status
-    waiting_for: list[WaitRow]
+    id: RunId
+    agent: AgentName
+    version: AgentVersion
+    state: State = Field(description="State of the run.")
+    status: Status = Field(description="Group of the state, for display.")
+    waiting_for: list[WaitRow] = Field(description="Open waits of the run.")
     step_index: int = Field(description="Number of steps done.")
     epoch: int = Field(description="Increases each time a worker claims the run.")
     seq: int = Field(description="Number of the journal's last event.")
-    journal: JournalRow
+    journal: JournalRow = Field(description="Size of its journal.")
     renewed_as: UUID | None = Field(description="Run that continues this one, with an empty journal.")
     handed_off_to: UUID | None = Field(description="Run of another agent that continues this one.")
     came_from: UUID | None = Field(description="Run that this one continues.")
     turn: int = Field(description="Number of runs before it in the chain of continuations.")
     forked_from: UUID | None = Field(description="Run that this one was forked or started again from.")
     fork_how: Literal["", "fork", "start_again"] = Field(description="Empty: the run is no fork.")
-    last_checkpoint_at: datetime | None
-    created_at: datetime
-    updated_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    priority: int
-    output: Any
+    last_checkpoint_at: datetime | None = Field(description="Time of the last checkpoint; null: none yet.")
+    created_at: datetime = Field(description="Time when it was created.")
+    updated_at: datetime = Field(description="Time of its last change.")
+    started_at: datetime | None = Field(description="Time of its first claim; null: not started.")
+    ended_at: datetime | None = Field(description="Time when it ended; null: active.")
+    priority: int = Field(description="Runs with a higher priority are claimed first.")
+    output: Any = Field(description="Output of the run; null: none yet, omitted, or hidden.")
     output_omitted: bool = Field(description="The output is too large for a list; get the single run.")
-    error: Trouble | None
+    error: Trouble | None = Field(description="Why it failed; null: it did not fail.")
     cancelled: Cancellation | None = Field(
         description="Null also for runs that were cancelled before this was recorded."
     )
@@ -186,79 +199,79 @@ class RunRow(Shape):
     queued_behind: UUID | None = Field(description="Run with the same key that must end before this one starts.")
     start_at: datetime | None = Field(description="The run does not start before this time.")
     start_before: datetime | None = Field(description="If the run has not started by this time, it ends as cancelled.")
-    tags: list[str] | dict[str, str]
+    tags: RunTags
     attributes: dict[str, Any] = Field(description="Attributes by which it can be searched, as declared by its agent.")
     hidden: bool = Field(
         description="True if the caller may not read its contents: output, error messages and details of waits."
     )
-    trace_id: str
-    created_by: str
-    node: str | None
-    visit: int
+    trace_id: str = Field(description="Trace id of the run, 32 hex digits.")
+    created_by: ActorName
+    node: str | None = Field(description="Current node; null: none.")
+    visit: int = Field(description="Number of node visits so far.")
     resumable: bool = Field(
         description="A person can let it continue: resume if paused (unless its budget is exhausted), retry if failed."
     )
-    pause_requested: bool
-    cancel_requested: bool
-    usage: Usage
-    budget: BudgetRow
+    pause_requested: bool = Field(description="Whether it pauses at its next step.")
+    cancel_requested: bool = Field(description="Whether it ends as cancelled at its next step.")
+    usage: Usage = Field(description="Model and tool usage so far.")
+    budget: BudgetRow = Field(description="Caps, use and reservations.")
     parent: ParentRow | None = Field(description="Null: not started by another run.")
     depth: int = Field(description="Number of ancestors.")
-    children: ChildCounts
+    children: ChildCounts = Field(description="Numbers of its child runs.")
     last_durable_at: datetime | None = Field(
         description="Time when it last recorded something; null before its first claim."
     )
     progress: ProgressRow | None = Field(description="Null: the run reported none.")
-    log: LogCounts
+    log: LogCounts = Field(description="Number of log lines.")
 
 
 class RunPage(Page):
-    results: list[RunRow]
+    results: Rows[RunRow]
 
 
 class AskedRow(Shape):
     """Models that an assistant's requests go to. The first available one is used."""
 
     assistant: str = Field(description="Empty: every assistant that the run has not used yet.")
-    models: list[str]
+    models: list[str] = Field(description="Models in order of preference.")
     by: str = Field(
         description="Actor who set them; `system:settings` are the models in the settings when the run first used them."
     )
 
 
 class AskedPage(Page):
-    results: list[AskedRow]
+    results: Rows[AskedRow]
 
 
 class FiringRow(Shape):
     """One planned time of a schedule and what happened at it."""
 
-    planned_at: datetime
-    at: datetime
-    outcome: Firing.Outcome
+    planned_at: datetime = Field(description="Planned time.")
+    at: datetime = Field(description="Time when it was handled.")
+    outcome: Firing.Outcome = Field(description="Result at the planned time.")
     run_id: UUID | None = Field(description="Run that it started; if skipped, the run that was still active.")
-    why: str
+    why: str = Field(description="Reason if no run was started; empty: one was.")
     n: int = Field(description="If missed: how many planned times up to this one were missed.")
 
 
 class ScheduleRow(Shape):
     """A schedule."""
 
-    id: UUID
-    name: str
-    agent: str
-    input: Any
+    id: UUID = Field(description="Id of the schedule.")
+    name: str = Field(description="Name of the schedule.")
+    agent: str = Field(description="Agent that it starts, with or without @version.")
+    input: Any = Field(description="Input of its runs; null if the caller may not read it.")
     hidden: bool = Field(description="True if the caller may not read the input.")
-    cron: str
-    zone: str
-    missed: Schedule.Missed
-    overlap: Schedule.Overlap
-    tags: list[str] | dict[str, str]
-    budget: dict[str, Any] | None
+    cron: str = Field(description="Minute, hour, day, month, day of the week.")
+    zone: Zone
+    missed: Schedule.Missed = Field(description="Effect of planned times that were missed.")
+    overlap: Schedule.Overlap = Field(description="Effect of a previous run that has not ended.")
+    tags: RunTags
+    budget: dict[str, Any] | None = Field(description="Caps of its runs; null: the default.")
     set_by: str = Field(description="Person who last set its agent and input. Runs start with that person's rights.")
-    created_at: datetime
-    updated_at: datetime
-    is_paused: bool
+    created_at: datetime = Field(description="Time when it was created.")
+    updated_at: datetime = Field(description="Time of its last change.")
+    is_paused: bool = Field(description="Whether it is paused.")
     stopped: str = Field(description="Why it no longer starts runs; empty: it does.")
     trouble: str = Field(description="Why due runs have not started yet; empty: no problem.")
     next: list[datetime] = Field(description="The next planned times; none while it is paused or stopped.")
@@ -266,27 +279,27 @@ class ScheduleRow(Shape):
 
 
 class SchedulePage(Page):
-    results: list[ScheduleRow]
+    results: Rows[ScheduleRow]
 
 
 class BulkItem(Shape):
     """Result of one start, as the single start would have returned it."""
 
-    status: int
-    run: RunRow | None
-    problem: Problem | None
+    status: int = Field(description="HTTP status of this start.")
+    run: RunRow | None = Field(description="The run; null: it was not started.")
+    problem: Problem | None = Field(description="Why it was not started; null: it was.")
 
 
 class BulkAnswer(Shape):
     """One result for each start, in order."""
 
-    results: list[BulkItem]
+    results: Rows[BulkItem]
 
 
 class SentRow(Shape):
     """A signal that was sent to a run."""
 
-    name: str
+    name: str = Field(description="Name of the signal.")
     n: int = Field(description="Number among the run's signals of that name, from 1, in order of arrival.")
     run: UUID = Field(description="Run that received it: the newest continuation of the run in the address.")
 
@@ -294,156 +307,156 @@ class SentRow(Shape):
 class RequestError(Shape):
     """The reason why a message was not accepted; if the agent refused it, in the agent's words."""
 
-    code: str
-    message: str
+    code: str = Field(description="Stable code of the reason.")
+    message: str = Field(description="Text of the reason.")
 
 
 class RequestRow(Shape):
     """A message to a run and its result."""
 
     id: int = Field(description="Number of the message within the run, from 1.")
-    run: UUID
-    name: str
-    by: str
-    sender_id: str | None
+    run: RunId
+    name: str = Field(description="Name of the message, as the agent declares it.")
+    by: ActorName
+    sender_id: str | None = Field(description="Id that the sender gave; null: none.")
     outcome: Literal["waiting", "answered", "refused", "failed", "ended"] = Field(
         description="`refused`: by the agent. `failed`: the agent's code failed. `ended`: the run ended "
         "before handling it."
     )
-    body: Any
-    answer: Any
+    body: Any = Field(description="Body of the message.")
+    answer: Any = Field(description="Answer of the run; null: none yet, or the caller may not read it.")
     hidden: bool = Field(description="True if body, answer and reason exist but the caller may not read them.")
-    error: RequestError | None
-    sent_at: datetime | None
-    answered_at: datetime | None
+    error: RequestError | None = Field(description="Why there is no answer; null: no error.")
+    sent_at: datetime | None = Field(description="Time when it was sent; null: unknown.")
+    answered_at: datetime | None = Field(description="Time of the result; null: still waiting.")
 
 
 class RequestPage(Page):
-    results: list[RequestRow]
+    results: Rows[RequestRow]
 
 
 class ViewRow(Shape):
     """Result of a view on a run's recorded state."""
 
-    run: UUID
-    name: str
-    value: Any
+    run: RunId
+    name: str = Field(description="Name of the view.")
+    value: Any = Field(description="Result of the view.")
 
 
 class RequestKindRow(Shape):
     """A message that an agent accepts."""
 
-    name: str
-    title: str
-    doc: str
-    body_schema: dict[str, Any]
-    answer_schema: dict[str, Any] | None
+    name: str = Field(description="Name of the message.")
+    title: str = Field(description="Title for people.")
+    doc: str = Field(description="Documentation by the agent's author; empty: none.")
+    body_schema: dict[str, Any] = Field(description="JSON schema of the body.")
+    answer_schema: dict[str, Any] | None = Field(description="JSON schema of the answer; null: not declared.")
 
 
 class ViewKindRow(Shape):
     """A view that an agent offers."""
 
-    name: str
-    title: str
-    doc: str
-    answer_schema: dict[str, Any]
+    name: str = Field(description="Name of the view.")
+    title: str = Field(description="Title for people.")
+    doc: str = Field(description="Documentation by the agent's author; empty: none.")
+    answer_schema: dict[str, Any] = Field(description="JSON schema of the result.")
 
 
 class MessageRow(Shape):
     """A message in the conversation between the run and its models."""
 
-    conversation: str
-    idx: int
-    role: Literal["system", "user", "agent", "tool", "engine"]
-    content: Any
-    about: str | None
-    tool: str | None
-    node: str | None
-    model: str | None
-    tokens_in: int | None
-    tokens_out: int | None
-    seq: int
-    at: datetime
+    conversation: str = Field(description="Name of the conversation.")
+    idx: int = Field(description="Number of the message within the conversation.")
+    role: Literal["system", "user", "agent", "tool", "engine"] = Field(description="Sender of the message.")
+    content: Any = Field(description="Text or structured content.")
+    about: str | None = Field(description="Title of the call or message; null: none.")
+    tool: str | None = Field(description="Tool that was called; null: none.")
+    node: str | None = Field(description="Node that it belongs to; null: none.")
+    model: str | None = Field(description="Model that answered; null: none.")
+    tokens_in: int | None = Field(description="Input tokens of the request; null: unknown.")
+    tokens_out: int | None = Field(description="Output tokens of the answer; null: unknown.")
+    seq: Seq
+    at: datetime = Field(description="Time of the message.")
 
 
 class MessagePage(Page):
-    results: list[MessageRow]
+    results: Rows[MessageRow]
 
 
 class SampleRow(Shape):
-    label: str
-    input: dict[str, Any]
+    label: str = Field(description="Name of the example.")
+    input: dict[str, Any] = Field(description="Input to start a run with.")
 
 
 class NodeRow(Shape):
-    name: str
-    title: str
-    edges: list[str]
-    doc: str
+    name: str = Field(description="Name of the node.")
+    title: str = Field(description="Title for people.")
+    edges: list[str] = Field(description="Nodes that may follow it.")
+    doc: str = Field(description="Documentation by the agent's author; empty: none.")
 
 
 class AttributeRow(Shape):
     """A typed attribute by which an agent's runs can be searched."""
 
-    name: str
-    kind: Literal["keyword", "keywords", "number", "money", "date", "flag"]
-    title: str
+    name: str = Field(description="Name of the attribute.")
+    kind: Literal["keyword", "keywords", "number", "money", "date", "flag"] = Field(description="Type of its values.")
+    title: str = Field(description="Title for people.")
 
 
 class GateRow(Shape):
-    queue: str
-    rule: str
+    queue: str = Field(description="Queue that must approve.")
+    rule: str = Field(description="Explanation that approvers see.")
 
 
 class CertificateRow(Shape):
     """Certification status of a keyed tool."""
 
-    standing: Word
+    standing: Word = Field(description="Certification status.")
     until: datetime | None = Field(description="Time until which the finding is valid.")
     told: str = Field(description="Finding of the newest probe; empty: no probe was run.")
-    by: str
-    at: datetime | None
+    by: str = Field(description="Actor who probed or confirmed it; empty: nobody.")
+    at: datetime | None = Field(description="Time of the finding; null: none.")
 
 
 class ToolRow(Shape):
-    name: str
-    title: str
-    system: str
-    effect: str
-    replay_class: str
-    gate: GateRow | None
+    name: ToolName
+    title: str = Field(description="Title for people.")
+    system: str = Field(description="Upstream system that it acts on.")
+    effect: str = Field(description="Description of its effect.")
+    replay_class: ReplayClass
+    gate: GateRow | None = Field(description="Approval that it requires; null: none.")
     certificate: CertificateRow | None = Field(description="Null: not a keyed tool.")
 
 
 class AgentRow(Shape):
     """One version of an agent, with everything needed to start it."""
 
-    name: str
-    version: str
-    graph_id: str
-    title: str
-    description: str
-    input_schema: dict[str, Any]
-    output_schema: dict[str, Any] | None
-    samples: list[SampleRow]
-    start: str
-    nodes: list[NodeRow]
-    tools: list[ToolRow]
-    attributes: list[AttributeRow]
+    name: AgentName
+    version: AgentVersion
+    graph_id: str = Field(description="Name and version, as name@version.")
+    title: str = Field(description="Title for people.")
+    description: str = Field(description="Description by the agent's author.")
+    input_schema: dict[str, Any] = Field(description="JSON schema of the input.")
+    output_schema: dict[str, Any] | None = Field(description="JSON schema of the output; null: not declared.")
+    samples: list[SampleRow] = Field(description="Example inputs.")
+    start: str = Field(description="Node where runs start.")
+    nodes: list[NodeRow] = Field(description="Nodes of the agent.")
+    tools: list[ToolRow] = Field(description="Tools that it may call.")
+    attributes: list[AttributeRow] = Field(description="Attributes by which its runs can be searched.")
     messages: list[RequestKindRow] = Field(description="Messages that its runs accept while they are active.")
-    views: list[ViewKindRow]
+    views: list[ViewKindRow] = Field(description="Views that it offers on its runs.")
     signals: list[str] | None = Field(description="Signals that its nodes wait for; null: signals of any name.")
 
 
 class AgentPage(Page):
-    results: list[AgentRow]
+    results: Rows[AgentRow]
 
 
 class BusyToolRow(Shape):
     """A blocking tool with all its threads in one worker in use; further calls there wait."""
 
-    tool: str
-    busy: int
+    tool: ToolName
+    busy: int = Field(description="Number of its threads in use.")
     threads: int = Field(description="Number of threads that the tool has in a worker.")
     since: datetime = Field(description="Time when a thread was last free.")
 
@@ -451,14 +464,14 @@ class BusyToolRow(Shape):
 class ProcessRow(Shape):
     """A live process."""
 
-    id: UUID
-    kind: str
-    host: str
-    pid: int
-    started_at: datetime
-    last_heartbeat_at: datetime
-    slots_used: int
-    slots_total: int
+    id: UUID = Field(description="Id of the process.")
+    kind: str = Field(description="Type of the process, such as worker or web.")
+    host: str = Field(description="Name of its host.")
+    pid: int = Field(description="Process id on that host.")
+    started_at: datetime = Field(description="Time when it started.")
+    last_heartbeat_at: datetime = Field(description="Time of its last heartbeat.")
+    slots_used: int = Field(description="Runs that it executes now.")
+    slots_total: int = Field(description="Runs that it can execute at the same time.")
     busy_tools: list[BusyToolRow] = Field(description="For a worker: tools with all their threads in use.")
     drain_asked_at: datetime | None = Field(description="For a worker: time when an operator asked it to drain.")
 
@@ -469,8 +482,8 @@ class ProcessRow(Shape):
 
 
 class ProcessPage(Page):
-    results: list[ProcessRow]
+    results: Rows[ProcessRow]
 
 
 class IncidentPage(Page):
-    results: list[IncidentRow]
+    results: Rows[IncidentRow]

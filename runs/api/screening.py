@@ -6,12 +6,14 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from pydantic import Field
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger import events as e
 from ledger.models import Event
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.fields import Attempt, Rows, Seq
 from ledger.web.shapes import Page, Shape
 from runs.services import lifecycle
 
@@ -19,24 +21,26 @@ from runs.services import lifecycle
 class WithheldRow(Shape):
     """One screening verdict: which hook withheld what, between which places. Never the content."""
 
-    seq: int
-    at: datetime
-    slot: str | None
-    attempt: int
-    verdict: Literal["refused", "replaced"]
-    hook: str
-    version: str
-    source: str
-    to: str
-    place: str
-    size: int
-    digest: str
-    reason: str
-    is_restored: bool
+    seq: Seq
+    at: datetime = Field(description="Time of the verdict.")
+    slot: str | None = Field(description="Step that it belongs to; null: none.")
+    attempt: Attempt
+    verdict: Literal["refused", "replaced"] = Field(
+        description="refused (the step failed) or replaced (other content took its place)."
+    )
+    hook: str = Field(description="Name of the screening hook.")
+    version: str = Field(description="Version of the hook.")
+    source: str = Field(description="Origin of the content.")
+    to: str = Field(description="Intended receiver of the content.")
+    place: str = Field(description="Part of the content that was withheld.")
+    size: int = Field(description="Number of characters withheld.")
+    digest: str = Field(description="Keyed digest of the content.")
+    reason: str = Field(description="Reason given by the hook.")
+    is_restored: bool = Field(description="Whether the content was read from the journal, not received now.")
 
 
 class WithheldPage(Page):
-    results: list[WithheldRow]
+    results: Rows[WithheldRow]
 
 
 class Withheld(ApiView):

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, Reason, Rows, RunId, Slot, ToolName
 from ledger.web.roles import OPERATOR
 from ledger.web.shapes import Shape
 from runs import seen
@@ -26,41 +27,40 @@ from runs.services.settling.agreeing import Heard, heard, is_for_two
 class SimilarRow(Shape):
     """An earlier call of the same tool and agent that a person settled."""
 
-    run: UUID
-    verdict: Verdict
-    by: str
-    at: datetime
+    run: RunId
+    verdict: Verdict = Field(description="Verdict on that call.")
+    by: ActorName
+    at: datetime = Field(description="Time of the verdict.")
     about: str | None = Field(description="Also null if the caller may not read that run's payloads.")
-    why: str
+    why: Reason
 
 
 class DoubtRow(Shape):
     """A call of the run whose outcome is unknown."""
 
-    wait_id: UUID
-    tool: str
-    slot: str
+    wait_id: UUID = Field(description="Id of the wait, to name in the verdict.")
+    tool: ToolName
+    slot: Slot
     needs_two: bool = Field(description="Whether two people must agree on it.")
     can_ask: bool = Field(
         description="Whether the upstream system can be queried through the tool's hook, and no query is in progress."
     )
     link: str | None = Field(description="Link into the upstream system, as given by the tool's author.")
     similar: dict[str, int] = Field(description="Verdicts on the newest similar calls, counted by verdict.")
-    cases: list[SimilarRow]
+    cases: list[SimilarRow] = Field(description="Similar calls, newest first.")
 
 
 class Doubts(Shape):
     """The unknown outcomes of a run, oldest first; at most twenty."""
 
-    results: list[DoubtRow]
+    results: Rows[DoubtRow]
 
 
 MOST = 20
 
 
 class Reconcile(ApiView):
-    """Unknown outcomes of a run. POST settles one. If two people must settle it, the first verdict is answered with
-    202."""
+    """Unknown outcomes of a run, oldest first."""
 
     roles = {**READ, "POST": (OPERATOR,)}
 
@@ -77,6 +77,7 @@ class Reconcile(ApiView):
 
     @described("Settle an unknown outcome", RunRow, body=ReconcileBody)
     def post(self, request: Request, run_id: UUID) -> Response:
+        """Settle an unknown outcome. If two people must settle it, the first verdict is answered with 202."""
         lifecycle.find(run_id)
         body = read_body(request, ReconcileBody)
         waits = reconciling.reconcile(

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from ledger.errors import RecordDamaged
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.fields import Attempt, Slot, ToolName
 from ledger.web.seeing.viewers import reads
 from ledger.web.shapes import Shape
 from runs.engine.errors import JournalBroken
@@ -22,10 +23,10 @@ from runs.services.undo import shown
 class EffectRow(Shape):
     """One effect of a run and what happens to it."""
 
-    slot: str
-    attempt: int
-    tool: str
-    external_id: str | None
+    slot: Slot
+    attempt: Attempt
+    tool: ToolName
+    external_id: str | None = Field(description="Id that the upstream system gave; null: none.")
     then: Literal["undo", "ask", "stays", "child", "reopen", "run"] = Field(
         description="undo: `by` is called. ask: a person is asked. stays: nothing is done. child: an active "
         "run is cancelled and undoes its own effects. reopen: a completed run is reopened for "
@@ -45,7 +46,7 @@ class UndoRow(Shape):
         description="possible: as an undo would proceed now. under_way: in progress. done: as of the run's end."
     )
     is_needed: bool = Field(description="Whether a cancel must say `effects` because there is something to undo.")
-    effects: list[EffectRow]
+    effects: list[EffectRow] = Field(description="The effects, last first.")
     hidden: bool = Field(description="True if the caller may not read the arguments.")
 
 

@@ -22,32 +22,32 @@ class FactRow(Shape):
     """One entry of a manifest."""
 
     kind: str = Field(description="For example `state`, `result`, `node` or `tool`.")
-    name: str
-    note: str
+    name: str = Field(description="Name of the part.")
+    note: str = Field(description="Remark about it; empty: none.")
 
 
 class ManifestRow(Shape):
     """The parts of a version that are recorded, recomputed, secret, or external."""
 
-    persisted: list[FactRow]
-    recomputed: list[FactRow]
-    secret: list[FactRow]
-    external: list[FactRow]
+    persisted: list[FactRow] = Field(description="Parts that are recorded.")
+    recomputed: list[FactRow] = Field(description="Parts that are computed again on replay.")
+    secret: list[FactRow] = Field(description="Parts that are never recorded.")
+    external: list[FactRow] = Field(description="Parts outside the engine.")
 
 
 class ChangeRow(Shape):
     """A difference between the code in this process and the recorded version."""
 
-    differences: list[str]
+    differences: list[str] = Field(description="Descriptions of the differences.")
     proposed: str = Field(description="Suggested version number for the changed code.")
 
 
 class OneAgentRow(AgentRow):
     """One version of an agent, with its fingerprint, manifest and code differences."""
 
-    fingerprint: str
+    fingerprint: str = Field(description="Digest of the code of this version.")
     changed: ChangeRow | None = Field(description="Differences from the code that the version was first used with.")
-    manifest: ManifestRow
+    manifest: ManifestRow = Field(description="Where each part of a run's data lives.")
 
 
 class OneAgent(ApiView):

@@ -48,7 +48,7 @@ _SEARCHED = ("state", "agent", "q", "where", "sort", "cursor", "limit")
 
 
 class Runs(ApiView):
-    """Runs, newest first. POST starts one."""
+    """Runs, newest first."""
 
     roles = {**READ, "POST": (INTEGRATOR, OPERATOR)}
 
@@ -70,6 +70,7 @@ class Runs(ApiView):
 
     @described("Start a run", RunRow, status=201, body=StartBody, headers=("Idempotency-Key",))
     def post(self, request: Request) -> HttpResponse:
+        """Start a run. With an Idempotency-Key, a repetition returns the first answer."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         body = read_body(request, StartBody)
 

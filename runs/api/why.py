@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from ledger.web.api_base import READ, ApiView, Query, described
+from ledger.web.fields import RunId
 from ledger.web.roles import roles
 from ledger.web.shapes import Shape
 from runs.models import State
@@ -36,46 +37,46 @@ class WhoRow(Shape):
 class EvidenceRow(Shape):
     """The record that supports a reason."""
 
-    what: str
+    what: str = Field(description="Description of the record.")
     seq: int | None = Field(description="Event in the run's journal.")
-    wait: UUID | None
-    run: UUID | None
-    at: datetime | None
-    until: datetime | None
+    wait: UUID | None = Field(description="Id of the wait; null: none.")
+    run: UUID | None = Field(description="Another run that it concerns; null: none.")
+    at: datetime | None = Field(description="Time of the record; null: none.")
+    until: datetime | None = Field(description="Time until which it applies; null: none.")
 
 
 class OfferRow(Shape):
     """An action on the run, and whether the caller may take it now."""
 
-    act: str
+    act: str = Field(description="Name of the action.")
     subject: str = Field(
         description="Its object if there are several, such as a wait or a name; empty: there is only one."
     )
-    allowed: bool
+    allowed: bool = Field(description="Whether the caller may take it now.")
     role: str = Field(description="The caller's role that allows it.")
-    method: str
-    path: str
+    method: str = Field(description="HTTP method.")
+    path: str = Field(description="Address to send it to.")
     body: dict[str, Any] = Field(description="JSON schema of the request body.")
     code: str = Field(description="Code of the problem it would return now; empty: none.")
-    why_not: str
+    why_not: str = Field(description="Why it is not allowed now; empty: it is.")
 
 
 class WhyRow(Shape):
     """The reasons why a run does not progress, or what makes it progress."""
 
-    run: UUID
-    state: State
+    run: RunId
+    state: State = Field(description="State of the run.")
     seq: int | None = Field(
         description="Number of the last journal event when this was computed; null: the run's head is missing."
     )
-    cause: Cause
-    sentence: str
+    cause: Cause = Field(description="Stable code of the reason.")
+    sentence: str = Field(description="The reason in one sentence.")
     also: str = Field(description="Further reasons; empty: none.")
-    since: datetime | None
-    until: datetime | None
-    who: WhoRow
-    evidence: list[EvidenceRow]
-    acts: list[OfferRow]
+    since: datetime | None = Field(description="Time since which it applies; null: unknown.")
+    until: datetime | None = Field(description="Time when it ends by itself; null: never, or unknown.")
+    who: WhoRow = Field(description="Who must act.")
+    evidence: list[EvidenceRow] = Field(description="Records that support the reason.")
+    acts: list[OfferRow] = Field(description="Actions on the run.")
 
 
 def why_row(seen: Seen, found: Why) -> WhyRow:

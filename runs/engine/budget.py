@@ -178,13 +178,15 @@ class Budget(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    usd: Usd | None = None
-    tokens_in: Tokens | None = None
-    tokens_out: Tokens | None = None
-    model_calls: Count | None = None
-    tool_calls: Count | None = None
-    steps: Count | None = None
-    wall_seconds: Annotated[int, Field(ge=1, le=A_CENTURY, strict=True)] | None = None
+    usd: Usd | None = Field(default=None, description="US dollars, with up to six decimal places.")
+    tokens_in: Tokens | None = Field(default=None, description="Input tokens of all model requests.")
+    tokens_out: Tokens | None = Field(default=None, description="Output tokens of all model requests.")
+    model_calls: Count | None = Field(default=None, description="Number of model requests.")
+    tool_calls: Count | None = Field(default=None, description="Number of tool calls.")
+    steps: Count | None = Field(default=None, description="Number of steps.")
+    wall_seconds: Annotated[int, Field(ge=1, le=A_CENTURY, strict=True)] | None = Field(
+        default=None, description="Time since the start, including waits."
+    )
 
     def caps(self) -> Caps:
         """Return the caps counted step by step; time is checked elsewhere."""

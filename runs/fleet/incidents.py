@@ -14,6 +14,7 @@ from pydantic import Field
 
 from ledger import events as e
 from ledger.clock import database_now
+from ledger.web.fields import Attempt, RunId, Slot
 from ledger.web.shapes import Shape
 from runs.models import Incident
 
@@ -76,11 +77,11 @@ _BESIDE = [
 class Doubt(Shape):
     """A call or model request whose intent is on record and whose outcome isn't."""
 
-    slot: str
-    attempt: int
-    tool: str
-    replay_class: CallClass
-    intent_at: datetime
+    slot: Slot
+    attempt: Attempt
+    tool: str = Field(description="Tool that was called, or the model.")
+    replay_class: CallClass = Field(description="Replay class of the call.")
+    intent_at: datetime = Field(description="Time when the intent was recorded.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,35 +196,35 @@ _WHY = {
 class DoubtedCall(Doubt):
     """A call or model request that was in progress when the worker was lost, and how it was resolved."""
 
-    fate: Fate
-    why: str
+    fate: Fate = Field(description="Result of the call after the recovery.")
+    why: str = Field(description="Explanation of the result.")
 
 
 class IncidentRow(Shape):
     """A recovery: the run was taken over from a worker that had not released it."""
 
-    id: int
-    run_id: UUID
+    id: int = Field(description="Id of the recovery.")
+    run_id: RunId
     seq: int = Field(description="Journal event of the recovery.")
-    cause: Incident.Cause
-    proof: str
-    worker: UUID
-    host: str
-    pid: int
+    cause: Incident.Cause = Field(description="Cause of the recovery.")
+    proof: str = Field(description="Proof that the worker is gone, or empty.")
+    worker: UUID = Field(description="Id of the lost worker.")
+    host: str = Field(description="Host of the lost worker.")
+    pid: int = Field(description="Process id of the lost worker.")
     reached: Incident.Reached = Field(description="How far the run had got.")
-    epoch_before: int
-    epoch_after: int | None
-    last_sign_at: datetime | None
-    detected_at: datetime
-    freed_at: datetime
-    claimed_at: datetime | None
+    epoch_before: int = Field(description="Epoch of the lost worker.")
+    epoch_after: int | None = Field(description="Epoch of the worker that took over; null: none yet.")
+    last_sign_at: datetime | None = Field(description="Time of the worker's last sign of life; null: unknown.")
+    detected_at: datetime = Field(description="Time when the loss was detected.")
+    freed_at: datetime = Field(description="Time when the run was freed for other workers.")
+    claimed_at: datetime | None = Field(description="Time when another worker claimed it; null: not yet.")
     stepped_at: datetime | None = Field(description="Time when the next step started.")
     silent_seconds: float | None = Field(description="Time from the last sign of life until the run was freed.")
     down_seconds: float | None = Field(description="Time from then until the next step started.")
     skipped: int = Field(description="Recorded outcomes of the visit that were replayed, not executed again.")
-    calls: list[DoubtedCall]
+    calls: list[DoubtedCall] = Field(description="Calls in progress when the worker was lost.")
     is_counted: bool = Field(description="Whether the worker's death counts towards stopping the run.")
-    deaths: int
+    deaths: int = Field(description="Workers lost in a row while executing this run.")
     is_stopped: bool = Field(description="Whether the run was stopped for an operator.")
 
 

@@ -11,8 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Discriminat
 from pydantic import Tag as Form
 from pydantic_core import PydanticCustomError
 
-from ledger.append import MAX_JUSTIFICATION
-from ledger.web.bodies import ARRAY, OBJECT, NoFlag, PlainZero, Strict
+from ledger.web.bodies import ARRAY, OBJECT, Justification, Justified, NoFlag, PlainZero, Strict
 from ledger.web.text_safety import is_hidden
 from runs.engine.attributes import MOST as MOST_ATTRIBUTES
 from runs.engine.budget import Budget
@@ -53,9 +52,11 @@ BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(
 class FirstSignal(Strict):
     """A signal sent to the run that the start returns."""
 
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    payload: Any = None
-    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    name: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Name of the signal.")
+    payload: Any = Field(default=None, description="Any JSON value.")
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Your own id; a repetition with it counts as the same signal."
+    )
 
 
 Attributes = Annotated[dict[str, Any], Field(max_length=MOST_ATTRIBUTES)]
@@ -65,10 +66,12 @@ class StartBody(Strict):
     """`agent` is a name (which starts the newest version, or the one a ramp chooses) or `name@version`. `input` and
     `attributes` must fit the schemas of that version."""
 
-    agent: Annotated[str, Field(min_length=1, max_length=200)]
-    input: Any
-    tags: Tags = []
-    budget: Budget | None = None
+    agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="Agent to start, with or without @version."
+    )
+    input: Any = Field(description="Input that fits the agent's schema.")
+    tags: Tags = Field(default=[], description="Tags of the run: an array of texts or an object.")
+    budget: Budget | None = Field(default=None, description="Caps of the run; a resource that is not given has no cap.")
     business_key: BusinessKey | None = Field(
         default=None,
         description="Your own key, such as an invoice number. At most one run per agent and key is active.",
@@ -77,7 +80,9 @@ class StartBody(Strict):
         default=None,
         description="What happens if a run with the key is active; default: refuse, or join if a signal is given.",
     )
-    debounce_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    debounce_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = Field(
+        default=None, description="With `debounce`: seconds to wait for a newer start with the same key."
+    )
     start_at: Moment | None = Field(default=None, description="Do not start before this time.")
     start_before: Moment | None = Field(
         default=None, description="If the run has not started by this time, it ends as cancelled."
@@ -85,7 +90,7 @@ class StartBody(Strict):
     signal: FirstSignal | None = Field(
         default=None, description="Sent to the run that is returned, whether new or joined."
     )
-    attributes: Attributes = {}
+    attributes: Attributes = Field(default={}, description="Attributes to search by, as the agent declares them.")
     priority: Annotated[
         int, Field(ge=-100, le=100, description="Runs with a higher priority are claimed first; default 0.")
     ] = 0
@@ -94,19 +99,23 @@ class StartBody(Strict):
 class ScheduleBody(Strict):
     """A schedule: what to start, and by which cron expression in which time zone."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    agent: Annotated[str, Field(min_length=1, max_length=200)]
-    input: Any
+    name: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Name of the schedule.")
+    agent: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="Agent to start, with or without @version."
+    )
+    input: Any = Field(description="Input that fits the agent's schema.")
     cron: Annotated[str, Field(min_length=1, max_length=200, description="Minute, hour, day, month, day of the week.")]
-    zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = Field(
+        default="UTC", description="IANA time zone of the cron expression."
+    )
     missed: Literal["skip", "once", "all"] = Field(
         default="skip", description="What happens to planned times that were missed."
     )
     overlap: Literal["skip", "queue", "replace", "allow"] = Field(
         default="skip", description="What happens if the previous run has not ended."
     )
-    tags: Tags = []
-    budget: Budget | None = None
+    tags: Tags = Field(default=[], description="Tags of the runs.")
+    budget: Budget | None = Field(default=None, description="Caps of the runs.")
 
 
 MOST_AT_ONCE = 200
@@ -118,10 +127,8 @@ class BulkBody(Strict):
     runs: Annotated[list[Any], Field(min_length=1, max_length=MOST_AT_ONCE, description="Each as in a single start.")]
 
 
-class SteerBody(Strict):
+class SteerBody(Justified):
     """The person's justification. It is recorded."""
-
-    justification: Annotated[str, Field(max_length=MAX_JUSTIFICATION)] = ""
 
 
 class SteerRunBody(SteerBody):
@@ -158,7 +165,7 @@ class CancelForm(SteerBody):
 class BudgetBody(SteerBody):
     """Caps to set. Null lifts a cap; a cap that isn't named stays."""
 
-    budget: Budget
+    budget: Budget = Field(description="Caps to set.")
     if_caps: Budget | None = Field(
         default=None, description="Caps as last read. If one has changed since, nothing is set (409)."
     )
@@ -174,29 +181,39 @@ PoolName = Annotated[str, Field(min_length=1, max_length=100)]
 class PoolBody(SteerBody):
     """A budget shared by all calls in a scope, per period. `whose` names the tag, agent, person or provider."""
 
-    name: PoolName
-    scope: Literal["all", "tag", "agent", "person", "provider"]
-    whose: Annotated[str, Field(max_length=200)] = ""
-    resource: Literal["usd", "tokens_in", "tokens_out", "model_calls", "tool_calls"]
-    limit: Limit
-    period: Literal["day", "week", "month"]
-    zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    name: PoolName = Field(description="Name of the pool.")
+    scope: Literal["all", "tag", "agent", "person", "provider"] = Field(description="Calls that it covers.")
+    whose: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Name of the tag, agent, person or provider; empty with `all`."
+    )
+    resource: Literal["usd", "tokens_in", "tokens_out", "model_calls", "tool_calls"] = Field(
+        description="Resource that it limits."
+    )
+    limit: Limit = Field(description="Limit per period: US dollars, or a whole number of another resource.")
+    period: Literal["day", "week", "month"] = Field(description="Length of a period.")
+    zone: Annotated[str, Field(min_length=1, max_length=64)] = Field(
+        default="UTC", description="IANA time zone in which periods start."
+    )
 
 
 class PoolChangeBody(SteerBody):
     """Fields to change. With `if_limit` (the limit as last read), nothing is changed if the limit is a different one
     now."""
 
-    name: PoolName | None = None
-    limit: Limit | None = None
-    if_limit: Limit | None = None
+    name: PoolName | None = Field(default=None, description="New name.")
+    limit: Limit | None = Field(default=None, description="New limit.")
+    if_limit: Limit | None = Field(default=None, description="Limit as last read; refused with 409 if it has changed.")
 
 
 class ModelsBody(SteerBody):
     """Models to use from now on, in this order. Applies to all assistants unless one is named."""
 
-    models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)]
-    assistant: Annotated[str, Field(max_length=200)] = ""
+    models: Annotated[list[Annotated[str, Field(min_length=1, max_length=300)]], Field(min_length=1, max_length=8)] = (
+        Field(description="Models in order of preference.")
+    )
+    assistant: Annotated[str, Field(max_length=200)] = Field(
+        default="", description="Assistant that uses them; empty: all."
+    )
 
 
 Verdict = Literal["happened", "did_not", "fail"]
@@ -205,12 +222,14 @@ Verdict = Literal["happened", "did_not", "fail"]
 class ReconcileBody(SteerBody):
     """A verdict on a call whose outcome is unknown."""
 
-    verdict: Verdict
-    receipt: Any = None
+    verdict: Verdict = Field(description="happened, did_not, or fail (the run fails).")
+    receipt: Any = Field(default=None, description="Result of the call, if it happened.")
     sender_is_gone: bool = Field(
         default=False, description="Attests that a worker that was given up without proof of its end no longer runs."
     )
-    wait_id: Annotated[UUID, Field(strict=False)] | None = None
+    wait_id: Annotated[UUID, Field(strict=False)] | None = Field(
+        default=None, description="Id of the wait; required if the run has several unknown outcomes."
+    )
     agrees_with: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="If two people must settle it: number of the proposal that you agree with."
     )
@@ -219,25 +238,31 @@ class ReconcileBody(SteerBody):
 class DoubtBody(SteerBody):
     """Names one unknown outcome, to withdraw a proposal or to query the upstream system."""
 
-    wait_id: Annotated[UUID, Field(strict=False)]
+    wait_id: Annotated[UUID, Field(strict=False)] = Field(description="Id of the wait for the unknown outcome.")
 
 
 class SignalBody(Strict):
     """A signal for the run. If you send an `id`, a repetition with it counts as the same signal."""
 
-    payload: Any = None
-    id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    payload: Any = Field(default=None, description="Any JSON value.")
+    id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, description="Your own id; a repetition with it counts as the same signal."
+    )
 
 
 class MessageBody(Strict):
     """A message to the run. `body` must fit the schema of the agent's message. If you send an `id`, a repetition with
     it counts as the same message."""
 
-    body: Any
-    id: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+    body: Any = Field(description="Body that fits the schema of the agent's message.")
+    id: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        default=None, description="Your own id; a repetition with it counts as the same message."
+    )
 
 
-class AnswerBody(SteerBody):
+class AnswerBody(Strict):
     """An answer, which must fit the question's schema. The justification is optional."""
 
-    answer: Any
+    justification: Justification = ""
+
+    answer: Any = Field(description="Answer that fits the question's schema.")

@@ -36,29 +36,29 @@ MOST_BYTES = 64 * 1024
 MOST_LETTERS = 8000
 _PATCH = "A JSON merge patch (RFC 7396) of the state. The result must fit the agent's state schema."
 _MESSAGE = "Text for the models that the run's node uses; marked as written by a person."
-Patch = Annotated[dict[str, Any], Field(description=_PATCH)]
-Message = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS, description=_MESSAGE)]
+Patch = dict[str, Any]
+Message = Annotated[str, Field(min_length=1, max_length=MOST_LETTERS)]
 
 
 class Seen(Strict):
     """The state of the run that the caller has seen: number and hash of its last event. Refused with 409 if it has
     changed."""
 
-    seq: Annotated[int, Field(ge=1)]
-    head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    seq: Annotated[int, Field(ge=1)] = Field(description="Number of the last journal event.")
+    head: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] = Field(description="Hash of that event.")
 
 
 class LookBody(Strict):
     """A patch or message to preview. Nothing is changed."""
 
-    patch: Patch | None = None
-    message: Message | None = None
+    patch: Patch | None = Field(default=None, description=_PATCH)
+    message: Message | None = Field(default=None, description=_MESSAGE)
 
 
 class ContextBody(LookBody):
     """A `patch`, a `message` or both, for a run whose state the operator has seen."""
 
-    seen: Seen
+    seen: Seen = Field(description="State of the run that you have seen.")
 
 
 class GoOnBody(SteerRunBody):

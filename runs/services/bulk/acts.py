@@ -33,21 +33,27 @@ RunId = Annotated[UUID, Field(strict=False)]
 class ChoiceBody(Strict):
     """Filters of the run list; omit a filter to match all."""
 
-    state: Annotated[str, Field(max_length=200)] = ""
-    agent: Annotated[str, Field(max_length=200)] = ""
-    q: Annotated[str, Field(max_length=200)] = ""
-    where: Annotated[str, Field(max_length=500)] = ""
-    parent: Annotated[str, Field(max_length=200)] = ""
+    state: Annotated[str, Field(max_length=200)] = Field(default="", description="State, as in the run list.")
+    agent: Annotated[str, Field(max_length=200)] = Field(default="", description="Agent, with or without @version.")
+    q: Annotated[str, Field(max_length=200)] = Field(default="", description="Search text, as in the run list.")
+    where: Annotated[str, Field(max_length=500)] = Field(
+        default="", description="Condition on attributes, as in the run list."
+    )
+    parent: Annotated[str, Field(max_length=200)] = Field(default="", description="Id of the parent run.")
 
 
 class BatchBody(SteerBody):
     """One operation on many runs: those that a filter matches now, or those named. The set is fixed at this moment."""
 
-    action: Action
+    action: Action = Field(description="Operation to perform on each run.")
     filter: ChoiceBody | None = Field(default=None, description="Use either this or `runs`.")
-    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = None
+    runs: Annotated[list[RunId], Field(min_length=1, max_length=MOST_RUNS)] | None = Field(
+        default=None, description="Ids of the runs; use either this or `filter`."
+    )
     effects: Effects | None = Field(default=None, description="For cancel: what happens to effects that can be undone.")
-    priority: Annotated[int, Field(ge=-100, le=100)] | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] | None = Field(
+        default=None, description="For priority: the new priority."
+    )
     budget: Budget | None = Field(
         default=None, description="Caps to raise to these values. Higher caps and missing caps stay as they are."
     )
@@ -55,7 +61,10 @@ class BatchBody(SteerBody):
         default=None, description="Outcome to record for the one unknown outcome of each run."
     )
     receipt: Any = Field(default=None, description="Result of the calls that happened; the same for each run.")
-    sender_is_gone: bool | None = None
+    sender_is_gone: bool | None = Field(
+        default=None,
+        description="For reconcile: attests that a worker given up without proof of its end no longer runs.",
+    )
     start: bool = Field(default=True, description="False: only preview the results; start the batch later.")
 
 

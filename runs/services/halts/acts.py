@@ -46,8 +46,8 @@ class HaltBody(SteerBody):
     """Halt a scope: nothing starts in it until the halt is lifted. A quarantine halts a tool or an agent version,
     including new starts of that version. `starts` only halts new starts of an agent."""
 
-    kind: Kind = "halt"
-    scope: Scope
+    kind: Kind = Field(default="halt", description="halt, quarantine, or starts (new starts only).")
+    scope: Scope = Field(description="Type of the scope.")
     key: Annotated[
         str, Field(max_length=300, description="The scope: a tag, an agent, name@version, a tool or a provider.")
     ] = ""
@@ -59,9 +59,11 @@ class StageBody(SteerBody):
     """Lift a halt for some runs: a share, named agents, or tags. Replaces any earlier stage; with nothing given, the
     halt applies fully again."""
 
-    share: Share | None = None
-    agents: Names | None = None
-    tags: Annotated[list[Tag], Field(max_length=50)] | None = None
+    share: Share | None = Field(default=None, description="Percentage of the runs that it lets through.")
+    agents: Names | None = Field(default=None, description="Agents whose runs it lets through.")
+    tags: Annotated[list[Tag], Field(max_length=50)] | None = Field(
+        default=None, description="Tags whose runs it lets through."
+    )
     revision: int | None = Field(
         None, ge=0, description="The halt's revision as last read; refused if the halt has changed since."
     )

@@ -36,16 +36,25 @@ class KeyBody(SteerBody):
 class LimitBody(KeyBody):
     """The complete limits for a key. A value that is null or missing means unlimited."""
 
-    per_minute: Annotated[int, Field(ge=1, le=MOST["per_minute"])] | None = None
-    burst: Annotated[int, Field(ge=1, le=MOST["burst"])] | None = None
-    at_once: Annotated[int, Field(ge=1, le=MOST["at_once"])] | None = None
+    per_minute: Annotated[int, Field(ge=1, le=MOST["per_minute"])] | None = Field(
+        default=None, description="Calls per minute."
+    )
+    burst: Annotated[int, Field(ge=1, le=MOST["burst"])] | None = Field(
+        default=None, description="Calls that may be made at once before `per_minute` applies."
+    )
+    at_once: Annotated[int, Field(ge=1, le=MOST["at_once"])] | None = Field(
+        default=None,
+        description="Calls in progress at the same time; for an agent or a tag: runs driven at the same time.",
+    )
     breaker: Annotated[int, Field(ge=1, le=MOST["breaker"])] | None = Field(
         default=None, description="Percentage of failed attempts that opens the circuit breaker."
     )
     rest: Annotated[int, Field(ge=1, le=MOST["rest"])] | None = Field(
         default=None, description="Seconds that the breaker stays open before one attempt tests it; default 30."
     )
-    weight: Annotated[int, Field(ge=1, le=MOST["weight"])] | None = None
+    weight: Annotated[int, Field(ge=1, le=MOST["weight"])] | None = Field(
+        default=None, description="Share of worker slots relative to others; default 1."
+    )
 
     @property
     def rule(self) -> Rule:
@@ -55,7 +64,9 @@ class LimitBody(KeyBody):
 class PriorityBody(SteerBody):
     """A run's priority; default 0."""
 
-    priority: Annotated[int, Field(ge=-100, le=100)]
+    priority: Annotated[int, Field(ge=-100, le=100)] = Field(
+        description="Runs with a higher priority are claimed first."
+    )
 
 
 _LINED_UP = 500  # runs at a time

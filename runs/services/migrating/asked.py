@@ -31,16 +31,14 @@ class Moved(Strict):
         dict[Node, Node],
         Field(max_length=200, description="For each node of the old version, the corresponding node of the new one."),
     ]
-    runs: (
-        Annotated[
-            list[Annotated[UUID, Field(strict=False)]],
-            Field(min_length=1, max_length=MOST, description="Use instead of `node`, `state` and `limit`."),
-        ]
-        | None
-    ) = None
-    node: Node | None = None
-    state: Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST)] = 20
+    runs: Annotated[list[Annotated[UUID, Field(strict=False)]], Field(min_length=1, max_length=MOST)] | None = Field(
+        default=None, description="Ids of the runs, instead of `node`, `state` and `limit`."
+    )
+    node: Node | None = Field(default=None, description="Only runs at this node.")
+    state: Literal["pending", "running", "waiting_tool", "waiting_human", "waiting_event", "paused"] | None = Field(
+        default=None, description="Only runs in this state."
+    )
+    limit: Annotated[int, Field(ge=1, le=MOST)] = Field(default=20, description="Maximum number of runs, oldest first.")
     retry: Annotated[bool, Field(description="Migrate failed runs and retry them in the same operation.")] = False
 
 

@@ -38,14 +38,22 @@ class RampBody(SteerBody):
     """Moves starts by the agent's name gradually to another version: a share of them, those with one of these tags, or
     both. The ramp halts itself when a figure exceeds its bound; a null bound never halts it."""
 
-    agent: Annotated[str, Field(min_length=1, max_length=64)]
+    agent: Annotated[str, Field(min_length=1, max_length=64)] = Field(description="Agent whose starts it moves.")
     from_version: Version
     to_version: Version
-    share: Share | None = None
-    tags: Annotated[list[Tag], Field(min_length=1, max_length=50)] | None = None
-    failed: Bound | None = 5
-    rejected: Bound | None = 20
-    stopped: Bound | None = 5
+    share: Share | None = Field(default=None, description="Percentage of the starts that go to the newer version.")
+    tags: Annotated[list[Tag], Field(min_length=1, max_length=50)] | None = Field(
+        default=None, description="Tags whose runs start on the newer version."
+    )
+    failed: Bound | None = Field(
+        default=5, description="Percentage of failed runs above which it halts; null: no bound."
+    )
+    rejected: Bound | None = Field(
+        default=20, description="Percentage of runs with a rejected approval above which it halts; null: no bound."
+    )
+    stopped: Bound | None = Field(
+        default=5, description="Percentage of runs that stopped for an operator above which it halts; null: no bound."
+    )
     at_least: Annotated[
         int, Field(ge=1, le=1000, description="Number of runs started on the newer version before the bounds apply.")
     ] = 20
@@ -54,7 +62,7 @@ class RampBody(SteerBody):
 class RampActBody(SteerBody):
     """With `revision` (the ramp's revision as last read), nothing is done if the ramp has changed since."""
 
-    revision: Annotated[int, Field(ge=1)] | None = None
+    revision: Annotated[int, Field(ge=1)] | None = Field(default=None, description="The ramp's revision as last read.")
 
 
 class RaiseBody(RampActBody):

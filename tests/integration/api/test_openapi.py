@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from durableagents.identity.auth import issue_key
-from durableagents.openapi import ComponentNames, DuplicateName
+from durableagents.openapi import ComponentNames, DuplicateName, description
 from ledger.web.api_base import ApiView
 from ledger.web.roles import ROLES
 from tests.integration.api import everything
@@ -39,6 +40,48 @@ def test_every_route_and_method_is_described_under_an_id_of_its_own(auditor: Api
     assert len(ids) == len(set(ids)) and not [one for one in ids if re.search(r"^v1_|_\d$", one)]
     summaries = [one["summary"] for one in operations]
     assert len(summaries) == len(set(summaries)) and ApiView.__doc__ not in [one["description"] for one in operations]
+
+
+def test_operations_parameters_and_fields_are_described() -> None:
+    document = description()
+    missing, operations_by_text = [], defaultdict(list)
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            operations_by_text[operation["description"]].append(f"{method} {path}")
+            parameters = operation.get("parameters", [])
+            missing += [f"{method} {path}: {each['name']}" for each in parameters if not each.get("description")]
+    for name, schema in document["components"]["schemas"].items():
+        missing += [f"{name}.{field}" for field in undescribed(schema)]
+    assert missing == []
+    assert [operations for operations in operations_by_text.values() if len(operations) > 1] == []
+
+
+def undescribed(schema: Any) -> Iterator[str]:
+    """Return the paths of fields without a description, at any depth."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from undescribed(each)
+    elif isinstance(schema, dict):
+        for name, value in schema.items():
+            if name != "properties":
+                yield from undescribed(value)
+                continue
+            for field, below in value.items():
+                if not below.get("description"):
+                    yield field
+                yield from (f"{field}.{each}" for each in undescribed(below))
+
+
+def test_justification_is_required_in_all_bodies_that_need_one() -> None:
+    schemas = description()["components"]["schemas"]
+    unmarked = {
+        name
+        for name, schema in schemas.items()
+        if name.endswith("Body")
+        and "justification" in schema["properties"]
+        and "justification" not in schema.get("required", [])
+    }
+    assert unmarked == {"AnswerBody", "TryBody"}
 
 
 def test_two_classes_of_one_component_name_are_refused() -> None:
