@@ -132,7 +132,9 @@ class ApiKeyAuthentication(BaseAuthentication):
             return None
         key = _key(digest(token.strip()))
         if key is None:
-            raise AuthenticationFailed("This API key is unknown, expired or revoked.")
+            raise AuthenticationFailed(
+                "This API key is unknown, expired or revoked. Send a valid one as `Authorization: Bearer <key>`."
+            )
         return key.user, key
 
     def authenticate_header(self, request: Request) -> str:

@@ -53,6 +53,12 @@ _CODES = {
 }
 
 
+_HINTS = {
+    exceptions.NotAuthenticated: "Send an API key in a header, as `Authorization: Bearer <key>`.",
+    exceptions.UnsupportedMediaType: "Send JSON with the header `Content-Type: application/json`.",
+}
+
+
 def document(status: int, code: str, title: str, detail: str, **extra: Any) -> dict[str, Any]:
     """Return a problem document. Our own members never replace the standard ones."""
     own = {name: value for name, value in extra.items() if name not in _STANDARD}
@@ -190,6 +196,8 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
         status, HTTPStatus(status).phrase
     )
     detail = error.detail if isinstance(error.detail, str) else json.dumps(error.detail, default=str)
+    if hint := _HINTS.get(type(error)):
+        detail = f"{detail} {hint}"
     headers = {}
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
@@ -204,23 +212,25 @@ def _from_framework(error: exceptions.APIException) -> tuple[dict[str, Any], dic
 @csrf_exempt
 def unknown_address(request: HttpRequest) -> HttpResponse:
     """Answer an unknown API address. An id that is not a UUID is answered like a missing id."""
-    found = _WITH_ID.match(request.path)
-    if found and not _is_uuid(found["id"]):
-        error = NotFound(_WITH_IDS[found["list"]], found["id"])
-        return _answer(document(error.status, error.code, error.title, error.detail))
+    parts = request.path.removeprefix("/api/v1/").split("/")
+    for name, given in zip(parts[::2], parts[1::2], strict=False):
+        if name in _WITH_IDS and given and not _is_uuid(given):
+            error = NotFound(_WITH_IDS[name], given)
+            return _answer(document(error.status, error.code, error.title, error.detail))
     return _answer(document(404, "not-found", "Not found", "This address does not exist."))
 
 
 # Lists whose entries have UUIDs, with the entries' name.
 _WITH_IDS = {
+    "answers": "question",
     "approvals": "approval",
     "bulk": "act on many runs",
     "changes": "change",
+    "fleet": "process",
     "halts": "halt",
     "runs": "run",
     "schedules": "schedule",
 }
-_WITH_ID = re.compile(rf"/api/v1/(?P<list>{'|'.join(_WITH_IDS)})/(?P<id>[^/]+)(?:/|$)")
 
 
 def _is_uuid(text: str) -> bool:

@@ -111,6 +111,11 @@ def test_ids_that_are_not_there(auditor: Api, run_id: str, part: str) -> None:
     assert answer.json() == of_unknown | {"detail": of_unknown["detail"].replace(repr(unknown), repr(shown))}
 
 
+def test_malformed_question_id_is_answered_as_an_unknown_question(operator: Api) -> None:
+    answer = operator.post(f"runs/{uuid4()}/answers/abc", {"answer": 1})
+    assert is_problem(answer, 404, "not-found") and "No question 'abc' exists" in answer.json()["detail"]
+
+
 def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
     answer = auditor.send("runs", b"", method="DELETE")
     assert is_problem(answer, 405, "method-not-allowed")
@@ -122,7 +127,9 @@ def test_a_method_that_is_not_there_says_which_are(auditor: Api) -> None:
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/xml", ""],
 )
 def test_what_is_not_json_is_415(integrator: Api, kind: str) -> None:
-    assert is_problem(integrator.send("runs", b"agent=order", content_type=kind), 415, "unsupported-media-type")
+    answer = integrator.send("runs", b"agent=order", content_type=kind)
+    assert is_problem(answer, 415, "unsupported-media-type")
+    assert "`Content-Type: application/json`" in answer.json()["detail"]
 
 
 def test_whatever_a_client_accepts_it_gets_json(auditor: Api) -> None:
