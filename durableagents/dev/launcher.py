@@ -218,12 +218,17 @@ class Launcher:
             idle=self.signals.idle,
         )
         self._check_ports()
+        self._begin("starting PostgreSQL" if self.env.database_url is None else "connecting to PostgreSQL")
         self._start_database()
+        self._begin("migrating the database")
         self._migrate()
         check_key()  # needs the database
         if self.env.push_key is None:
             kept_secret(self.env.push_key_file, make=lambda _: push.made().strip())
+        if self.companion.argv:
+            self._begin("creating demo users")
         self.companion.prepare()
+        self._begin("starting web, workers and sandbox" if self.companion.argv else "starting web and workers")
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)
         # Ours for our whole life: while web restarts, clients wait in its queue instead of being refused.
@@ -420,6 +425,10 @@ class Launcher:
 
     def _say(self, text: str) -> None:
         _print(text, sys.stdout)
+
+    def _begin(self, stage: str) -> None:
+        seconds = time.monotonic() - self._started
+        self.tell(f"{stage} (after {seconds:.0f} s)" if seconds >= 2 else stage)
 
     def tell(self, text: str) -> None:
         self._say(f"up: {text}")
