@@ -110,7 +110,9 @@ class Agent:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise DefinitionError(f"agent name {self.name!r} is not lower-case-with-hyphens of at most 64 letters")
+            raise DefinitionError(
+                f"agent name {self.name!r} is invalid: use at most 64 lower-case letters, digits and hyphens"
+            )
         if not isinstance(self.version, str) or not _VERSION.fullmatch(self.version):
             raise DefinitionError(
                 f'agent {self.name!r}: version {self.version!r} is not of the form 1.0.0: give a text, such as "1.0.0"'
@@ -128,10 +130,12 @@ class Agent:
 
     def _check_signals(self) -> None:
         if isinstance(self.signals, str):
-            raise DefinitionError(f"{self.graph_id}: signals={self.signals!r} is one text: give a list")
+            raise DefinitionError(f"{self.graph_id}: signals={self.signals!r} is a single text: give a list")
         for name in self.signals or ():
             if not isinstance(name, str) or not SIGNAL_NAME.fullmatch(name):
-                raise DefinitionError(f"{self.graph_id}: signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
+                raise DefinitionError(
+                    f"{self.graph_id}: signal name {name!r} is invalid: it must match {SIGNAL_NAME.pattern}"
+                )
 
     @property
     def graph_id(self) -> str:
@@ -152,18 +156,20 @@ class Agent:
             name = function.__name__
             if isinstance(to, str):
                 raise DefinitionError(
-                    f"{self.graph_id}: node {name!r}: to={to!r} is one text: give a list, to=[{to!r}]"
+                    f"{self.graph_id}: node {name!r}: to={to!r} is a single text: give a list, to=[{to!r}]"
                 )
             if not _NODE.fullmatch(name):
-                raise DefinitionError(f"{self.graph_id}: node name {name!r} is not lower_snake_case")
+                raise DefinitionError(f"{self.graph_id}: node name {name!r} is invalid: use lower_snake_case")
             if name in self.nodes:
-                raise DefinitionError(f"{self.graph_id}: there are two nodes named {name!r}")
+                raise DefinitionError(f"{self.graph_id}: there are two nodes named {name!r}: rename one")
             if not inspect.iscoroutinefunction(function):
                 raise DefinitionError(f"{self.graph_id}: node {name!r} must be an `async def`")
             if problem := parameters_problem(function, self.state):
                 raise DefinitionError(f"{self.graph_id}: node {name!r}: {problem}")
             if start and self.start:
-                raise DefinitionError(f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start")
+                raise DefinitionError(
+                    f"{self.graph_id}: both {self.start!r} and {name!r} are marked as start: mark one"
+                )
             self._fingerprint, self._older = "", ()
             self.nodes[name] = node = Node(
                 name, tuple(to), function, title or name.replace("_", " "), inspect.cleandoc(function.__doc__ or "")
@@ -196,7 +202,7 @@ class Agent:
                 self.graph_id, self.state, function, name=name, takes=takes, answers=answers, check=check, title=title
             )
             if made.name in self.messages:
-                raise DefinitionError(f"{self.graph_id}: there are two messages named {made.name!r}")
+                raise DefinitionError(f"{self.graph_id}: there are two messages named {made.name!r}: rename one")
             self._fingerprint, self._older = "", ()
             self.messages[made.name] = made
             return made
@@ -213,7 +219,7 @@ class Agent:
         def declare(function: Callable[[Any], Any]) -> View:
             made = view_of(self.graph_id, function, name=name, answers=answers, title=title)
             if made.name in self.views:
-                raise DefinitionError(f"{self.graph_id}: there are two views named {made.name!r}")
+                raise DefinitionError(f"{self.graph_id}: there are two views named {made.name!r}: rename one")
             self.views[made.name] = made
             return made
 
@@ -246,19 +252,19 @@ class Agent:
     def validate(self) -> None:
         """Check the whole graph. Raises DefinitionError naming what is wrong."""
         if not self.start:
-            raise DefinitionError(f"{self.graph_id}: no node is marked start=True")
+            raise DefinitionError(f"{self.graph_id}: no node is marked as start: mark one with start=True")
         for node in self.nodes.values():
             for target in node.edges:
                 if target not in self.nodes:
                     raise DefinitionError(
-                        f"{self.graph_id}: node {node.name!r} leads to {target!r}, which does not exist"
+                        f"{self.graph_id}: node {node.name!r} leads to {target!r}, which does not exist: correct to=[…]"
                     )
         known: dict[str, Tool] = {}
         for t in [*self.tools, *(t for a in self.assistants for t in a.tools)]:
             if not isinstance(t, Tool) or not isinstance(t.replay_class, ReplayClass):
-                raise DefinitionError(f"{self.graph_id}: {t!r} is not a tool with a replay class")
+                raise DefinitionError(f"{self.graph_id}: {t!r} is not a tool: register it with @tool(replay_class=…)")
             if known.setdefault(t.name, t) is not t:
-                raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}")
+                raise DefinitionError(f"{self.graph_id}: there are two tools named {t.name!r}: rename one")
         check_undos(self.graph_id, known, self.undos, self.on_failure)
         check_migrations(self.graph_id, self.version, self.nodes, self.migrations)
         upgrades_of(self.graph_id, self.upgraders)

@@ -25,10 +25,10 @@ _MODEL = re.compile(r"[A-Za-z0-9_.-]{1,100}:[^\s\x00-\x1f\x7f]{1,200}")
 def check_models(where: str, models: Sequence[str]) -> list[str]:
     """Check that each entry may be a model's name, and return them as a list. Raises DefinitionError."""
     if isinstance(models, str) or len(models) > MOST_MODELS or len(set(models)) < len(models):
-        raise DefinitionError(f"{where}: give a list of {MOST_MODELS} different ones at most")
+        raise DefinitionError(f"{where}: give a list of at most {MOST_MODELS} different models")
     for model in models:
         if not isinstance(model, str) or not _MODEL.fullmatch(model):
-            raise DefinitionError(f"{where}: {model!r} is not provider:model, such as openai:gpt-5")
+            raise DefinitionError(f"{where}: {model!r} is not a model: give provider:model, such as openai:gpt-5")
     return list(models)
 
 
@@ -41,7 +41,7 @@ def _whole(whose: str, name: str, value: Any, *, least: int = 1) -> None:
 def _number(whose: str, name: str, value: Any, most: float, *, is_zero_fine: bool = False) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not (0 < value < most or (is_zero_fine and 0 <= value <= most)):
-        unit = "seconds, more than none" if name == "timeout" else f"a number from 0 to {most:g}"
+        unit = "a number of seconds above 0" if name == "timeout" else f"a number from 0 to {most:g}"
         raise DefinitionError(f"{whose}: {name} is {value!r}: give {unit}")
 
 
@@ -93,7 +93,7 @@ class Assistant:
     def __post_init__(self) -> None:
         whose = f"assistant {self.name!r}"
         if not isinstance(self.name, str) or not isinstance(self.instructions, str):
-            raise DefinitionError(f"{whose}: name and instructions are texts")
+            raise DefinitionError(f"{whose}: name and instructions must be texts")
         must_be_stable(f"{whose}, output", self.output)
         for t in self.tools:
             if not isinstance(t, Tool):
@@ -109,7 +109,7 @@ class Assistant:
             _number(whose, "temperature", self.temperature, 2.0, is_zero_fine=True)
         for model in check_models(f"{whose}, models", self.models):
             if model.startswith(SCRIPTED):
-                raise DefinitionError(f"{whose}, models: {model!r} is what `offline` is called on the record")
+                raise DefinitionError(f"{whose}, models: {model!r} is reserved for `offline`: name another model")
 
     def settings(self) -> dict[str, Any]:
         """Return the settings sent to the provider with the messages, as recorded."""

@@ -117,7 +117,7 @@ class RateLimit:
         except BadRule as wrong:
             raise DefinitionError(f"RateLimit: {str(wrong).partition(': ')[2]}") from None
         if self.per_minute is None and self.at_once is None:
-            raise DefinitionError("RateLimit(): say per_minute, at_once, or both")
+            raise DefinitionError("RateLimit() limits nothing: give per_minute, at_once, or both")
 
     @property
     def rule(self) -> Rule:

@@ -58,7 +58,9 @@ def message_of(
     """Build a declared message. Raises DefinitionError."""
     name = _named(agent, "message", function, name)
     if issubclass(state, RootModel):
-        raise DefinitionError(f"{agent}: messages change the state's fields, and {state.__name__} has none")
+        raise DefinitionError(
+            f"{agent}: messages change the state, and {state.__name__} has no fields: give state= a model with fields"
+        )
     _plain_function(f"{agent}: message {name!r}", function)
     if check is not None:
         _plain_function(f"{agent}: the check of message {name!r}", check)
@@ -79,18 +81,18 @@ def view_of(agent: str, function: Callable[..., Any], *, name: str, answers: typ
 def _named(agent: str, what: str, function: Callable[..., Any], name: str) -> str:
     name = name or getattr(function, "__name__", "")
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise DefinitionError(f"{agent}: {what} name {name!r} is not lower_snake_case of at most 64 letters")
+        raise DefinitionError(f"{agent}: {what} name {name!r} is invalid: use lower_snake_case, at most 64 characters")
     return name
 
 
 def _plain_function(what: str, function: Callable[..., Any]) -> None:
     if not callable(function) or inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-        raise DefinitionError(f"{what} must be a plain `def`: it has no context, and makes no calls")
+        raise DefinitionError(f"{what} must be a plain `def`, because it can't make calls")
 
 
 def _model(what: str, model: Any) -> None:
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise DefinitionError(f"{what}: {model!r} is no Pydantic model")
+        raise DefinitionError(f"{what}: {model!r} is not a Pydantic model: give one")
     must_be_stable(what, model)
 
 

@@ -82,36 +82,40 @@ def check_migrations(graph_id: str, version: str, nodes: Iterable[str], declared
     known, seen = set(nodes), set[str]()
     for each in declared:
         if not isinstance(each, Migration) or not isinstance(each.of, str) or not _VERSION.fullmatch(each.of):
-            raise DefinitionError(f"{graph_id}: {each!r} is no Migration of a version, such as Migration('1.0.0')")
+            raise DefinitionError(
+                f"{graph_id}: {each!r} is not a migration: give Migration('1.0.0') with the version it comes from"
+            )
         if each.of == version or each.of in seen:
-            what = "is itself" if each.of == version else "has two"
-            raise DefinitionError(f"{graph_id}: a migration of {each.of}, which it {what}")
+            what = "which is this version" if each.of == version else "of which there are two"
+            raise DefinitionError(f"{graph_id}: there is a migration of {each.of}, {what}: remove it")
         seen.add(each.of)
         if wrong := [name for name in each.nodes.values() if name not in known]:
-            raise DefinitionError(f"{graph_id}: the migration of {each.of} leads to {wrong[0]!r}, which does not exist")
+            raise DefinitionError(
+                f"{graph_id}: the migration of {each.of} leads to the node {wrong[0]!r}, which does not exist"
+            )
         if each.state is not None and not _is_plain_function(each.state):
             raise DefinitionError(
-                f"{graph_id}: the migration of {each.of}: state must be a plain function, which the record can name"
+                f"{graph_id}: the migration of {each.of}: state must be a plain function at module level"
             )
 
 
 def upgrades_of(graph_id: str, upgraders: Mapping[int, Callable[[Any], Any]]) -> Formats:
     """Return the upgraders as steps to the current number. Raises DefinitionError for gaps and invalid steps."""
     if not isinstance(upgraders, Mapping):
-        raise DefinitionError(f"{graph_id}: upgraders={upgraders!r} is no mapping, such as {{1: from_one_to_two}}")
+        raise DefinitionError(
+            f"{graph_id}: upgraders={upgraders!r} is not a mapping: give one, such as {{1: from_one_to_two}}"
+        )
     for number, step in upgraders.items():
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise DefinitionError(f"{graph_id}: the upgrader {number!r} leads up from no number: they begin with 1")
+            raise DefinitionError(f"{graph_id}: upgraders are numbered from 1, and {number!r} is not such a number")
         if not _is_plain_function(step):
-            raise DefinitionError(
-                f"{graph_id}: the upgrader {number} must be a plain function of the state, which the record can name"
-            )
+            raise DefinitionError(f"{graph_id}: upgrader {number} must be a plain module-level function of the state")
     now = max(upgraders, default=0) + 1
     missing = next((n for n in range(1, now) if n not in upgraders), None)
     if missing is not None:
         raise DefinitionError(
             f"{graph_id}: its upgraders lead to number {now}, and the step from {missing} to {missing + 1} is missing: "
-            "a state of that number could not be read"
+            "add it, or states of that number can't be read"
         )
     return Formats(f"state of {graph_id}", now, {n: _given_plain(step) for n, step in upgraders.items()})
 

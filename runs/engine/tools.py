@@ -108,7 +108,7 @@ class Gate:
     def __post_init__(self) -> None:
         for name in ("queue", "rule"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
-                raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a text that isn't empty")
+                raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a non-empty text")
         for name in ("when", "headline", "documents"):
             given = getattr(self, name)
             if shown.wrong(given) or (name == "when" and given is None):
@@ -307,7 +307,7 @@ class Undo:
 _P = ParamSpec("_P")
 _Registration = Callable[[Callable[..., Any]], Tool]
 _CLASSES = (
-    "tool() needs a replay_class=, what a repeated call would do: ReplayClass.PURE (the tool only reads), "
+    "tool() needs replay_class=, the effect of a repeated call: ReplayClass.PURE (the tool only reads), "
     "ReplayClass.IDEMPOTENT_WITH_KEY (it sends call.key, and the other side takes a key once), or "
     "ReplayClass.UNSAFE_ON_REPLAY (a repeat would act twice: a call whose outcome is unknown waits for a person)"
 )
@@ -424,40 +424,50 @@ def _check(tool: Tool) -> None:
     if shown.wrong(tool.link):
         raise DefinitionError(f"tool {name!r}: link is {tool.link!r}: give a plain function of its input")
     if tool.answers_later and tool.is_pure:
-        raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+        raise DefinitionError(
+            f"tool {name!r}: a pure tool can't answer later, as its request is an effect: give another class"
+        )
     if undo is not None and (tool.is_pure or not isinstance(undo, Undo)):
-        problem = "a pure tool has nothing to undo" if isinstance(undo, Undo) else f"undo={undo!r}: give an Undo"
+        problem = (
+            "a pure tool has nothing to undo: leave out undo="
+            if isinstance(undo, Undo)
+            else f"undo={undo!r}: give an Undo"
+        )
         raise DefinitionError(f"tool {name!r}: {problem}")
 
 
 def _name_of(function: Callable[..., Any]) -> str:
     name = str(getattr(function, "__name__", repr(function)))
     if name == FINAL:
-        raise DefinitionError(f"tool name {FINAL!r} is how a model ends its loop: choose another")
+        raise DefinitionError(f"tool name {FINAL!r} is reserved for a model's final answer: choose another")
     if not _NAME.fullmatch(name):
-        raise DefinitionError(f"tool name {name!r} is not lower_snake_case of at most 64 letters")
+        raise DefinitionError(f"tool name {name!r} is invalid: use lower_snake_case, at most 64 characters")
     return name
 
 
 def _check_times(name: str, timeout: object) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < LONGEST.total_seconds():
-        raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give seconds, more than none")
+        raise DefinitionError(f"tool {name!r}: timeout is {timeout!r}: give a number of seconds above 0")
 
 
 def _check_cache(name: str, replay_class: ReplayClass, cache: object, shared: object) -> None:
     if cache is None and shared is False:
         return
     if replay_class is not ReplayClass.PURE:
-        raise DefinitionError(f"tool {name!r}: cache= is for pure tools: any other call must be made")
+        raise DefinitionError(
+            f"tool {name!r}: cache= is for pure tools only, because other calls must be made: leave it out"
+        )
     if not isinstance(cache, timedelta) or not timedelta(0) < cache <= LONGEST_CACHE:
-        raise DefinitionError(f"tool {name!r}: cache is {cache!r}: give a timedelta, {LONGEST_CACHE.days} days at most")
+        raise DefinitionError(
+            f"tool {name!r}: cache is {cache!r}: give a positive timedelta of at most {LONGEST_CACHE.days} days"
+        )
     if not isinstance(shared, bool):
         raise DefinitionError(f"tool {name!r}: shared is {shared!r}: give True or False")
 
 
 def _check_key_ttl(name: str, replay_class: ReplayClass, key_ttl: timedelta | None) -> None:
     if key_ttl is not None and (replay_class is not ReplayClass.IDEMPOTENT_WITH_KEY or key_ttl <= timedelta(0)):
-        problem = "key_ttl is for keyed tools, and a positive time: for how long the other side remembers a key"
+        problem = "key_ttl is for keyed tools, and positive: how long the upstream system remembers a key"
         raise DefinitionError(f"tool {name!r}: {problem}")
 
 

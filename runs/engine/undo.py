@@ -51,7 +51,7 @@ def check_undos(whose: str, tools: Mapping[str, Tool], undos: Sequence[Undo], on
     named: dict[str, Undo] = {}
     for each in undos:
         if not isinstance(each, Undo):
-            raise DefinitionError(f"{whose}: undos: {each!r} is not an Undo(tool, args)")
+            raise DefinitionError(f"{whose}: undos: {each!r} is not an undo: give Undo(tool, args)")
         if named.setdefault(each.name, each) is not each:
             raise DefinitionError(f"{whose}: there are two undos named {each.name!r}: give one of them another name=")
         _check(f"{whose}: undo {each.name!r}", each.tool, tools)
@@ -64,11 +64,13 @@ def _check(which: str, by: Tool, tools: Mapping[str, Tool]) -> None:
     if tools.get(by.name) is not by:
         raise DefinitionError(f"{which}: the agent does not declare the tool {by.name!r}: name it in tools=[…]")
     if by.is_pure:
-        raise DefinitionError(f"{which}: {by.name!r} is pure, so it undoes nothing")
+        raise DefinitionError(f"{which}: {by.name!r} is pure, so it can't undo anything: name a tool with an effect")
     if by.undo is not None:
-        raise DefinitionError(f"{which}: {by.name!r} has an undo of its own: what undoes can't be undone")
+        raise DefinitionError(
+            f"{which}: {by.name!r} has an undo of its own, and an undo can't be undone: name another tool"
+        )
     if by.is_unsafe and by.gate is None and by.reconcile is None:
         raise DefinitionError(
-            f"{which}: {by.name!r} is unsafe on replay, and nobody could tell whether it undid anything: give it a "
-            "key, a gate or a reconcile hook"
+            f"{which}: {by.name!r} is unsafe on replay, so an interrupted undo would have an unknown outcome: "
+            "give it a key, a gate or a reconcile hook"
         )

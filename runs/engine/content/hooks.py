@@ -98,7 +98,7 @@ def screen(
         called = name or str(getattr(function, "__name__", ""))
         whose = f"screen {called!r}"
         if not _NAME.fullmatch(called):
-            raise DefinitionError(f"{whose}: its name is not lower_snake_case of at most 64 letters")
+            raise DefinitionError(f"{whose}: its name is invalid: use lower_snake_case, at most 64 characters")
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
             raise DefinitionError(f'{whose}: version is {version!r}: give a text such as "1"')
         if not callable(function) or len(inspect.signature(function).parameters) != 1:
@@ -124,7 +124,7 @@ def check_screens(whose: str, screens: Any) -> None:
     names = [each.name for each in screens]
     for name in names:
         if names.count(name) > 1:
-            raise DefinitionError(f"{whose}: there are two screens named {name!r}")
+            raise DefinitionError(f"{whose}: there are two screens named {name!r}: rename one")
 
 
 def _some(whose: str, what: str, given: Iterable[str], known: tuple[str, ...]) -> frozenset[str]:

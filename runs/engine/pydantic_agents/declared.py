@@ -36,7 +36,7 @@ class Outside:
 
     def __post_init__(self) -> None:
         if bool(self.ask) != (self.schema is not None):
-            raise DefinitionError("Outside(ask=…, schema=…): give both, whom to ask and the form, or neither")
+            raise DefinitionError("Outside(ask=…, schema=…): give both or neither")
         if not isinstance(self.within, timedelta) or not timedelta(0) < self.within <= LONGEST:
             raise DefinitionError(f"Outside(within={self.within!r}): give a positive timedelta")
 
@@ -111,7 +111,7 @@ def durable(
     """
     name = name or agent.name or ""
     if not name:
-        raise DefinitionError(f"{HOW}(…): the agent has no name: give name=, which the record calls it by")
+        raise DefinitionError(f"{HOW}(…): the agent has no name: give name=, under which it is recorded")
     classes, gates, outside = dict(tools or {}), dict(gates or {}), dict(outside or {})
     known = _known_tools(agent)
     _check_names(name, known, classes, gates, outside, later)
@@ -143,7 +143,9 @@ def declared_for(assistants: Sequence[Assistant], agent: Any) -> AgentAssistant:
         if isinstance(assistant, AgentAssistant) and assistant.agent is agent:
             return assistant
     name = getattr(agent, "name", None) or repr(agent)
-    raise DefinitionError(f"ctx.think({name}): put {HOW}(it, tools={{…}}) into the agent's assistants=[…] first")
+    raise DefinitionError(
+        f"ctx.think({name}): the agent doesn't declare it: add {HOW}(it, tools={{…}}) to its assistants=[…]"
+    )
 
 
 # --- its tools --------------------------------------------------------------------------------------------------------
@@ -189,21 +191,25 @@ def _check_names(
 ) -> None:
     for each, tool in known.items():
         if tool.function is None and each not in outside:
-            raise DefinitionError(f"{name}: tool {each!r} is carried out elsewhere: say who answers in outside={{…}}")
+            raise DefinitionError(f"{name}: tool {each!r} runs outside the agent: name who answers it in outside={{…}}")
         if tool.function is not None and each in outside:
-            raise DefinitionError(f"{name}: tool {each!r} has a function: give its class in tools={{…}}")
+            raise DefinitionError(
+                f"{name}: tool {each!r} has a function: give its replay class in tools={{…}}, not outside={{…}}"
+            )
         if tool.definition.kind == "unapproved" and each not in gates:
-            raise DefinitionError(f"{name}: tool {each!r} requires approval: say of whom in gates={{…}}")
+            raise DefinitionError(f"{name}: tool {each!r} requires approval: give its gate in gates={{…}}")
         if tool.function is not None and each not in classes and tool.replay_class is None:
             raise DefinitionError(_undeclared(name, each))
     tools = {*classes, *known} - {*outside}
     for what, names in (("gates", gates), ("later", later)):
         for each in names:
             if each not in tools:
-                raise DefinitionError(f"{name}: {what} names {each!r}, which is none of its tools {sorted(tools)}")
+                raise DefinitionError(f"{name}: {what} names {each!r}, which is not one of its tools: {sorted(tools)}")
     for each in outside:
         if not NAME.fullmatch(each) or each in classes:
-            raise DefinitionError(f"{name}: outside names {each!r}, which is no name for it, or in tools too")
+            raise DefinitionError(
+                f"{name}: outside names {each!r}: give a valid tool name that is not in tools={{…}} too"
+            )
 
 
 def _undeclared(name: str, tool: str) -> str:
@@ -215,11 +221,13 @@ def must_be_declared(assistant: AgentAssistant, tool: str, kind: str) -> None:
     """Raise DefinitionError for a tool found at run time that isn't declared."""
     declared = assistant.tool(tool)
     if kind == "external" and tool not in assistant.outside:
-        raise DefinitionError(f"{assistant.name}: tool {tool!r} is carried out elsewhere: say who answers in outside=")
+        raise DefinitionError(
+            f"{assistant.name}: tool {tool!r} runs outside the agent: name who answers it in outside={{…}}"
+        )
     if kind != "external" and declared is None:
         raise DefinitionError(_undeclared(assistant.name, tool))
     if kind == "unapproved" and declared is not None and declared.gate is None:
-        raise DefinitionError(f"{assistant.name}: tool {tool!r} requires approval: say of whom in gates={{…}}")
+        raise DefinitionError(f"{assistant.name}: tool {tool!r} requires approval: give its gate in gates={{…}}")
 
 
 def _tool(

@@ -104,14 +104,16 @@ def tool_of(
 ) -> Tool:
     """Return the engine's tool for Pydantic AI's tool `name`. Raises DefinitionError."""
     if not NAME.fullmatch(name):
-        raise DefinitionError(f"tool name {name!r} is not of the form {NAME.pattern}")
+        raise DefinitionError(f"tool name {name!r} is invalid: it must match {NAME.pattern}")
     if not isinstance(replay_class, ReplayClass):
         known = ", ".join("ReplayClass." + c.name for c in ReplayClass)
         raise DefinitionError(f"tool {name!r}: replay class {replay_class!r}: give one of {known}")
     if answers_later and replay_class is ReplayClass.PURE:
-        raise DefinitionError(f"tool {name!r}: a pure tool can't answer later, for asking has an effect")
+        raise DefinitionError(
+            f"tool {name!r}: a pure tool can't answer later, as its request is an effect: give another class"
+        )
     if gate is not None and gate.editable:
-        problem = "a Pydantic AI agent calls its tools itself, with what its model said: nobody can change that"
+        problem = "a Pydantic AI agent calls its tools itself, so approvers can't change arguments: leave it out"
         raise DefinitionError(f"tool {name!r}: Gate(editable={gate.editable!r}): {problem}")
     taken = _arguments(name, schema)
     if gate is not None and (problem := editable_problem(gate.same, taken)):

@@ -77,7 +77,10 @@ WRONG = {
         HEAD + NODE.replace("BODY", 'await ctx.ask("cfo", title="?", schema=Thing)'),
         "ctx.ask in node 'go' asks 'cfo'",
     ),
-    "no start": (HEAD + "agent = Agent('mine', '1.0.0', input=Thing, state=Thing)\n", "no node is marked start=True"),
+    "no start": (
+        HEAD + "agent = Agent('mine', '1.0.0', input=Thing, state=Thing)\n",
+        "no node is marked as start: mark one with start=True",
+    ),
 }
 
 

@@ -41,7 +41,7 @@ async def later(args: Item, call: ToolCall) -> Pending:
     [
         (plain, {"replay_class": "pure"}, "replay_class is 'pure'"),
         (plain, {"replay_class": None}, "give one of ReplayClass.PURE"),
-        (plain, {}, r"needs a replay_class=.*PURE \(.*IDEMPOTENT_WITH_KEY \(.*UNSAFE_ON_REPLAY \("),
+        (plain, {}, r"needs replay_class=.*PURE \(.*IDEMPOTENT_WITH_KEY \(.*UNSAFE_ON_REPLAY \("),
         (no_output, {"replay_class": PURE}, "say what it returns"),
         (one_parameter, {"replay_class": PURE}, "must take exactly"),
         (no_model, {"replay_class": PURE}, "must take exactly"),
@@ -66,7 +66,7 @@ def test_a_tools_name_is_lower_snake_case_and_not_the_loops_own(name: str) -> No
 
 @each_case("name", ["Wrong", "under_score", "1st", "", "x" * 65, "-x", "x y"])
 def test_an_agents_name_is_lower_case_with_hyphens(name: str) -> None:
-    with pytest.raises(DefinitionError, match="lower-case-with-hyphens"):
+    with pytest.raises(DefinitionError, match="lower-case letters, digits and hyphens"):
         Agent(name, "1.0.0", input=Asked, state=Notes)
 
 
@@ -86,7 +86,7 @@ def not_async(state: Notes, ctx: Context) -> End:
 
 def test_nodes_are_async_named_once_and_one_is_the_start() -> None:
     agent = Agent("nodes", "1.0.0", input=Asked, state=Notes)
-    with pytest.raises(DefinitionError, match="no node is marked start"):
+    with pytest.raises(DefinitionError, match="no node is marked as start"):
         agent.validate()
     agent.node(start=True)(node)
     with pytest.raises(DefinitionError, match="two nodes named 'node'"):
@@ -213,7 +213,7 @@ def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> N
             lambda: Agent("wrong", 1, input=Asked, state=Notes),
             'version 1 is not of the form 1.0.0: give a text, such as "1.0.0"',
         ),  # type: ignore[arg-type]
-        (lambda: Agent(1, "1.0.0", input=Asked, state=Notes), "agent name 1 is not"),  # type: ignore[arg-type]
+        (lambda: Agent(1, "1.0.0", input=Asked, state=Notes), "agent name 1 is invalid"),  # type: ignore[arg-type]
         (lambda: Agent("wrong", "1.0.0", input=dict, state=Notes), "input: <class 'dict'> is not a Pydantic model"),  # type: ignore[arg-type]
         (
             lambda: Agent("wrong", "1.0.0", input=Asked, state=Notes, output=str),
@@ -227,7 +227,7 @@ def test_a_second_agent_of_one_version_is_refused_and_the_first_one_stays() -> N
         (lambda: Assistant("mind", "think", Done, max_turns=0), "max_turns is 0"),
         (lambda: Assistant("mind", "think", Done, timeout=0), "timeout is 0"),
         (lambda: tool(replay_class=PURE, timeout=0)(plain), "timeout is 0"),
-        (lambda: Gate("", "always"), "Gate(queue=''): give a text"),
+        (lambda: Gate("", "always"), "Gate(queue=''): give a non-empty text"),
         (lambda: Gate("legal", "always", when=plain), "give a plain function"),
         (lambda: Gate("legal", "always", when=True), "give a plain function"),  # type: ignore[arg-type]
     ],

@@ -379,9 +379,9 @@ async def told(deaths: list[Death]) -> Story:
 def test_what_is_declared_wrongly_is_refused_by_name() -> None:
     agent = desk(ends_with({}))
     for wrong, problem in [
-        ({"takes": dict}, "is no Pydantic model"),
-        ({"takes": Add, "name": "Add"}, "is not lower_snake_case"),
-        ({"takes": Add, "answers": list}, "is no Pydantic model"),
+        ({"takes": dict}, "is not a Pydantic model"),
+        ({"takes": Add, "name": "Add"}, "use lower_snake_case"),
+        ({"takes": Add, "answers": list}, "is not a Pydantic model"),
         ({"takes": Add, "name": "add"}, "two messages"),
     ]:
         with pytest.raises(DefinitionError, match=problem):
@@ -393,9 +393,9 @@ def test_what_is_declared_wrongly_is_refused_by_name() -> None:
         agent.message(takes=Add)(waits_for)
     with pytest.raises(DefinitionError, match="plain `def`"):
         agent.view(answers=Count)(waits_for)
-    with pytest.raises(DefinitionError, match="is one text"):
+    with pytest.raises(DefinitionError, match="is a single text"):
         agent_of(ends_with({}), signals="go")
-    with pytest.raises(DefinitionError, match="is not of the form"):
+    with pytest.raises(DefinitionError, match="is invalid: it must match"):
         agent_of(ends_with({}), signals=["Go away"])
 
 

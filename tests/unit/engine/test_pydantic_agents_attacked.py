@@ -49,9 +49,9 @@ def one_tool(**more: Any) -> Agent[None, str]:
         ({}, {"tools": {"send": PURE}, "later": ["send"]}, "a pure tool can't answer later"),
         ({}, {"outside": {"send": Outside()}}, "tool 'send' has a function"),
         ({"requires_approval": True}, {"tools": {"send": UNSAFE}}, "tool 'send' requires approval"),
-        ({"name": "send mail"}, {"tools": {"send mail": UNSAFE}}, "tool name 'send mail' is not of the form"),
+        ({"name": "send mail"}, {"tools": {"send mail": UNSAFE}}, "tool name 'send mail' is invalid"),
         ({}, {"tools": {"send": PURE}, "max_requests": 0}, "max_turns is 0"),
-        ({}, {"tools": {"send": PURE}, "models": ["gpt"]}, "'gpt' is not provider:model"),
+        ({}, {"tools": {"send": PURE}, "models": ["gpt"]}, "'gpt' is not a model: give provider:model"),
     ],
 )
 def test_what_is_not_said_is_refused_at_the_definition(more: Any, how: Any, says: str) -> None:
@@ -64,7 +64,7 @@ def test_an_agent_needs_a_name_and_an_external_tool_somebody_who_answers() -> No
     with pytest.raises(DefinitionError, match="has no name"):
         durable(Agent(TestModel()))
     outer = Agent(TestModel(), toolsets=[ExternalToolset([ToolDefinition(name="pick")])])
-    with pytest.raises(DefinitionError, match="'pick' is carried out elsewhere"):
+    with pytest.raises(DefinitionError, match="'pick' runs outside the agent"):
         durable(outer, name="it")
     for wrong in ({"ask": "legal"}, {"schema": Done}, {"within": timedelta(0)}):
         with pytest.raises(DefinitionError, match="Outside"):
@@ -120,7 +120,7 @@ async def test_an_agent_that_nobody_declared_is_named() -> None:
 
     story = Story(agent_of(node))
     await story.settle()
-    assert "ctx.think(stray): put durable(it" in story.failure.payload["message"]
+    assert "add durable(it, tools=" in story.failure.payload["message"]
 
 
 async def test_deps_are_for_agents() -> None:

@@ -330,8 +330,8 @@ def test_what_can_not_be_undone_as_declared_is_refused_by_name() -> None:
         return agent_of(node, tools=tools, **more)
 
     for by, told in (
-        (unsafe, "unsafe on replay, and nobody could tell"),
-        (read, "pure, so it undoes nothing"),
+        (unsafe, "unsafe on replay, so an interrupted undo"),
+        (read, "pure, so it can't undo anything"),
         (twice, "has an undo of its own"),
     ):
         with pytest.raises(DefinitionError, match=told):

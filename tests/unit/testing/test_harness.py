@@ -374,7 +374,7 @@ def test_an_unknown_edge_and_a_missing_start_are_named() -> None:
 
     lost = Agent("lost", "1.0.0", input=Wish, state=Case, initial=lambda wish: Case(order_id="", what=""))
     try:
-        with pytest.raises(StoryProblem, match="no node is marked start=True"):
+        with pytest.raises(StoryProblem, match="no node is marked as start: mark one with start=True"):
             Harness(lost, {})
 
         @lost.node(start=True, to=["there"])
