@@ -116,15 +116,15 @@ def test_before_it_asked_anybody_the_choice_is_the_persons(stage: Stage, asked: 
 @pytest.mark.parametrize(
     ("models", "assistant", "field", "told"),
     [
-        (["gpt-4.1"], "", "models", "'gpt-4.1' is not provider:model"),
+        (["gpt-4.1"], "", "models", "'gpt-4.1' is not a model: give provider:model"),
         (["nobody:model"], "", "models", "nobody:model can't be asked here"),
         (["anthropic:claude-sonnet-4-0"], "", "models", "can't be asked here"),
         ([], "", "models", "none is named"),
         ([HERE, HERE], "", "models", "named twice"),
         (["scripted:other"], "", "models", "scripted:other is no model of mind"),
         ([LARGE], "soul", "assistant", "has no assistant 'soul'"),
-        (["openai:" + "x" * 300], "", "models", "is not provider:model"),
-        (["openai:a\x00b"], "", "models", "is not provider:model"),
+        (["openai:" + "x" * 300], "", "models", "is not a model: give provider:model"),
+        (["openai:a\x00b"], "", "models", "is not a model: give provider:model"),
     ],
 )
 def test_what_can_not_be_asked_is_refused_by_name_and_nothing_is_done(
