@@ -155,7 +155,7 @@ def guards_row() -> GuardsRow:
 
 
 def row_of(shown: listed.Shown) -> RuleChangeRow:
-    """A change of the list."""
+    """Return the row of a proposed change."""
     told = [ToldRow(**{name: each[name] for name in ToldRow.model_fields}) for each in shown.row.told]
     return RuleChangeRow.of(
         shown.row, told=told, is_late=shown.is_late, is_genuine=shown.is_genuine, may_agree=shown.may_agree

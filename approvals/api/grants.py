@@ -126,7 +126,7 @@ class QueueGrants(ApiView):
 
 
 def grant_row(shown: listed.Shown) -> GrantRow:
-    """One as the API tells it."""
+    """Return the row of a standing approval."""
     row, held = shown.row, shown.held
     return GrantRow.of(
         None,

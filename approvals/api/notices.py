@@ -99,7 +99,7 @@ class Asked(Shape):
 
 
 class OrAdmin(BasePermission):
-    """Whoever has one of the roles, and administrators."""
+    """Allow holders of one of the roles, and administrators."""
 
     message = "None of your roles allows this."
 
@@ -237,7 +237,7 @@ class ChannelTest(ApiView):
 
 
 def delivery_row(one: log.Shown) -> DeliveryRow:
-    """A delivery as it is now."""
+    """Return the row of a delivery."""
     notice = one.row.notice
     return DeliveryRow.of(
         one.row,
@@ -250,6 +250,6 @@ def delivery_row(one: log.Shown) -> DeliveryRow:
 
 
 def channel_row(row: Channel) -> ChannelRow:
-    """A channel as it is now."""
+    """Return the row of a channel."""
     queue = row.queue.name if row.queue else ""
     return ChannelRow.of(row, queue=queue, address=row.shown, is_genuine=row.is_genuine)

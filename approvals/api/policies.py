@@ -223,7 +223,7 @@ def _change(of: Change) -> TriedChange:
 
 
 def rule_row(each: listed.Shown) -> RuleRow:
-    """A rule as the list tells it."""
+    """Return the row of a rule in force."""
     return RuleRow.of(
         each,
         source="code" if each.policy is None else "policy",
@@ -236,7 +236,7 @@ def rule_row(each: listed.Shown) -> RuleRow:
 
 
 def row_of(name: str) -> PolicyRow:
-    """A policy with its versions. Raises NotFound."""
+    """Return the row of a policy with its versions. Raises NotFound."""
     newest = acts.find(name)
     versions = [
         VersionRow.of(

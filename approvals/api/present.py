@@ -1,4 +1,4 @@
-"""What an approval looks like from outside."""
+"""Rows of approvals for the API."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from runs.journal import wait_hooks
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
-    """Approvals with their decisions and what was said to the revision before, in two further queries; one more for
-    whoever doesn't read every run's payloads, and one where any is open."""
+    """Return rows of approvals with their decisions and the previous revision's, in two further queries; one more for
+    viewers who don't read every run's payloads, and one if any is open."""
     ids = {a.id for a in approvals} | {a.previous_id for a in approvals if a.previous_id}
     said = list(Decision.objects.filter(approval_id__in=ids).select_related("approval"))
     decisions: dict[UUID | None, Decision] = {d.approval_id: d for d in said if d.closes}
@@ -72,7 +72,7 @@ def approval_row(
     talk: Talk = NO_TALK,
     on: Sequence[OnIt] = (),
 ) -> ApprovalRow:
-    """One revision of one question. `arguments` is read from the very bytes that `plan_hash` covers.
+    """Return the row of one revision. `arguments` is read from the bytes that `plan_hash` covers.
 
     `earlier` is the decision on the revision before this one. Without `is_read` nothing is told of what is asked,
     beyond that it is.
@@ -100,7 +100,7 @@ def approval_row(
 
 
 def _documents(approval: Approval, plan: dict[str, Any]) -> list[DocumentRow]:
-    """What is shown with it; nothing where the plan's list can't be read: then nobody approves it."""
+    """Return the rows of the plan's documents; none if its list can't be read, in which case nobody can approve it."""
     try:
         listed = named_in(plan)
     except ValueError:
@@ -123,8 +123,8 @@ def _stage(each: StageShown) -> StageRow:
 
 
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
-    """While it is open, what a yes would have to show now: a worker that asked may have known the queue as it was some
-    seconds before, and a queue may ask more since. Then, what the plan says."""
+    """Return the proof required to approve it: while it is open by its plan and the queue's current settings, which may
+    be newer than the plan; afterwards by the plan."""
     known = wait_hooks.queues.now().thresholds if approval.state == ApprovalState.OPEN else {}
     asked = [known[queue] for queue in asked_at(approval) if queue in known]
     try:

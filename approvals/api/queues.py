@@ -121,7 +121,7 @@ class QueuePage(Page):
 
 
 class SetsUp(BasePermission):
-    """GET: whoever has a role, or sets queues up. POST: administrators."""
+    """Allow GET for holders of a role and administrators, POST for administrators."""
 
     message = "Only an administrator may set up queues."
 
@@ -281,7 +281,7 @@ class DeputyRevoke(ApiView):
 
 
 def row_of(queue: Queue) -> QueueRow:
-    """A queue as it is now."""
+    """Return the row of a queue."""
     shown = listed.one(queue, Tally(roles(None)))
     limits = [shown.role_limit] if shown.role_limit is not None else []
     limits += [row for _, _, row in shown.own_limits]
@@ -336,7 +336,7 @@ def _bounds_row(queue: Queue) -> BoundsRow | None:
 
 
 def deputy_row(row: Deputy) -> DeputyRow:
-    """One of them, with the names that the accounts have now."""
+    """Return the row of a deputyship, with the current account names."""
     names = dict(User.objects.filter(pk__in=[row.principal, row.deputy]).values_list("pk", "username"))
     return DeputyRow.of(
         row,

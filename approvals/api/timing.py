@@ -202,7 +202,7 @@ class AbsenceEnd(ApiView):
 
 
 def calendar_row(row: Any, hours: float = listed.HOURS) -> CalendarRow:
-    """A calendar whole."""
+    """Return the row of a calendar."""
     shown = listed.one(row, hours)
     return CalendarRow.of(
         row,

@@ -82,7 +82,7 @@ class Decide(ApiView):
 
 
 def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
-    """The next revision, approved where whoever changed it may approve what it became."""
+    """Return the next revision; it is approved if its author may approve it."""
     if body.verdict != "approve":
         fix = "approve with them, or reject without"
         raise InvalidInput(
@@ -101,8 +101,7 @@ def _amended(approval_id: UUID, body: DecisionBody, by: Actor) -> Approval:
 
 
 def shown_one(approval_id: UUID, user: Any) -> Approval:
-    """Whoever stands in at its queue, has it from somebody or was asked about it is shown the question, whatever runs
-    they see. Raises NotFound."""
+    """Return an approval that the person may see, also as a deputy, delegate or person asked. Raises NotFound."""
     held = roles(user)
     who, places = viewer(), [one.queue for one in stand_ins(held)]
     at = Q(queue__in=places) | Q(escalated_to__overlap=places)

@@ -1,4 +1,4 @@
-"""What the journal and its verification look like from outside, and what of it is shown to nobody."""
+"""Rows of the journal and its verification for the API, without secrets."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _COLUMNS = ("kind", "slot", "attempt")
 
 
 def event_row(event: Event, *, is_read: bool = True) -> EventRow:
-    """One line of a journal, with its payload for whoever reads it. One that is damaged must not hide the rest of the
-    journal from whoever looks into it."""
+    """Return the row of an event, with its payload if it may be read. A damaged event is shown as such, so that it
+    doesn't hide the rest of the journal."""
     clear: dict[str, Any] = {}
     content: dict[str, Any]
     try:
@@ -49,7 +49,7 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
 
 
 def _clear_of(event: Event) -> dict[str, Any]:
-    """The clear metadata. Raises ValueError on bytes that were tampered with."""
+    """Return the clear metadata. Raises ValueError for altered bytes."""
     clear = read_json(bytes(event.clear))
     if not isinstance(clear, dict):
         raise ValueError("the event's clear bytes are no object")
@@ -75,7 +75,7 @@ def payload_of(event: Event, *, is_head: bool = False) -> Any:
 
 
 def masked(value: Any) -> Any:
-    """The same value with the token taken out of every callback address of ours."""
+    """Return the value without the tokens of callback addresses."""
     if isinstance(value, dict):
         return {name: masked(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -87,8 +87,7 @@ def masked(value: Any) -> Any:
 
 
 def payload_shown(event: Event) -> Any:
-    """The payload as lists show it, in which one that is damaged must not hide the others: then words about why it
-    can't be read."""
+    """Return the payload for a list; for a damaged one, why it can't be read."""
     try:
         return payload_of(event)
     except (ValueError, RecursionError) as error:
@@ -111,7 +110,7 @@ def larger_than(most: float, places: Sequence[tuple[UUID, int]]) -> frozenset[UU
 
 
 def payload_at(places: Sequence[tuple[UUID, int]]) -> dict[UUID, Any]:
-    """The payloads of single events of several runs as they are shown, in one query; `places` holds (run, seq)."""
+    """Return the payloads of single events by run, in one query. `places` holds (run, seq)."""
     if not places:
         return {}
     rows = Event.objects.filter(pk__in=list(places)).only("run_id", "seq", "kind", "sealed")

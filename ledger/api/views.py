@@ -111,7 +111,7 @@ def fitting(sizes: Iterable[int]) -> int:
 
 
 def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], shown: Callable[[Any], Any]) -> Response:
-    """A page of what a run has of something, ascending. Raises NotFound."""
+    """Return a page of a run's rows in ascending order. Raises NotFound."""
     query = Query(request, "after")
     after = query.integer("after", default=0, lowest=0, highest=MAX_SEQ)
     records = known(run_id, list(rows.filter(run_id=run_id, id__gt=after).order_by("id")[: query.limit + 1]))
@@ -119,7 +119,7 @@ def by_id(request: Request, run_id: UUID, rows: QuerySet[Any], shown: Callable[[
 
 
 def known(run_id: UUID, rows: list[Any]) -> list[Any]:
-    """`rows` as they are, if the run exists: an empty list must not stand for an unknown run. Raises NotFound."""
+    """Return `rows` if the run exists. Raises NotFound, so that an unknown run is not an empty list."""
     if not rows and not is_recorded(run_id):
         raise NotFound("run", run_id)
     return rows

@@ -1,1 +1,1 @@
-"""Runs over HTTP. Nobody imports from here but the address table."""
+"""Runs over HTTP. Only the URL table imports from here."""

@@ -1,4 +1,4 @@
-"""Over HTTP: raising a run's budget, moving it to other models, and the prices that both are counted by."""
+"""Raise a run's budget, set its models, and list model prices."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class BatchItemPage(Page):
 
 
 def batch_row(one: Progress) -> BatchRow:
-    """A batch with how far it has come."""
+    """Return the row of a batch with its progress."""
     return BatchRow.of(
         one.batch,
         state=one.batch.state,

@@ -1,4 +1,4 @@
-"""Pieces of a run's row: how it ended where it didn't complete, and how large its journal is."""
+"""Rows about a run's failure, cancellation and journal size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JournalRow(Shape):
 
 
 def trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
-    """What its last event, whose payload is `ending`, says of a run's failure; None where it didn't fail."""
+    """Return a run's failure from `ending`, its last event's payload; None if it didn't fail."""
     if run.state != State.FAILED:
         return None
     failure = ending if isinstance(ending, dict) else {"message": "" if ending is None else str(ending)}
@@ -45,7 +45,7 @@ def trouble_of(run: Run, ending: Any) -> dict[str, Any] | None:
 
 
 def cancellation_of(run: Run, ending: Any) -> Cancellation | None:
-    """The same of a cancelled run; None where it wasn't, or its last event doesn't say."""
+    """Return a run's cancellation from `ending`; None if it wasn't cancelled or no reason is recorded."""
     said = ending if run.state == State.CANCELLED and isinstance(ending, dict) else {}
     by, why = said.get("asked_by"), said.get("justification")
     return Cancellation(by=by, why=why) if isinstance(by, str) and isinstance(why, str) else None

@@ -1,4 +1,4 @@
-"""A host that is gone is declared dead; a worker is asked to let go of what it has."""
+"""Declare a host dead, and ask a worker to drain."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def _one(halt: UUID) -> HaltRow:
 
 
 def halt_row(one: Holding) -> HaltRow:
-    """A halt of a list."""
+    """Return the row of a halt."""
     sees_all = viewer().sees_all
     return HaltRow.of(
         one.row,

@@ -1,4 +1,4 @@
-"""Recoveries over HTTP: all of them for who runs the fleet, one run's for everybody who may read the run."""
+"""List recoveries: all for operators and auditors, one run's for those who may read the run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where a run stands, and what a patch of its state would make of it. What is handed is sent with the act that lets the
-run go on."""
+"""Preview of a patch or message for a run. It is sent with the resume or retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Over HTTP: what all workers share, how it stands, what operators say of it; and a run's priority."""
+"""List and set limits and circuit breakers, and set a run's priority."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class RunView(ApiView):
 
 
 def request_row(told: Told, *, is_read: bool = True) -> RequestRow:
-    """One message with what was asked and what was answered, for whoever reads that."""
+    """Return the row of a message; body and answer only if they may be read."""
     row, told = told.row, told if is_read else told.hidden
     return RequestRow.of(
         row,

@@ -85,8 +85,8 @@ class Migrations(ApiView):
     def _rest(
         self, name: str, body: MigrateBody, left: dict[UUID, str], principal: str, why: str, *, is_repeat: bool
     ) -> list[Outcome]:
-        """What becomes of the runs without a kept answer. A repeat gives those that are kept also where nothing can be
-        moved so any more."""
+        """Migrate the runs without a kept answer and return their results. A repeat returns kept answers even if the
+        rest can't be migrated any more."""
         try:
             moving = moving_of(name, body)
         except (InvalidInput, NotFound) as error:
@@ -131,7 +131,7 @@ def _kept(run_id: UUID, text: bytes) -> Outcome:
 
 
 class _Stays(DurableAgentsError):
-    """A run that is not moved: nothing is kept of that, for a repeat may move it."""
+    """The run is not moved. The answer is not kept, because a repeat may move it."""
 
     def __init__(self, found: Outcome) -> None:
         super().__init__(found.why)

@@ -1,4 +1,4 @@
-"""Acts that a repeat under the same `Idempotency-Key` doesn't do again."""
+"""Answer repeated requests with an `Idempotency-Key` without acting again."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _WAITS = 202
 
 
 def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any]]) -> HttpResponse:
-    """What `act` gives, as status and row; where the request has a key, the same bytes each time it comes. `asked` is
-    what a repeat has to ask for again, plain data. What waits for a second person is answered so, and kept together
-    with that answer. Raises ParseError for a key that is none, KeyInUse, KeyReused, and what `act` raises."""
+    """Return the answer of `act`, for a request with a key the same bytes each time.
+
+    A repeat must have the same `asked`, as plain data. The answer of a change that waits for a second person is kept
+    too. Raises ParseError for an invalid key, KeyInUse, KeyReused, and what `act` raises."""
     key = idempotency.key_from(request.headers.get("Idempotency-Key"))
     if key is None:
         status, answer = act()
@@ -39,6 +40,6 @@ def answered_once(request: Request, asked: Any, act: Callable[[], tuple[int, Any
 
 
 def _headers(text: bytes) -> dict[str, str]:
-    """Those of an answer that waits for a second person, the first time and each time after."""
+    """Return the headers of an answer that waits for a second person."""
     told = json.loads(text)
     return waiting(Proposed(UUID(told["change"])))[1] if "change" in told else {}

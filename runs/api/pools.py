@@ -1,4 +1,4 @@
-"""Pools over HTTP: make one, read them, set a limit anew, switch one off; and which of them a run belongs to."""
+"""Create, list, change and switch off pools, and list a run's pools."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def one(pool: Pool) -> PoolRow:
 
 
 def row_of(found: Listed) -> PoolRow:
-    """A pool of a list."""
+    """Return the row of a pool."""
     said = found.said
     return PoolRow.of(
         found.pool,

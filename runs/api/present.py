@@ -1,4 +1,4 @@
-"""What runs and agents look like from outside; whole lists in a fixed number of queries."""
+"""Rows of runs and agents for the API. Lists take a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from runs.services.settling.agreeing import Heard, heard
 
 
 def status_of(state: str) -> Status:
-    """The group a state belongs to: running, waiting, paused, completed, failed or cancelled."""
+    """Return the group of a state: running, waiting, paused, completed, failed or cancelled."""
     if state in WAITING:
         return "waiting"
     if state in (State.PENDING, State.RUNNING, State.COMPENSATING):
@@ -77,8 +77,8 @@ _NEAR = 16
 
 
 def wait_row(wait: Wait, evidence: Any = None, doubt: Heard | None = None, *, is_read: bool = True) -> WaitRow:
-    """One thing a run waits for. `evidence` is what stopped it, where it waits for an operator: of two calls that
-    differ, both; `doubt` what was said of an unknown outcome; `is_read` whether payloads may be told."""
+    """Return the row of a wait. `evidence` is why it stopped for an operator (both, if two calls differ), `doubt` the
+    state of an unknown outcome, `is_read` whether payloads may be shown."""
     # Whatever stands in the row: one that was damaged must not hide the list that it is in.
     row = known(wait)
     detail = masked(row) | ({"found": masked(evidence)} if isinstance(evidence, dict) else {})
@@ -151,7 +151,7 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
 
 
 def accepted_row(accepted: Accepted) -> RunRow:
-    """A run that was started a moment ago, in this transaction: nothing is left to ask the database for."""
+    """Return the row of a run that was started in this transaction, without further queries."""
     run, blocked = accepted.run, agent_versions.why_not_driven(accepted.run, accepted.drivable)
     told = accepted.assigned
     return run_row(
@@ -168,7 +168,7 @@ def accepted_row(accepted: Accepted) -> RunRow:
 
 
 def _evidence_of(stops: Sequence[Wait]) -> dict[UUID, Any]:
-    """What each wait for an operator is about, by the wait's id: in one query, and none where nobody waits for one."""
+    """Return the cause of each wait for an operator, by the wait's id, in at most one query."""
     near = Q()
     for wait in stops:
         position = wait.slot.rpartition("/")[2]
@@ -282,7 +282,7 @@ def _is_retriable(run: Run) -> bool:
 
 
 def _counts(states: Mapping[str, int]) -> ChildCounts:
-    """A run's children by the group that their state belongs to."""
+    """Return the number of a run's children by state group."""
     counted: Counter[str] = Counter()
     for state, number in states.items():
         counted[status_of(state)] += number
@@ -290,7 +290,7 @@ def _counts(states: Mapping[str, int]) -> ChildCounts:
 
 
 def budget_row(run: Run, head: Head, waits: Sequence[Wait], aside: budget.Usage = budget.NOTHING_USED) -> BudgetRow:
-    """What a run may use, has used, and has set `aside`."""
+    """Return the row of a run's caps, use and reservations (`aside`)."""
     all_ = spending.shares(head, aside)
     asked = spending.exceeded(waits)
     time = budget_of(run, head, waits).wall_seconds
@@ -321,7 +321,7 @@ def price_row(price: Price) -> PriceRow:
 
 
 def one(run_id: UUID) -> RunRow:
-    """A run as it is now. Raises NotFound."""
+    """Return the current row of a run. Raises NotFound."""
     return run_rows([find(run_id)])[0]
 
 
@@ -330,7 +330,7 @@ def log_row(line: LogLine) -> LogRow:
 
 
 def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
-    """One agent version, with all that is needed to start it, and what probes found of its tools."""
+    """Return the row of an agent version, with the probe results of its tools."""
     return AgentRow.of(
         agent,
         input_schema=agent.input.model_json_schema(),
@@ -355,7 +355,7 @@ def agent_row(agent: Agent, found: Sequence[Found]) -> AgentRow:
 
 
 def tool_row(agent: Agent, tool: Tool, found: Iterable[Found]) -> ToolRow:
-    """A tool of an agent, as far as probes have `found` anything of it."""
+    """Return the row of an agent's tool, with the probe result `found`."""
     return ToolRow.of(
         tool,
         replay_class=str(tool.replay_class),

@@ -228,7 +228,7 @@ ACTS: Mapping[str, Callable[..., Ramp]] = {
 
 
 def versions(agent: str) -> VersionPage:
-    """An agent's versions and its ramp, as they are now. Raises NotFound."""
+    """Return an agent's versions and its ramp. Raises NotFound."""
     rows, ramp = [version_row(one) for one in _standing(agent)], acts.under_way(agent)
     return VersionPage.of(None, results=rows, next=None, ramp=None if ramp is None else ramp_row(ramp))
 
@@ -241,7 +241,7 @@ def _standing(agent: str, *, only: str = "") -> list[Standing]:
 
 
 def version_row(one: Standing) -> VersionRow:
-    """A version of a list."""
+    """Return the row of a version."""
     gate: Any = one.gate if one.is_closed else None
     return VersionRow.of(
         one,

@@ -1,4 +1,4 @@
-"""Schedules over HTTP: set, read, change, pause, let go on, take away."""
+"""Create, list, change, pause, resume and delete schedules."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def one(schedule: Schedule) -> ScheduleRow:
 
 
 def row_of(found: Listed) -> ScheduleRow:
-    """A schedule of a list."""
+    """Return the row of a schedule."""
     last = [FiringRow.of(firing) for firing in found.last]
     is_read = acts.reads(found.schedule)
     return ScheduleRow.of(

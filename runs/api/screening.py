@@ -1,4 +1,4 @@
-"""Over HTTP: what hooks kept back of a run's content."""
+"""List the content of a run that screening withheld."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.services import lifecycle
 
 
 class WithheldRow(Shape):
-    """One screening verdict: which hook withheld what, between which places. Never the content."""
+    """One screening verdict: hook, source and receiver of the withheld content, never the content itself."""
 
     seq: Seq
     at: datetime = Field(description="Time of the verdict.")

@@ -88,7 +88,7 @@ class Runs(ApiView):
 
 
 def _found(query: Query, filters: Filters, sought: Sought) -> Response:
-    """A page of what was looked for by attributes; it may end before it is full."""
+    """Return a page of a search by attributes. It may end before it is full."""
     some = stretch(filters, sought, limit=query.limit, cursor=query.text("cursor") or "")
     if some is None:
         raise no_cursor("cursor")
@@ -204,9 +204,9 @@ class Steer(ApiView):
     def _seen_before(
         self, request: Request, run_id: UUID, body: SteerRunBody, handed: ContextBody
     ) -> Look | DurableAgentsError | None:
-        """What handing something over has to know of the run, or why it can't be known: found out before the
-        transaction of the answer, or of the newest run, for it takes longer than one may lie idle. None where the
-        answer is kept: then nothing is done."""
+        """Return the state of the run that a patch or message needs, or the error; None if the answer is already kept.
+
+        Call it before the transaction, because it takes longer than a transaction may be idle."""
         key = idempotency.key_from(request.headers.get("Idempotency-Key"))
         if key is not None and idempotency.kept_answer(f"user:{request.user.pk}", key) is not None:
             return None
@@ -222,7 +222,7 @@ class Steer(ApiView):
             return error
 
     def _role_at(self, run_id: UUID) -> str:
-        """The role in which the person may do it to this run. Raises Forbidden."""
+        """Return the role in which the person may act on this run. Raises Forbidden."""
         user = self.request.user
         return authority.role_to(self.action, lifecycle.find(run_id), held=roles(user), person=user.pk)
 
@@ -296,7 +296,7 @@ class Answers(ApiView):
 
 
 class AnyTypeJSON(StrictJSONParser):
-    """The outside may not say what it sends; it is JSON or it is refused."""
+    """Parse any body as JSON: other systems may omit the Content-Type."""
 
     media_type = "*/*"
     has_to_be_exact = False

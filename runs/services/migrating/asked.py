@@ -22,8 +22,8 @@ Node = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class Moved(Strict):
-    """Which runs, and where to. `runs` names them, or else those of `from_version` that have not ended are taken (with
-    `retry` those that have failed), the oldest first: at `node`, in `state`, at most `limit`."""
+    """Runs to migrate, and how. Either `runs` names them, or the oldest active runs of `from_version` are taken (with
+    `retry`, the oldest failed ones): at `node`, in `state`, at most `limit`."""
 
     from_version: Version
     to_version: Version
