@@ -40,8 +40,9 @@ from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound,
 from ledger.models import Event
 from ledger.web import misfit
 from runs.engine.agents import registry
-from runs.engine.amending import PutAnew, changes, moved_along, put_anew
-from runs.engine.canonical import plain
+from runs.engine.amending import changes, moved_along
+from runs.engine.canonical import canonical, plain
+from runs.engine.gate import Question, put_anew
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import closed, editable_in
 from runs.engine.gating.stages import is_staged, required_by
@@ -186,7 +187,7 @@ def amend(
     question, terms = _question(approval, wait), told(standing, facts.asked)
     known = read(approval, wait)
     said, deadline = _next_terms(approval, wanted, known, wait, now)
-    new = put_anew(
+    amended, new = put_anew(
         str(run.id),
         question,
         wanted.arguments,
@@ -204,7 +205,7 @@ def amend(
     open_wait(run, new.wait, now=now)
     following = _following(approval, new, said, now=now)
     carried = _carried_on(following, new, known, now=now) if following.queue == approval.queue else []
-    journal(run.id, *new.events, *carried, by=by)
+    journal(run.id, amended, *new.events, *carried, by=by)
     decision = decision_row(approval, "amend", head, before, by=by, justification=text, standing=terms, at=now)
     decision.closes, decision.after = True, snapshot(run, head)
     decision.store()
@@ -278,7 +279,7 @@ def _terms_of_the_first(
     return said | {"look_at": now.isoformat()} if said["at_once_if_away"] else said
 
 
-def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *, now: datetime) -> Approval:
+def _following(approval: Approval, new: Question, said: dict[str, Any] | None, *, now: datetime) -> Approval:
     return Approval.objects.create(
         id=UUID(new.asked.approval_id),
         run_id=approval.run_id,
@@ -290,7 +291,7 @@ def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *,
         title=approval.title,
         effect=approval.effect,
         rule=new.plan["rule"],
-        plan=new.bytes,
+        plan=canonical(new.plan),
         plan_hash=new.asked.plan_hash,
         evidence=approval.evidence,
         documents=new.plan.get(DOCUMENTS, []),
@@ -305,7 +306,7 @@ def _following(approval: Approval, new: PutAnew, said: dict[str, Any] | None, *,
     )
 
 
-def _carried_on(following: Approval, new: PutAnew, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
+def _carried_on(following: Approval, new: Question, known: Read, *, now: datetime) -> list[e.ApprovalEscalated]:
     """Escalate the next revision to the queues already asked, until the same time: a change takes it from nobody."""
     steps = [each["to"] for each in (known.course.terms or {}).get("steps", [])]
     for n, to in enumerate(known.went, 1):

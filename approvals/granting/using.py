@@ -25,7 +25,7 @@ from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
-from runs.engine.amending import HISTORY
+from runs.engine.gating.history import HISTORY
 from runs.engine.gating.stages import APPROVE
 from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait

@@ -2,7 +2,7 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-The guards are features (see guards.py), the gate is in steps/gates.py, unknown outcomes are in unknown.py. CP1 to CP6
+The guards are features (see guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6
 are the points at which a process may die: see docs/step-protocol.md.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
-from runs.engine import unknown
+from runs.engine import gate, unknown
 from runs.engine.budget import A_CALL
 from runs.engine.canonical import TooLarge, idempotency_key, plain, printable
 from runs.engine.errors import (
@@ -45,7 +45,7 @@ from runs.engine.journal import Batch, Reply
 from runs.engine.logical_call import OF_THE_TOOL, CallSpec, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.outcomes import Broken, Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled, without_exit
-from runs.engine.steps import gates, pools, reads
+from runs.engine.steps import pools, reads
 from runs.engine.steps.retry import attempts, park_for_retry
 from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
@@ -115,7 +115,7 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
     for guard in call.guards:
         if (output := await guard.before_intent(call)) is not None:
             return output
-    return await _intend(call, await gates.passed(call) if call.may_be_gated else None)
+    return await _intend(call, await gate.obtain_grant(call) if call.may_be_gated else None)
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
@@ -169,7 +169,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         call.guards, call.must_look_anew = visit.runtime.guards, True
         return await _begin(call)
     except ApprovalMissing as error:
-        await gates.not_granted(call, grant, error)
+        await gate.not_granted(call, grant, error)
     call.past.intent, call.cleared_at = event, time.monotonic()
     return None
 

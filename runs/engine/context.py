@@ -24,9 +24,10 @@ from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
+from runs.engine.gate import GateRequest, decided, must_show_the_same, open_gate, plan_of, required_of
 from runs.engine.gating import documents as shown
 from runs.engine.gating.documents import Document
-from runs.engine.gating.fields import Amount, amount_entry, same_entry
+from runs.engine.gating.fields import SAME, Amount, amount_entry
 from runs.engine.gating.stages import Stage
 from runs.engine.gating.timing import OnTimeout, Time, WorkingHours, wrong_word
 from runs.engine.journal import Batch, Grant, WaitSpec, deadline_in, in_range
@@ -36,7 +37,6 @@ from runs.engine.pydantic_agents.running import think_with_agent
 from runs.engine.runtime import log
 from runs.engine.steps.branches import gather
 from runs.engine.steps.children import child
-from runs.engine.steps.gates import decided, must_show_the_same, open_gate, plan_of, required_of
 from runs.engine.steps.reads import check_max_age
 from runs.engine.steps.signals_and_questions import RAISE, ask, await_message, await_signal
 from runs.engine.steps.telling import set_attributes, tell_line, tell_progress
@@ -258,6 +258,7 @@ class Context:
         required = required_of(queue, tool.gate if tool is not None else None, quorum, then)
         record = visit.recall(slot, name, requested_hash)
         given = self._documents_of(tool, body, documents)
+        request = GateRequest(requested_hash, why, time)
         if record.gate is None:
             plan = (
                 plan_of(
@@ -275,10 +276,11 @@ class Context:
                 | self._amount_of(tool, body, amount)
                 | required.in_plan()
             )
-            plan |= same_entry(tool) | shown.in_plan(given)
-            await open_gate(visit, slot, plan, requested_hash=requested_hash, why=why, time=time, contents=given)
+            if tool is not None and tool.gate is not None and tool.gate.same:
+                plan[SAME] = list(tool.gate.same)
+            await open_gate(visit, slot, plan | shown.in_plan(given), request, contents=given)
         must_show_the_same(visit, slot, record.gate, [each.as_json() for each in given])
-        return await decided(visit, slot, record, tool=name, arguments=arguments, why=why, time=time)
+        return await decided(visit, slot, record, request, tool=name, arguments=arguments)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
         """Return the plan's amount; empty if none is declared."""

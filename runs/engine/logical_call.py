@@ -21,7 +21,7 @@ from runs.engine.gating.documents import Document, made
 from runs.engine.guards import Guard
 from runs.engine.journal import Entry, Grant, Intent, WaitSpec
 from runs.engine.outcomes import Broken
-from runs.engine.policy import Judged
+from runs.engine.policy import Demand, Judged
 from runs.engine.screening import refusal, standing
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Answer, Evidence, Pending, Tool, ToolCall, Undo
@@ -159,10 +159,15 @@ class LogicalCall:
     def documents(self) -> tuple[Document, ...]:
         """The node's documents, or those its gate makes of the arguments before amendment. Raises ValueError."""
         gate, given = self.tool.gate, tuple(self.spec.documents)
-        if given or gate is None:
+        if given or gate is None or gate.documents is None:
             return given
         args = self.args if self.unamended is None else self.unamended
         return made(gate.documents, args, self.tool.name)
+
+    @property
+    def demands(self) -> Sequence[Demand]:
+        """The approvals that policies require of it."""
+        return () if self.judged is None else self.judged.requirements
 
     @property
     def may_be_gated(self) -> bool:

@@ -104,8 +104,13 @@ class Gate:
     editable: Sequence[str] = ()
     same: Sequence[str] = ()
     documents: shown.Declared | None = None
+    # Derived from the others: its time settings, the people who must approve, and the plan's entry for its stages.
+    time: Time = field(init=False, repr=False, compare=False)
+    requirement: Requirement = field(init=False, repr=False, compare=False)
+    stages: dict[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "time", Time(self.within, self.on_timeout, self.escalate_to))
         for name in ("queue", "rule"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise DefinitionError(f"Gate({name}={getattr(self, name)!r}): give a non-empty text")
@@ -122,28 +127,24 @@ class Gate:
             if wrong := names_problem(given := getattr(self, name)):
                 raise DefinitionError(f"Gate({name}={given!r}) of queue {self.queue!r}: {wrong}")
             object.__setattr__(self, name, tuple(given))
-        object.__setattr__(self, "then", self.requirement.stages[1:])
+        requirement = Requirement.of(self.queue, self.quorum, self.then)
+        object.__setattr__(self, "requirement", requirement)
+        object.__setattr__(self, "then", requirement.stages[1:])
+        object.__setattr__(self, "stages", requirement.in_plan())
 
-    @property
-    def time(self) -> Time:
-        """The gate's time settings."""
-        return Time(self.within, self.on_timeout, self.escalate_to)
-
-    @property
-    def requirement(self) -> Requirement:
-        """The people who must approve, in order."""
-        return Requirement.of(self.queue, self.quorum, self.then)
+    def rule_for(self, args: Any) -> str | None:
+        """Return why a call with these `args` must be approved, for the approver; None if it needn't be. An error in
+        the rule means that it must, and the text says so."""
+        try:
+            return self.rule if self.when(args) else None
+        except Exception as error:  # the rule failed, so a person has to decide
+            problem = brief(error, 200)
+        log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
+        return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)"
 
     def is_needed(self, args: Any) -> bool:
-        """Return whether a call with these `args` must be approved. An error in the rule means that it must."""
-        return self._verdict(args)[0]
-
-    def rule_for(self, args: Any) -> str:
-        """Return the rule for these `args` as the approver reads it, including that its code failed, if so."""
-        problem = self._verdict(args)[1]
-        if problem:
-            log.warning("the rule of the gate %r failed with %s: %s is asked", self.rule, problem, self.queue)
-        return f"{self.rule} (the rule itself failed with {problem}, which counts as yes)" if problem else self.rule
+        """Return whether a call with these `args` must be approved."""
+        return self.rule_for(args) is not None
 
     def headline_for(self, args: Any) -> str:
         """Return the headline for these `args`. It is only text, so an error in it stops nobody from deciding."""
@@ -156,12 +157,6 @@ class Gate:
     def amount_for(self, args: Any) -> dict[str, Any]:
         """Return the plan's amount for a call with these `args`; empty if the gate declares none."""
         return {} if self.amount is None else {"amount": amount_entry(self.amount, args)}
-
-    def _verdict(self, args: Any) -> tuple[bool, str]:
-        try:
-            return bool(self.when(args)), ""
-        except Exception as error:  # the rule failed, so a person has to decide
-            return True, brief(error, 200)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import UUID
 from ledger import events as e
 from ledger.actors import OUTSIDE
 from ledger.verification.runs import SLACK, Line, ReadJournal, compared
-from runs.engine.amending import BROUGHT
+from runs.engine.gating.fields import BROUGHT
 from runs.engine.journal import WaitSpec, detail_of
 from runs.engine.tape import payload_of
 from runs.engine.undo import WITH_PARENT

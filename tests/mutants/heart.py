@@ -7,7 +7,7 @@ from tests.mutants.operators import Operator, SqlOperator
 CALL, DOUBT, GATES, VISIT = (
     "runs.engine.call",
     "runs.engine.unknown",
-    "runs.engine.steps.gates",
+    "runs.engine.gate",
     "runs.engine.visit",
 )
 VOTES, POLICIES = "runs.engine.gating.stages", "runs.engine.steps.policies"
@@ -80,16 +80,16 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "test_belied",
     ),
     # --- gates ------------------------------------------------------------------------------------
-    "no gate holds": (Operator(f"{GATES}:passed", "returns", "None"), "test_gates"),
-    "the rule is not looked at": (Operator(f"{GATES}:passed", "if_false", "is_needed"), "test_gates"),
+    "no gate holds": (Operator(f"{GATES}:obtain_grant", "returns", "None"), "test_gates"),
+    "the rule is not looked at": (Operator(f"{GATES}:obtain_grant", "if_false", "rule_for"), "test_gates"),
     "any grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "granted"), "test_gates"),
     "a grant to other bytes fits": (
-        Operator(f"{GATES}:_check_grant", "if_false", "is_of_these_bytes"),
+        Operator(f"{GATES}:_check_grant", "if_false", "_is_of_these_bytes"),
         "engine/test_amending",
     ),
     "a used grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "is_used"), "test_gates test_brought"),
     "an expired approval is not renewed": (
-        Operator(f"{GATES}:not_granted", "drop", "ask_anew"),
+        Operator(f"{GATES}:not_granted", "drop", "ask"),
         "runs/test_again test_gates",
     ),
     "other people need not be asked": (

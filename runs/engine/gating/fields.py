@@ -17,6 +17,7 @@ from ledger.codes import plain_zero
 from runs.engine.canonical import digest_of
 from runs.engine.errors import brief
 
+BROUGHT = "brought"  # key in a plan: the slot of the approval passed to the call, which needs this one as well
 RISKS = ("", "low", "medium", "high")  # declared risks of a tool, lowest first
 
 
@@ -207,11 +208,6 @@ def editable_in(plan: Any) -> dict[str, Any]:
 SAME = "same"  # key in a plan of the fields that count
 NO_TOOL = "approve"  # in place of a tool in a plan whose approval is only information
 _AS_ASKED = ("tool", "title", "effect", "queue", "rule", "policy")
-
-
-def same_entry(tool: Any) -> dict[str, Any]:
-    """Return the plan's entry for the fields that must be the same; empty (all fields count) if the gate names none."""
-    return {} if tool is None or tool.gate is None or not tool.gate.same else {SAME: list(tool.gate.same)}
 
 
 def same_fields_in(plan: Any) -> list[str]:

@@ -8,8 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
-from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from runs.engine.canonical import printable
 from runs.engine.errors import DefinitionError
@@ -52,7 +51,6 @@ class Proof:
 
 
 NO_PROOF = Proof()
-NOTHING: Mapping[str, Proof] = MappingProxyType({})  # default of what queues require in addition
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +193,6 @@ def short_of(plan: Any, shown: Any) -> str:
         return "what its person's passkey signed is not kept"
     missing = wanted.not_typed(told.get("typed"))
     return f"the {' and the '.join(missing)} was not typed" if missing else ""
-
-
-@runtime_checkable
-class Proving(Protocol):
-    """Queues that know the proof required there."""
-
-    def threshold(self, queue: str) -> Threshold | None: ...
 
 
 # --- typed texts ---

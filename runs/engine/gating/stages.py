@@ -12,6 +12,7 @@ from ledger import events as e
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import Proof, in_plan, short_of, wanted_of
 
+STAGES = "stages"  # key in a plan; without it one approval is enough
 MOST_STAGES = 8
 MOST_PEOPLE = 20  # per stage
 
@@ -67,22 +68,22 @@ class Requirement:
         return list(dict.fromkeys(stage.queue for stage in self.stages))
 
     def in_plan(self) -> dict[str, Any]:
-        return {} if self.is_plain else {"stages": [each.as_json() for each in self.stages], "stage": 1}
+        return {} if self.is_plain else {STAGES: [each.as_json() for each in self.stages], "stage": 1}
 
 
 def required_by(plan: Any, queue: str) -> Requirement:
     """Return what a plan requires; without stages one approval of `queue`. Raises DefinitionError if unreadable."""
-    if not isinstance(plan, Mapping) or "stages" not in plan:
+    if not isinstance(plan, Mapping) or STAGES not in plan:
         return Requirement((Stage(queue),))
     try:
-        return Requirement(tuple(Stage(each["queue"], each["quorum"]) for each in plan["stages"]))
+        return Requirement(tuple(Stage(each["queue"], each["quorum"]) for each in plan[STAGES]))
     except (KeyError, TypeError) as error:
         raise DefinitionError(f"the stages of a plan can't be read: {type(error).__name__}") from error
 
 
 def stage_of(plan: Any) -> int:
     """Return the stage of a plan's question, from 1. Raises DefinitionError if there is no such stage."""
-    if not isinstance(plan, Mapping) or "stages" not in plan:
+    if not isinstance(plan, Mapping) or STAGES not in plan:
         return 1
     stage, most = plan.get("stage"), len(required_by(plan, "").stages)
     if isinstance(stage, bool) or not isinstance(stage, int) or not 1 <= stage <= most:
@@ -92,7 +93,7 @@ def stage_of(plan: Any) -> int:
 
 def is_staged(plan: Any) -> bool:
     """Return whether votes are counted, so that one approval alone doesn't decide."""
-    return isinstance(plan, Mapping) and "stages" in plan
+    return isinstance(plan, Mapping) and STAGES in plan
 
 
 def in_words(requirement: Requirement) -> str:
@@ -116,7 +117,7 @@ def shown_with(word: e.ApprovalVoted | e.ApprovalDecided) -> Any:
     return word.payload.get("proof") if isinstance(word.payload, Mapping) else None
 
 
-def passed(question: e.ApprovalRequested) -> list[str]:
+def earlier_stages(question: e.ApprovalRequested) -> list[str]:
     """Return the ids of the earlier stages' questions, in order."""
     payload = question.payload if isinstance(question.payload, Mapping) else {}
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
@@ -150,7 +151,7 @@ def lacking(
         return next(filter(None, (short_of(question.payload, shown_with(yes)) for yes in yes_to_it)), "")
     try:
         stages, stage = required_by(question.payload, "").stages, stage_of(question.payload)
-        ids = [*passed(question), question.approval_id]
+        ids = [*earlier_stages(question), question.approval_id]
     except (DefinitionError, KeyError, TypeError) as error:
         return f"what its plan demands can't be read: {error}"
     if len(ids) != stage:
@@ -193,7 +194,7 @@ def _is_yes(decision: e.ApprovalDecided, one: e.ApprovalRequested) -> bool:
 
 
 # Common to all stages' questions: the call, and who must approve it.
-_SHARED = ("tool", "arguments", "rule", "stages", "documents")
+_SHARED = ("tool", "arguments", "rule", STAGES, "documents")
 
 
 def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -> bool:
@@ -202,7 +203,7 @@ def _belongs(one: e.ApprovalRequested, last: e.ApprovalRequested, number: int) -
     return (
         (one.slot, one.requested_hash) == (last.slot, last.requested_hash)
         and of.get("stage") == number
-        and of.get("queue") == now["stages"][number - 1]["queue"] == one.queue
+        and of.get("queue") == now[STAGES][number - 1]["queue"] == one.queue
         and all(of.get(name) == now.get(name) for name in _SHARED)
     )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 from runs.engine.gating.calendars import Calendar, NoSuchTime
 
@@ -101,23 +101,13 @@ class QueueTiming:
     clock_stops: int = 0  # maximum pause in minutes, while someone is asked about a question
 
 
-@runtime_checkable
-class Timed(Protocol):
-    """Queues with settings for time."""
-
-    def timing_of(self, name: str) -> QueueTiming | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """A question's deadline, and its recorded terms; None if there is only the deadline."""
 
     deadline: datetime
     said: dict[str, Any] | None = None
-
-    @property
-    def remind_at(self) -> datetime | None:
-        return None if self.said is None else first_look(self.said)
+    look_at: datetime | None = None  # the first time at which the terms require an action
 
 
 def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Terms:
@@ -155,7 +145,7 @@ def settle(now: datetime, time: Time, *, queue: QueueTiming | None = None) -> Te
     said["remind_at"] = reminders(said, calendar if is_working else None, now, span)
     if said["at_once_if_away"]:
         said["look_at"] = now.isoformat()
-    return Terms(deadline, said)
+    return Terms(deadline, said, first_look(said))
 
 
 def plus(at: datetime, span: timedelta) -> datetime:

@@ -13,11 +13,11 @@ from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import Expired, Rejected
 from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place
+from runs.engine.gate import must_be_known
 from runs.engine.guards import Guard
 from runs.engine.journal import ATTENTION, Batch, WaitSpec
 from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken
-from runs.engine.steps.gates import must_be_known
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import Tool
 from runs.engine.undo import UNDO_NODE

@@ -1,5 +1,4 @@
-"""Policy checks of a call, and approvals brought by a node. A grant lies in the state, where operators can edit it,
-so only the journal is trusted for who was asked, what was approved and whether it was used."""
+"""Policy checks of a call. The approvals that policies require are obtained by its gate."""
 
 from __future__ import annotations
 
@@ -7,63 +6,16 @@ from typing import NoReturn
 
 from ledger import events as e
 from runs.engine.budget import A_CALL
-from runs.engine.errors import POLICY_DENIED, DefinitionError, PolicyDenied
-from runs.engine.gating.stages import is_staged, is_whole, lacking, next_stage, passed, required_by, shows
+from runs.engine.errors import POLICY_DENIED, PolicyDenied
+from runs.engine.gate import answered, bring, is_shown
 from runs.engine.guards import Guard
-from runs.engine.journal import Batch, Grant
+from runs.engine.journal import Batch
 from runs.engine.logical_call import LogicalCall
 from runs.engine.outcomes import Broken, Stopped
-from runs.engine.policy import Asking, Demand, Judged
-from runs.engine.tape import Slot
+from runs.engine.policy import Asking, Judged
 from runs.engine.tools import Tool
 from runs.engine.unknown import ask_person
 from runs.engine.visit import Visit
-
-
-async def bring(call: LogicalCall) -> None:
-    """Replace the call's grant by the journal's record of it, or note why it is no approval."""
-    if call.grant is None or call.given is not None:
-        return
-    call.given, call.users = await call.visit.asked(call.grant.slot)
-    try:
-        call.grant = _granted(call.grant.slot, call.given)
-    except (DefinitionError, ValueError) as no:
-        call.no_yes = f"there is no yes at slot {call.grant.slot}: {no}"
-
-
-def _granted(slot: str, record: Slot) -> Grant:
-    """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
-    question, decision = record.gate, record.decision
-    if question is None:
-        raise ValueError("nobody was asked there")
-    if decision is None or decision.verdict != "approved":
-        raise ValueError("nobody has answered" if decision is None else f"the answer was {decision.verdict}")
-    about = (decision.approval_id, decision.n, decision.plan_hash)
-    if about != (question.approval_id, question.n, question.plan_hash):
-        raise ValueError("the answer is about another question")
-    if problem := lacking(question, record.asked, record.decisions, record.votes):
-        raise ValueError(problem)
-    if next_stage(question, record.votes) is not None:
-        raise ValueError("it has a further stage")
-    required = required_by(question.payload, question.queue)
-    stages = required.pairs if is_staged(question.payload) else ()
-    return Grant(
-        slot,
-        question.approval_id,
-        question.plan_hash,
-        question.requested_hash,
-        decision.by,
-        required.stages[0].queue,
-        stages,
-    )
-
-
-def is_of_these_bytes(call: LogicalCall) -> bool:
-    """Return whether the node's grant approves exactly what is about to be sent."""
-    assert call.given is not None and call.given.gate is not None
-    question = call.given.gate
-    now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
-    return call.visit.runtime.hasher(now) == question.plan_hash
 
 
 class PolicyGuard(Guard):
@@ -137,42 +89,6 @@ def missing(call: LogicalCall, judged: Judged) -> list[str]:
     return [
         each.queue for each in judged.requirements if each.queue not in yes or not is_shown(call, each, given, brought)
     ]
-
-
-def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
-    """Return whether approvals for a policy's queue have its proof, at the call or at the given grant."""
-    if not demand.proof.is_any:
-        return True
-    record, question = call.record, given.get(demand.queue)
-    if question is not None and shows(question, record.decisions, record.votes, demand.proof):
-        return True
-    if brought is None or call.given is None or demand.queue not in brought.queues:
-        return False
-    record = call.given
-    asked = [each for each in record.asked.values() if each.queue == demand.queue]
-    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # the current ones
-
-
-def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """Return, by queue, questions whose approval covers exactly these bytes; staged cases only as a whole."""
-    record, given = call.record, {}
-    yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
-    of_whole_cases = {
-        approval_id
-        for last in record.asked.values()
-        if is_staged(last.payload) and is_whole(last, record.asked, record.decisions, record.votes)
-        for approval_id in (*passed(last), last.approval_id)
-    }
-    for question in record.asked.values():
-        if yes.get(question.approval_id) != question.plan_hash:
-            continue
-        is_enough = question.approval_id in of_whole_cases
-        if not is_staged(question.payload):
-            is_enough = not lacking(question, record.asked, record.decisions, record.votes)
-        now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
-        if is_enough and call.visit.runtime.hasher(now) == question.plan_hash:
-            given[question.queue] = question
-    return given
 
 
 async def _judged(call: LogicalCall, *, anew: bool) -> Judged | None:

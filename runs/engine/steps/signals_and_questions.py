@@ -13,11 +13,11 @@ from ledger import events as e
 from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
+from runs.engine.gate import must_be_known, put
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.messages import taken_at
 from runs.engine.outcomes import Broken
 from runs.engine.screening import received
-from runs.engine.steps.gates import must_be_known, put
 from runs.engine.tape import payload_of
 from runs.engine.tools import must_be_stable
 from runs.engine.visit import Visit

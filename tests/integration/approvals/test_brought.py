@@ -185,13 +185,13 @@ def test_it_is_asked_again_of_the_same_with_the_same(stage: Stage, tools: Toolbo
 def test_a_question_that_an_older_process_asked_without_documents_is_answered(
     stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runs.engine.steps import gates
+    from runs.engine import gate
 
     run = given(stage, dealing(tools, tools.pay, "legal", documents=[text()]))
     expire_grants(run)
     go(run)
     with monkeypatch.context() as before:
-        before.setattr(gates, "_shown", lambda *_: {})
+        before.setattr(gate, "_shown", lambda *_: {})
         assert stage.drive() == "parked"
     assert open_case(run)[0].documents == []
     stage.decide(run)
@@ -235,7 +235,7 @@ def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     stage: Stage, tools: Toolbox, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a process would that trusted the state."""
-    from runs.engine.steps import gates
+    from runs.engine import gate
 
     run = given(stage, dealing(tools, tools.order))
     lifecycle.pause(run.id, by=OLGA, justification="as it was said")
@@ -245,6 +245,6 @@ def test_verification_names_a_call_that_went_out_under_the_yes_to_another(
     def believes(*_: Any) -> None: ...
 
     with monkeypatch.context() as before:
-        before.setattr(gates, "_check_grant", believes)
+        before.setattr(gate, "_check_grant", believes)
         assert stage.drive() == "completed" and len(outside.executed("order")) == 1
     assert any("the yes at slot 0.1/1 is about another call" in told for told in problems(run))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ledger import events as e
-from runs.engine.amending import put_anew
-from runs.engine.canonical import Hasher
+from runs.engine.canonical import Hasher, canonical
+from runs.engine.gate import put_anew
 from runs.engine.journal import GateOpening
 from runs.engine.memory import MemoryRun, MemoryWait
 
@@ -34,9 +34,10 @@ def amend(
         x for x in run.events if isinstance(x, e.ApprovalRequested) and x.approval_id == str(gate.approval_id)
     )
     arguments = question.payload["arguments"] | changed
-    new = put_anew(run.id, question, arguments, tool=tool, hasher=hasher, by=by, role=role, justification=justification)
+    why = {"by": by, "role": role, "justification": justification}
+    amended, new = put_anew(run.id, question, arguments, tool=tool, hasher=hasher, **why)
     plan = new.plan
-    run.resolve(wait_id, "amended", event=new.amended)
+    run.resolve(wait_id, "amended", event=amended)
     run.append([new.asked])
     run.waits[new.wait.id] = MemoryWait(
         new.wait,
@@ -47,7 +48,7 @@ def amend(
             plan["title"],
             plan["effect"],
             plan["rule"],
-            new.bytes,
+            canonical(plan),
             new.asked.plan_hash,
             plan["evidence"],
             gate.why,

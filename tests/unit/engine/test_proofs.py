@@ -22,6 +22,7 @@ from runs.engine.gating.proof import (
     wanted_in,
     wanted_of,
 )
+from runs.engine.gating.timing import QueueTiming
 from tests.cases import each_case
 from tests.unit.engine.policies import rule, with_policies
 from tests.unit.engine.story import Story
@@ -36,6 +37,9 @@ class Queues(frozenset[str]):
     """Queues, of which some require proof."""
 
     asks: dict[str, Threshold]
+
+    def timing_of(self, name: str) -> QueueTiming | None:
+        return None
 
     def threshold(self, queue: str) -> Threshold | None:
         return self.asks.get(queue)

@@ -1,0 +1,728 @@
+"""The gate of a tool call: people approve exactly the bytes that are about to be sent, and the intent uses that up.
+
+    first pass:  is an approval needed? → ask about the plan → park
+    on resume:   decision → hash of the plan as it would be sent now → grant for the intent, or refused, or expired
+
+Start with `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `decided`. A grant that a node passes to a call
+lies in the state, where operators can edit it, so only the journal is trusted for who was asked, what was approved and
+whether it was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, Protocol, runtime_checkable
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+from ledger import events as e
+from runs.engine import amending
+from runs.engine.budget import A_CALL
+from runs.engine.canonical import Hasher, canonical, printable
+from runs.engine.errors import ApprovalExpired, ApprovalMissing, DefinitionError, Expired, NotAsked, Rejected
+from runs.engine.gating import documents
+from runs.engine.gating.documents import DOCUMENTS, Document
+from runs.engine.gating.fields import BROUGHT, SAME, Evidence, amount_in, editable_entry
+from runs.engine.gating.history import HISTORY, UNEXPLAINED, Unused, history_of, requires_as_well
+from runs.engine.gating.proof import NO_PROOF, Threshold, in_plan, wanted_of
+from runs.engine.gating.stages import (
+    FAIL,
+    STAGES,
+    Requirement,
+    Stage,
+    earlier_stages,
+    is_staged,
+    is_whole,
+    lacking,
+    next_stage,
+    required_by,
+    shows,
+)
+from runs.engine.gating.timing import QueueTiming, Terms, Time, settle
+from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in, in_range
+from runs.engine.logical_call import LogicalCall
+from runs.engine.outcomes import Broken, Crashed, describe_call, differs
+from runs.engine.policy import Demand
+from runs.engine.tape import Slot, payload_of
+from runs.engine.tools import Gate, Tool
+from runs.engine.visit import Visit
+
+
+async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
+    """Return the (slot, plan hash) of the grant for the intent, or None without a gate. Parks; raises Rejected.
+    Further attempts are checked again: an earlier approval covers them only while the current rule asks nobody else;
+    the database checks that it has not expired."""
+    record, question, gate = call.record, call.record.gate, call.tool.gate
+    call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what the budget can't pay
+    if call.grant is not None:
+        await bring(call)
+    rule = gate if gate is not None and gate.rule_for(call.args) is not None else None
+    is_by_policy = bool(call.demands)
+    if question is not None:
+        shown = payload_of(question).get(DOCUMENTS, [])
+        if (shown or call.documents) and not record.was_invoked:
+            # An older process asked without documents, and shows none now either.
+            must_show_the_same(call.visit, call.slot, question, _shown(call).get(DOCUMENTS, []))
+        if record.amended and (problem := _not_bound(call)):
+            await ask(call, problem=problem)
+        is_by_policy = is_by_policy or any("policy" in each.payload for each in record.asked.values())
+    if is_by_policy:
+        return await _by_policy(call, rule)
+    if question is not None:
+        if record.grants and _asks_others(call, rule, question):
+            await ask(call)
+        grant = await _decided(call)
+        return grant.slot, grant.plan_hash
+    if call.grant is not None:
+        if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
+            await ask(call)
+        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
+        return call.grant.slot, call.grant.plan_hash
+    if rule is not None or record.grants:
+        await ask(call)
+    return None
+
+
+def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
+    """Return whether an earlier attempt used the approval and the current rule asks others or has another reason."""
+    was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
+    if not was_used or rule is None:
+        return False
+    then = required_by(question.payload, question.queue)
+    return (rule.requirement, rule.rule_for(call.args)) != (then, question.rule)
+
+
+def _not_bound(call: LogicalCall) -> str:
+    """Return why an approval of amended arguments doesn't suffice: people may have lacked the agent's code."""
+    record = call.record
+    if amending.arguments_of(record) is None or record.was_invoked:
+        return ""
+    if record.decision is None or record.decision.verdict != "approved":
+        return ""
+    return call.misfit or amending.became(record, call.tool.gate, call.args)
+
+
+Whom = tuple[str, tuple[tuple[str, int], ...]]
+
+
+def _whom(rule: Gate) -> Whom:
+    """Return the first queue, and all stages if one approval isn't enough."""
+    return rule.queue, rule.requirement.pairs
+
+
+def _of_grant(grant: Grant) -> Whom:
+    return grant.queue, grant.stages
+
+
+def _asked_of(question: e.ApprovalRequested) -> Whom:
+    required = required_by(question.payload, question.queue)
+    return required.stages[0].queue, required.pairs
+
+
+def refuse(call: LogicalCall, problem: str) -> NoReturn:
+    """Stop for an operator: the call would be made without approval."""
+    call.visit.stop(Broken("approval_missing", {"slot": call.slot, "tool": call.tool.name, "problem": problem}))
+
+
+# --- ask and park -----------------------------------------------------------------------------------------------------
+
+
+async def ask(
+    call: LogicalCall,
+    demanded: Demand | None = None,
+    *,
+    is_of_grant: bool = False,
+    problem: str = "",
+    unused: Unused = UNEXPLAINED,
+) -> NoReturn:
+    """Ask for approval of the call, perhaps again: its own queue, the one a policy `demanded`, or (`is_of_grant`) those
+    of the node's grant. They see earlier answers, the last `problem`, and why it was `unused`. Always unwinds. The
+    question is the call's own, even for a grant of `ctx.approve`: the node continued from that answer."""
+    visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
+    given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
+    earlier = None if is_of_grant else question
+    earlier = earlier or (given[1].gate if given is not None else None)
+    queue, rule, headline, more = _choose_queue(call, demanded, earlier)
+    plan = plan_of(
+        visit,
+        call.slot,
+        queue=queue,
+        rule=rule,
+        tool=tool.name,
+        arguments=call.arguments,
+        title=tool.title,
+        effect=tool.effect,
+        headline=headline,
+        evidence=call.spec.evidence,
+    )
+    if earlier is not None:
+        plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
+        plan |= {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
+    # Gates that declare none of these keep the plan they had before these existed.
+    plan |= more
+    if gate is not None and gate.same:
+        plan[SAME] = list(gate.same)
+    if call.documents or earlier is not None:
+        plan |= _shown(call, earlier)
+    if demanded is not None:
+        plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
+    elif gate is not None and gate.editable and queue == gate.queue:
+        plan |= editable_entry(gate.editable, tool.input)
+    history = [] if call.is_new and given is None else history_of(call.record, call.slot, given, problem, unused)
+    await open_gate(
+        visit,
+        call.slot,
+        _with_history(plan, history),
+        _request_of(call, demanded),
+        n=0 if question is None else question.n + 1,
+        facts=call.facts() if call.guards else (),
+        contents=call.documents,
+    )
+
+
+def _choose_queue(
+    call: LogicalCall, demanded: Demand | None, earlier: e.ApprovalRequested | None
+) -> tuple[str, str, str, dict[str, Any]]:
+    """Return the queue, rule and headline of a call's question, and what its plan says of amount and stages."""
+    gate, args = call.tool.gate, call.args
+    if demanded is not None:
+        headline, amount = ("", {}) if gate is None else (gate.headline_for(args), gate.amount_for(args))
+        return demanded.queue, demanded.rule, headline, amount
+    rule = None if gate is None else gate.rule_for(args)
+    if gate is not None and (rule is not None or earlier is None):
+        return gate.queue, rule or gate.rule, gate.headline_for(args), gate.amount_for(args) | gate.stages
+    if earlier is None:
+        refuse(call, call.no_yes)
+    required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
+    return required.stages[0].queue, earlier.rule, "", required.in_plan()
+
+
+def plan_of(
+    visit: Visit,
+    slot: str,
+    *,
+    queue: str,
+    rule: str,
+    tool: str,
+    arguments: Any,
+    title: str,
+    effect: str,
+    headline: str,
+    evidence: Sequence[Evidence],
+) -> dict[str, Any]:
+    """Return all that a decision binds as plain data: who does what, how, by which rule, on what evidence."""
+    shown = [x.as_json() for x in evidence]
+    title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
+    return {
+        "agent": visit.agent.graph_id,
+        "run_id": visit.run_id,
+        "slot": slot,
+        "queue": queue,
+        "rule": rule,
+        "tool": tool,
+        "arguments": arguments,
+        "title": title,
+        "effect": effect,
+        "headline": headline,
+        "evidence": shown,
+    }
+
+
+def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
+    """Return a plan whose evidence begins with earlier answers and attempts, so that the decision binds them. Nobody
+    else's evidence may look like that."""
+    label, source = HISTORY
+    evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
+    if lines:
+        evidence.insert(0, Evidence(label, source, printable(lines)).as_json())
+    return plan | {"evidence": evidence}
+
+
+def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
+    """Return the plan's documents: the call's, or those shown with its grant or the previous question."""
+    given = call.given.gate if call.given is not None else None
+    before = next((payload_of(one) for one in (earlier, given) if one is not None), {})
+    carried = {name: before[name] for name in (DOCUMENTS,) if name in before}
+    return documents.in_plan(call.documents) or carried
+
+
+def must_show_the_same(visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]) -> None:
+    """Stop if a replay has other documents than were shown: a decision binds those bytes."""
+    recorded = payload_of(question).get(DOCUMENTS, [])
+    if recorded != now:
+        said = [describe_call(question.tool, arguments={DOCUMENTS: each}) for each in (recorded, now)]
+        visit.stop(differs(slot, *said))
+
+
+@dataclass(frozen=True, slots=True)
+class GateRequest:
+    """How a plan is put to people: `demands` are the policies' for the call, `why` is the asker's reason."""
+
+    requested_hash: str
+    why: str
+    time: Time
+    demands: Sequence[Demand] = ()
+
+
+def _request_of(call: LogicalCall, demanded: Demand | None = None) -> GateRequest:
+    gate = call.tool.gate
+    time = Time(ATTENTION) if gate is None else gate.time
+    if demanded is not None:
+        time = Time(demanded.within)
+    return GateRequest(call.requested_hash, call.spec.why, time, call.demands)
+
+
+@runtime_checkable
+class QueueSettings(Protocol):
+    """Queues with settings for time, and for the proof required with an approval."""
+
+    def timing_of(self, name: str) -> QueueTiming | None: ...
+    def threshold(self, queue: str) -> Threshold | None: ...
+
+
+async def open_gate(
+    visit: Visit,
+    slot: str,
+    plan: dict[str, Any],
+    request: GateRequest,
+    *,
+    n: int = 0,
+    facts: Sequence[e.Event] = (),
+    contents: Sequence[Document] = (),
+) -> NoReturn:
+    """Ask the plan's queue and park. Always unwinds. `n` counts earlier questions of the slot; `facts` are recorded
+    with this one, `contents` are the plan's documents."""
+    queue, known = plan["queue"], visit.runtime.queues
+    queues = required_by(plan, queue).queues if STAGES in plan else [queue]
+    further = [request.time.escalate_to] if request.time.escalate_to else []
+    for each in (*queues, *further):  # all of them, before the first is asked
+        await must_be_known(visit, slot, each, known, "queues")
+    settings: QueueSettings | None = known if isinstance(known, QueueSettings) else None
+    threshold = None if settings is None else settings.threshold(queue)
+    plan.pop("proof", None)  # of the previous stage
+    if threshold is not None or request.demands:
+        plan |= _proof(visit, plan, threshold, request.demands)
+    terms = _terms(visit, request.time, None if settings is None else settings.timing_of(queue))
+    question = question_of(
+        visit.run_id,
+        slot,
+        n,
+        plan,
+        hasher=visit.runtime.hasher,
+        requested_hash=request.requested_hash,
+        deadline=terms.deadline,
+        terms=terms.said,
+    )
+    asked = question.asked
+    gate = GateOpening(
+        UUID(asked.approval_id),
+        queue,
+        plan["tool"],
+        plan["title"],
+        plan["effect"],
+        plan["rule"],
+        canonical(plan),
+        asked.plan_hash,
+        plan["evidence"],
+        printable(request.why),
+        visit.created.by,
+        UUID([*earlier_stages(asked), asked.approval_id][0]) if STAGES in plan else None,
+        terms.said,
+        terms.look_at,
+        plan.get(DOCUMENTS, []),
+        {each.digest: each.bytes for each in contents},
+    )
+    await put(visit, Batch([*question.events, *facts], wait=question.wait, gate=gate))
+    visit.park(question.wait)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A plan put to people, with its wait; `events` also has the event of its terms if it has more than a deadline."""
+
+    asked: e.ApprovalRequested
+    wait: WaitSpec
+    events: tuple[e.Event, ...]
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        plan: dict[str, Any] = self.asked.payload
+        return plan
+
+
+def question_of(
+    run_id: str,
+    slot: str,
+    n: int,
+    plan: dict[str, Any],
+    *,
+    hasher: Hasher,
+    requested_hash: str,
+    deadline: datetime,
+    terms: dict[str, Any] | None,
+) -> Question:
+    """Return the `n`-th question of a slot. Its id is derived from its place, so that a replay gets the same id."""
+    approval_id = str(uuid5(NAMESPACE_URL, f"{run_id}|{slot}|approval|{n}"))
+    asked = e.ApprovalRequested(
+        slot=slot,
+        payload=plan,
+        approval_id=approval_id,
+        queue=plan["queue"],
+        tool=plan["tool"],
+        requested_hash=requested_hash,
+        plan_hash=hasher(plan),
+        rule=plan["rule"],
+        deadline=deadline.isoformat(),
+        n=n,
+    )
+    detail = {"queue": plan["queue"], "title": plan["title"], "headline": plan["headline"], "tool": plan["tool"]}
+    detail["approval_id"] = approval_id
+    if BROUGHT in plan:
+        detail[BROUGHT] = plan[BROUGHT]
+    if terms is not None and terms["on_timeout"] != "reject":
+        detail["on_timeout"] = terms["on_timeout"]
+    wait = WaitSpec(run_id, slot, 0, "approval", n, deadline, detail)
+    return Question(asked, wait, (asked,) if terms is None else (asked, _timed(asked, terms)))
+
+
+def _timed(asked: e.ApprovalRequested, terms: dict[str, Any]) -> e.ApprovalTimed:
+    calendar = terms["calendar"] or {"name": "", "version": 0}
+    return e.ApprovalTimed(
+        slot=asked.slot,
+        approval_id=asked.approval_id,
+        on_timeout=terms["on_timeout"],
+        calendar=calendar["name"],
+        calendar_version=calendar["version"],
+        n=asked.n,
+        payload=terms,
+    )
+
+
+def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
+    """Return the terms from the code's settings and the queue's. Raises ValueError for a deadline out of range."""
+    now = visit.journal.now()
+    if timing is None and time.on_timeout is None and isinstance(time.within, timedelta):
+        return Terms(deadline_in(now, time.within))
+    try:
+        terms = settle(now, time, queue=timing)
+        in_range(terms.deadline)
+    except OverflowError:
+        raise ValueError(f"{time.within} from now is beyond the year 9999: wait for less") from None
+    return terms
+
+
+def _proof(
+    visit: Visit, plan: dict[str, Any], threshold: Threshold | None, demands: Sequence[Demand]
+) -> dict[str, Any]:
+    """Return the plan's entry for the proof that its queue and policies require; empty if none."""
+    proof = {each.queue: each.proof for each in demands}.get(plan["queue"], NO_PROOF)
+    if threshold is not None:
+        risk = next((tool.risk for tool in visit.agent.all_tools() if tool.name == plan["tool"]), "")
+        proof = proof.joined(threshold.asked_of(amount_in(plan), risk))
+    return in_plan(wanted_of(plan, proof))
+
+
+async def put(visit: Visit, batch: Batch) -> None:
+    """Ask people. A queue closed meanwhile refuses in its transaction, and an operator learns at once."""
+    try:
+        await visit.commit(batch)
+    except NotAsked as no:
+        slot, name = batch.events[-1].slot, str(no.told.get("queue"))
+        problem = f"{name!r} is asked, and was {no.told.get('state')} in this very moment"
+        visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "problem": problem}))
+
+
+@runtime_checkable
+class Learning(Protocol):
+    """Names of queues or people that change while a worker runs: reloaded before a name is refused."""
+
+    async def learn(self, name: str) -> None: ...
+
+
+async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
+    """Stop for an operator if an unknown queue or role is asked: nobody could answer before the deadline."""
+    if known is not None and isinstance(known, Learning):
+        await known.learn(name)
+    if known is not None and name not in known:
+        problem = f"{name!r} is asked, whom nobody answers for: the {what} are {', '.join(sorted(known)) or 'none'}"
+        visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": problem}))
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+async def _decided(call: LogicalCall) -> Grant:
+    about = call.visit, call.slot, call.record
+    return await decided(*about, _request_of(call), tool=call.tool.name, arguments=call.arguments)
+
+
+async def decided(visit: Visit, slot: str, record: Slot, request: GateRequest, *, tool: str, arguments: Any) -> Grant:
+    """Return the grant of an approved gate. Parks if undecided or for the next stage, raises Rejected if denied. The
+    plan is hashed again with the current arguments, so that a changed one fits no wait. The row is not trusted, as
+    anyone who can write to the database can change it: the authenticated decision must name this question and these
+    exact bytes."""
+    question, decision = record.gate, record.decision
+    assert question is not None
+    if decision is None:
+        visit.park(WaitSpec(visit.run_id, slot, 0, "approval", question.n, visit.journal.now()))
+    if decision.verdict != "approved":
+        _deny(visit, question, decision)
+    plan = question.payload
+    plan_hash = visit.runtime.hasher({**plan, "tool": tool, "arguments": arguments})
+    bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
+    if bound != now:
+        problem = "the decision is about another question, or about other bytes than are to be sent"
+        payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
+        visit.stop(Broken("approval_missing", payload))
+    grant = Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
+    if STAGES not in plan and "proof" not in plan:
+        return grant  # the decision is all that its plan requires
+    if problem := lacking(question, record.asked, record.decisions, record.votes):
+        visit.stop(Broken("approval_missing", {"slot": slot, "tool": tool, "problem": problem}))
+    if STAGES not in plan:
+        return grant
+    if (following := next_stage(question, record.votes)) is not None:
+        request = replace(request, requested_hash=question.requested_hash, time=request.time.of_a_further_stage)
+        await open_gate(visit, slot, following, request, n=question.n + 1)
+    stages = required_by(plan, "").pairs
+    return replace(grant, queue=stages[0][0], stages=stages)
+
+
+def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecided) -> NoReturn:
+    reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
+    denied = Expired if decision.verdict == "expired" else Rejected
+    no = denied(question.queue, reason, decision.by, decision.verdict)
+    if payload_of(decision).get("then") == FAIL:
+        visit.stop(Crashed("rejected", str(no), ""))
+    raise no
+
+
+def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
+    """Return who must approve if a node asks: by default as the tool's own gate says. Raises DefinitionError."""
+    if quorum is None and then is None and gate is not None and gate.queue == queue:
+        return gate.requirement
+    return Requirement.of(queue, 1 if quorum is None else quorum, then or ())
+
+
+# --- people changed the arguments -------------------------------------------------------------------------------------
+
+
+def put_anew(
+    run_id: str,
+    question: e.ApprovalRequested,
+    arguments: dict[str, Any],
+    *,
+    tool: Tool | None,
+    hasher: Hasher,
+    by: str,
+    role: str,
+    justification: str,
+    deadline: datetime | None = None,
+    standing: Any = None,
+    said: dict[str, Any] | None = None,
+) -> tuple[e.PlanAmended, Question]:
+    """Return the amendment and the next question after `by` replaces the arguments; time limit and terms stay.
+    `standing` says as what they may decide, if not by their own role. Raises ValueError if the tool rejects the
+    arguments."""
+    plan = amending.amended_plan(payload_of(question), arguments, tool)
+    following = question_of(
+        run_id,
+        question.slot or "",
+        question.n + 1,
+        plan,
+        hasher=hasher,
+        requested_hash=question.requested_hash,
+        deadline=datetime.fromisoformat(question.deadline) if deadline is None else deadline,
+        terms=said,
+    )
+    payload = {
+        "justification": justification,
+        "arguments": arguments,
+        "changes": amending.changes(payload_of(question)["arguments"], arguments),
+    } | ({} if standing is None else {"standing": standing})
+    amended = e.PlanAmended(
+        slot=following.wait.slot,
+        n=question.n,
+        approval_id=question.approval_id,
+        plan_hash=question.plan_hash,
+        by=by,
+        role=role,
+        next=following.asked.approval_id,
+        payload=payload,
+    )
+    return amended, following
+
+
+# --- the intent was refused -------------------------------------------------------------------------------------------
+
+
+async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
+    """Handle a refused intent: ask again after an expired or revoked approval, otherwise stop for an operator."""
+    taken = call.record.asked.get(error.told.get("approval", "")) if isinstance(error, ApprovalExpired) else None
+    if isinstance(error, ApprovalExpired) and taken is not None:
+        await _put_again(call, taken, error.told.get("grant"))
+    if isinstance(error, ApprovalExpired) or call.record.grants:
+        is_of_grant = grant is not None and grant[0] != call.slot
+        expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""
+        await ask(call, is_of_grant=is_of_grant, unused=Unused(expired=expired))
+    refuse(call, str(error))
+
+
+async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
+    """Ask one queue again whose approval came from a standing `grant` that was revoked; other answers still count."""
+    record, latest = call.record, call.record.gate
+    assert latest is not None
+    if is_staged(question.payload):  # standing grants don't apply to staged cases
+        await ask(call)
+    demands = call.demands if "policy" in question.payload else ()
+    demand = next((each for each in demands if each.queue == question.queue), None)
+    unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
+    history = history_of(record, call.slot, None, "", unused)
+    await open_gate(
+        call.visit,
+        call.slot,
+        _with_history(question.payload, history),
+        _request_of(call, demand),
+        n=latest.n + 1,
+        facts=call.facts(),
+        contents=call.documents,
+    )
+
+
+# --- a grant that the node obtained before, by ctx.approve ------------------------------------------------------------
+
+
+async def bring(call: LogicalCall) -> None:
+    """Replace the call's grant by the journal's record of it, or note why it is no approval."""
+    if call.grant is None or call.given is not None:
+        return
+    call.given, call.users = await call.visit.asked(call.grant.slot)
+    try:
+        call.grant = _granted(call.grant.slot, call.given)
+    except (DefinitionError, ValueError) as no:
+        call.no_yes = f"there is no yes at slot {call.grant.slot}: {no}"
+
+
+def _granted(slot: str, record: Slot) -> Grant:
+    """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
+    question, decision = record.gate, record.decision
+    if question is None:
+        raise ValueError("nobody was asked there")
+    if decision is None or decision.verdict != "approved":
+        raise ValueError("nobody has answered" if decision is None else f"the answer was {decision.verdict}")
+    about = (decision.approval_id, decision.n, decision.plan_hash)
+    if about != (question.approval_id, question.n, question.plan_hash):
+        raise ValueError("the answer is about another question")
+    if problem := lacking(question, record.asked, record.decisions, record.votes):
+        raise ValueError(problem)
+    if next_stage(question, record.votes) is not None:
+        raise ValueError("it has a further stage")
+    required = required_by(question.payload, question.queue)
+    stages = required.pairs if is_staged(question.payload) else ()
+    return Grant(
+        slot,
+        question.approval_id,
+        question.plan_hash,
+        question.requested_hash,
+        decision.by,
+        required.stages[0].queue,
+        stages,
+    )
+
+
+def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
+    """Stop for an operator unless the node's grant approves this exact call, by the people asked now."""
+    if call.no_yes:
+        refuse(call, call.no_yes)
+    granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
+    if granted != now:
+        call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
+    assert call.given is not None and call.given.gate is not None
+    if not _is_of_these_bytes(call, call.given.gate):
+        refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
+    if is_used(call.visit, grant.slot, besides=call.slot) or {*call.users} - {call.slot}:
+        # The wait's row says so too, but a row can be reset.
+        refuse(call, f"the approval of slot {grant.slot} was used by another call")
+
+
+def _is_of_these_bytes(call: LogicalCall, question: e.ApprovalRequested) -> bool:
+    """Return whether a question is about exactly what is about to be sent."""
+    now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
+    return call.visit.runtime.hasher(now) == question.plan_hash
+
+
+def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
+    """Return whether a call other than the one at `besides` was sent under this slot's grant."""
+    intents = (a.intent for name, known in visit.tape.slots.items() if name != besides for a in known.attempts.values())
+    return any(isinstance(x, e.ToolInvoked) and x.grant == slot for x in intents)
+
+
+# --- approvals that policies require ----------------------------------------------------------------------------------
+
+
+async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
+    """Return the grant to use if a policy requires an approval, or did. Every named queue approves these exact bytes,
+    one after the other: first those of the tool's own rule, at each of its stages, because no policy removes them. The
+    last approval is used up and covers the earlier ones, which its approver was shown. A grant from the node is used up
+    instead, unless the call's arguments were changed since."""
+    record, given = call.record, answered(call)
+    brought = call.grant if call.executed_hash == call.requested_hash else None
+    if record.gate is not None and (record.decision is None or record.decision.verdict != "approved"):
+        await _decided(call)
+    if record.gate is not None and next_stage(record.gate, record.votes) is not None:
+        await _decided(call)  # the next stage of a case comes before other queues
+    if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
+        brought = None
+    if brought is not None:
+        _check_grant(call, brought, _of_grant(brought))
+    if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
+        await ask(call, unused=Unused(requires_as_well("the tool's own rule", rule.queue, is_more=False)))
+    yes = {*given} if brought is None else {*given} | brought.queues
+    for each in call.demands:
+        policy = f"the policy {each.policy} (version {each.version})"
+        if each.queue not in yes:
+            await ask(call, each, unused=Unused(requires_as_well(policy, each.queue, is_more=False)))
+        if not is_shown(call, each, given, brought):
+            own = rule is not None and brought is None and each.queue in rule.requirement.queues
+            more = Unused(requires_as_well(policy, each.queue, is_more=True))
+            await ask(call, None if own else each, unused=more)
+    if brought is not None:
+        return brought.slot, brought.plan_hash
+    grant = await _decided(call)
+    return grant.slot, grant.plan_hash
+
+
+def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
+    """Return whether approvals for a policy's queue have its proof, at the call or at the given grant."""
+    if not demand.proof.is_any:
+        return True
+    record, question = call.record, given.get(demand.queue)
+    if question is not None and shows(question, record.decisions, record.votes, demand.proof):
+        return True
+    if brought is None or call.given is None or demand.queue not in brought.queues:
+        return False
+    record = call.given
+    asked = [each for each in record.asked.values() if each.queue == demand.queue]
+    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # the current ones
+
+
+def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
+    """Return, by queue, questions whose approval covers exactly these bytes; staged cases only as a whole."""
+    record, given = call.record, {}
+    yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
+    of_whole_cases = {
+        approval_id
+        for last in record.asked.values()
+        if is_staged(last.payload) and is_whole(last, record.asked, record.decisions, record.votes)
+        for approval_id in (*earlier_stages(last), last.approval_id)
+    }
+    for question in record.asked.values():
+        if yes.get(question.approval_id) != question.plan_hash:
+            continue
+        is_enough = question.approval_id in of_whole_cases
+        if not is_staged(question.payload):
+            is_enough = not lacking(question, record.asked, record.decisions, record.votes)
+        if is_enough and _is_of_these_bytes(call, question):
+            given[question.queue] = question
+    return given

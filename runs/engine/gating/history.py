@@ -1,0 +1,119 @@
+"""What people are told, in a question's evidence, of earlier answers and attempts of its call. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ledger import events as e
+from runs.engine.gating.stages import approving, next_stage
+from runs.engine.tape import Slot, payload_of
+
+# The label and the source of that evidence.
+HISTORY = ("This call was asked for before", "this run's journal")
+# For an approval of which we only know that nothing was sent under it.
+_NOT_UNDER_IT = "the call was not made under it"
+_EXPIRED = "it expired before the call was made"
+_EXPIRED_OR_BACK = "it was taken back, or expired, before the call was made"
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Why an approval was not used: `expired` is the slot of an expired one, otherwise `because` has the reason."""
+
+    because: str = ""
+    expired: str = ""
+
+    def of(self, name: str) -> str:
+        """Return the reason for the last approval of the slot `name`."""
+        if self.expired:
+            return _EXPIRED if name == self.expired else _NOT_UNDER_IT
+        return f"the call was not made yet, for {self.because}" if self.because else _NOT_UNDER_IT
+
+
+UNEXPLAINED = Unused()
+
+
+def requires_as_well(who: str, queue: str, *, is_more: bool) -> str:
+    """Say that `who` also requires a queue's approval, or (`is_more`) more proof with the current one."""
+    return f"{who} wants more shown with the yes of {queue}" if is_more else f"{who} asks {queue} as well"
+
+
+def history_of(
+    record: Slot, slot: str, given: tuple[str, Slot] | None, problem: str = "", unused: Unused = UNEXPLAINED
+) -> list[str]:
+    """Return earlier answers, attempts and amendments of the call at `slot`. `given` is the slot (with its name) of a
+    passed grant; `problem` and `unused` say why the last approval did not serve."""
+    known = [] if given is None else _answers(given[1], record, unused.of(given[0]))
+    known += [*_answers(record, record, unused.of(slot)), *_attempts(record)]
+    known += [_amended(event) for event, _ in record.amended]
+    return known + ([f"Nothing was sent, and it is asked again: {problem}."] if problem else [])
+
+
+def _answers(gate: Slot, record: Slot, unused: str) -> list[str]:
+    """List the decisions, and whether the call was sent under each; `unused` is the reason for the last one."""
+    lines, asked = [], list(gate.asked.values())
+    after = {one.approval_id: later for one, later in pairwise(asked)}
+    for decision in gate.decisions:
+        used = [str(n) for n, (_, approval_id) in record.grants.items() if approval_id in ("", decision.approval_id)]
+        question, said = gate.asked.get(decision.approval_id), f"(approval {decision.approval_id})"
+        if decision.verdict == "approved" and question is not None and next_stage(question, gate.votes) is not None:
+            names = ", ".join(x.by for x in approving(gate.votes, question))
+            lines.append(f"Approved by {names} {said}, for {question.queue}.")
+        elif decision.verdict == "approved":
+            grant, later = _grant_of(decision), after.get(decision.approval_id)
+            begin = f"Approved by {decision.by}{f', beforehand by standing grant {grant},' if grant else ''} {said}: "
+            why = unused if question is None or later is None else _told_then(question, later, begin)
+            why = _EXPIRED_OR_BACK if grant and why == _EXPIRED else why
+            what = f"attempt {', '.join(used)} went out under it" if used else why
+            lines.append(f"{begin}{what}.")
+        else:
+            lines.append(f"{decision.verdict.capitalize()} by {decision.by} {said}.")
+    return lines
+
+
+def _grant_of(decision: e.ApprovalDecided) -> object:
+    """Return the number of the standing grant that gave an approval; None if a person decided."""
+    standing = payload_of(decision).get("standing")
+    return standing.get("grant") if isinstance(standing, Mapping) else None
+
+
+def _told_then(question: e.ApprovalRequested, later: e.ApprovalRequested, begin: str) -> str:
+    """Return why an approval was not used, by the question after it. Old questions always say that it expired."""
+    plan = payload_of(later)
+    policy = plan.get("policy")
+    if isinstance(policy, Mapping):
+        name = f"the policy {policy.get('name')} (version {policy.get('version')})"
+        return Unused(requires_as_well(name, later.queue, is_more=later.queue == question.queue)).of("")
+    told = [x["content"] for x in plan.get("evidence", ()) if (x["label"], x["source"]) == HISTORY]
+    lines = [line for content in told if isinstance(content, list) for line in content if isinstance(line, str)]
+    return next((line.removeprefix(begin).removesuffix(".") for line in lines if line.startswith(begin)), _NOT_UNDER_IT)
+
+
+def _attempts(record: Slot) -> list[str]:
+    lines = []
+    for n, attempt in sorted(record.attempts.items()):
+        if attempt.intent is None and attempt.result is None:
+            continue
+        what = "its outcome is not on record"
+        if isinstance(attempt.result, e.ToolFailed):
+            what = f"the other side refused it: {attempt.result.code}: {payload_of(attempt.result).get('message', '')}"
+        elif attempt.reconciled is not None:
+            reason = payload_of(attempt.reconciled).get("justification", "")
+            verdict = attempt.reconciled.verdict.replace("_", " ")
+            what = f"{attempt.reconciled.by} found: {verdict}{f': {reason}' if reason else ''}"
+        lines.append(f"Attempt {n}: {what}.")
+        if attempt.testimony is not None or attempt.is_called_back_late:
+            lines.append(f"Attempt {n}: an answer that came later says that it did happen.")
+    return lines
+
+
+def _amended(event: e.PlanAmended) -> str:
+    said = ", ".join(
+        f"{name} from {json.dumps(change.get('from'), ensure_ascii=False)} to "
+        f"{json.dumps(change.get('to'), ensure_ascii=False)}"
+        for name, change in payload_of(event).get("changes", {}).items()
+    )
+    return f"Amended by {event.by} (approval {event.approval_id}): {said}."
