@@ -106,19 +106,23 @@ class LogicalCall:
         self.began_at: datetime | None = None  # when a read began whose age matters
         self.hold: Any = None  # its permits, if it is limited
         self.marks: dict[str, Any] = {}  # further fields of its intent
-        # A call that is on record, or may be too large, meets all guards; any other only those in force.
-        is_plain = self.is_new and has_at_most(self.arguments, MOST_FOR_TOOL)
-        self.guards: Sequence[Guard] = visit.guards_for(tool) if is_plain else visit.runtime.guards
         if not self.is_new:
             self._take_changes()
+        # A call that went out, waits for a guard, or may be too large meets all guards; any other only those in force.
+        past, guards = self.past, visit.runtime.guards
+        is_plain = past.intent is past.result is None and not past.waits
+        if is_plain and has_at_most(self.arguments, MOST_FOR_TOOL):
+            guards = visit.guards_for(tool)
+        self.guards: Sequence[Guard] = guards
         if spec.max_age is not None or tool.cache is not None:
             self.began_at = visit.journal.now()
 
     def _take_changes(self) -> None:
         """Continue with the arguments that hooks or people put in place of the requested ones."""
-        if ARGUMENTS in (stands := standing(self.record)):
+        record = self.record
+        if any(each.screenings for each in record.attempts.values()) and ARGUMENTS in (stands := standing(record)):
             self.replace(stands[ARGUMENTS])
-        if (amended := arguments_of(self.record)) is not None:
+        if record.amended and (amended := arguments_of(record)) is not None:
             self.amend(amended)
 
     def go_to(self, attempt: int) -> None:

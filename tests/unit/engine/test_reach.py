@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from durableagents import Context, End, ReplayClass, ToolCall, tool
+from durableagents import Context, End, Gate, ReplayClass, ToolCall, tool
+from ledger import events as e
+from runs.engine.tools import Tool
 from tests.conftest import CHECKOUT
 from tests.unit.engine.story import Story
 from tests.world import Done, Item, Notes, agent_of
@@ -33,12 +35,20 @@ def noted() -> Iterator[set[tuple[str, str]]]:
         sys.setprofile(None)
 
 
-async def test_a_plain_keyed_call_runs_few_functions() -> None:
-    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="outside", effect="orders something")
+def within(seen: set[tuple[str, str]], functions: int, files: int) -> bool:
+    return len(seen) <= functions and len({file for file, _ in seen}) <= files
+
+
+def ordering(gate: Gate | None = None) -> Tool:
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, system="outside", effect="orders something", gate=gate)
     async def order(args: Item, call: ToolCall) -> Done:
         return Done(ref=args.name)
 
-    found: list[set[tuple[str, str]]] = []
+    return order
+
+
+async def test_a_plain_keyed_call_runs_few_functions() -> None:
+    order, found = ordering(), []
 
     async def node(state: Notes, ctx: Context) -> End:
         await ctx.call(order, Item(name="the first one fills what is kept"))
@@ -49,5 +59,27 @@ async def test_a_plain_keyed_call_runs_few_functions() -> None:
 
     story = Story(agent_of(node, tools=[order]))
     assert await story.drive() == "completed" and story.facts() == ["pending", "committed"] * 2
-    (functions,) = found
-    assert len(functions) <= 70 and len({file for file, _ in functions}) <= 12, sorted(functions)
+    assert within(found[0], 70, 12), sorted(found[0])
+
+
+async def test_a_gated_call_runs_few_functions_until_it_parks_and_after_the_approval() -> None:
+    """The first branch fills what is kept, in each visit; the second is measured."""
+    order, found = ordering(Gate(queue="finance_po", rule="every order")), []
+
+    async def node(state: Notes, ctx: Context) -> End:
+        async def measured() -> None:
+            with noted() as seen:
+                found.append(seen)
+                await ctx.call(order, Item(name="b"))
+
+        await ctx.gather(ctx.call(order, Item(name="a")), measured())
+        return End("done")
+
+    story = Story(agent_of(node, tools=[order]))
+    assert await story.drive() == "parked" and len(story.events(e.ApprovalRequested)) == 2
+    story.decide()
+    story.decide()
+    assert await story.drive() == "completed" and story.facts() == ["pending", "committed"] * 2
+    until_parked, after_approval = found
+    assert within(until_parked, 70, 12), sorted(until_parked)
+    assert within(after_approval, 85, 14), sorted(after_approval)
