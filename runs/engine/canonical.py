@@ -188,10 +188,16 @@ def _may_hold_anything(model: type[BaseModel]) -> bool:
 
 def unordered(model: type[Any]) -> str | None:
     """Return the first unordered field, however deep, as `Model.field`; None if there is none."""
-    if getattr(model, "__pydantic_complete__", True) is False:
-        model.model_rebuild(raise_errors=False)  # its annotations name classes defined after it
+    _complete(model)
     schema = getattr(model, "__pydantic_core_schema__", {})
     return next((where for where, part in _schemas(schema, model.__name__) if part["type"] in _UNORDERED), None)
+
+
+def _complete(model: type[Any]) -> bool:
+    """Complete a model whose annotations name classes defined after it; return whether it is complete."""
+    if getattr(model, "__pydantic_complete__", True) is False:
+        model.model_rebuild(raise_errors=False)
+    return bool(getattr(model, "__pydantic_complete__", True))
 
 
 # pydantic-core's names. A `set` in a model is one of these whatever its annotation: Set, AbstractSet, frozenset.
@@ -205,6 +211,12 @@ def unstable(model: Any) -> str:
     """Return why recorded values of this model may not read the same in every process, or an empty text."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return f"{model!r} is not a Pydantic model: declare one, such as `class Answer(BaseModel): text: str`"
+    return _problem_in(model, _complete(model))
+
+
+@lru_cache(maxsize=1024)
+def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
+    """Cached, also by whether the model is complete: every visit asks about the models of its calls."""
     if (where := unordered(model)) is not None:
         return (
             f"{where} holds a set, whose order is another one in each process, "
