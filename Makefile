@@ -15,7 +15,8 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; 
 
 # One test process more than there are cores, because tests of processes wait for clocks and sockets; the tests of a file
 # share a process (tests/sharing.py). `make test PARALLEL=` runs them one after the other.
-PARALLEL ?= -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist loadfile
+CORES := $(shell nproc 2>/dev/null || echo 2)
+PARALLEL ?= -n $(shell expr $(CORES) + 1) --dist loadfile
 # What `make test-system` runs; `make test-system SYSTEM=tests/system/crash` runs one folder.
 SYSTEM ?= tests
 
@@ -36,6 +37,8 @@ up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains 
 test: install rules ## all checks; unit and integration tests and a smoke of the system tests
 	@$(call beside_types,$(PY) -m pytest --smoke $(PARALLEL) $(PYTEST_ARGS))
 
+# These wait for nothing, and one process more would collect all tests once more.
+test-unit: PARALLEL = -n $(CORES) --dist loadfile
 test-unit: install ## tests that need no database or process: run them at every save
 	@$(PY) -m pytest tests/unit $(PARALLEL) $(PYTEST_ARGS)
 

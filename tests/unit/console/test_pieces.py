@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from html.parser import HTMLParser
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from runs.story.transcript import Said
 from tests.cases import each_case
 from tests.integration.console.tape import NOON
 from tests.integration.scale.test_page import events, taped
-from tests.tiers import many
+from tests.tiers import many, sample
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</span></details>{{ 5 }}\u202e"
 DOCUMENT = {HOSTILE: [HOSTILE, {"a": HOSTILE}, None, 1.5, True, [], ""], "b": {HOSTILE: {HOSTILE: HOSTILE}}}
@@ -93,15 +94,17 @@ def line(kind: str, **more: Any) -> Line:
     return Line(seq=3, at=NOON, kind=kind, slot=HOSTILE, attempt=0, epoch=-1, **given)
 
 
-@each_case("status", [*pieces.STANDINGS, HOSTILE, ""])
-def test_an_effect_holds_no_markup_but_ours(status: str) -> None:
-    for tools in ({}, {HOSTILE: card()}, {HOSTILE: card(system="", title="")}):
-        for counts in ({}, {"sends": 1}, {"sends": 3, "attempts": 2, "interrupted": 1, "not_sent": 2}):
-            for late in ("", "refused", "accepted", HOSTILE):
-                words = whole(
-                    pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools)
-                )
-                assert "<img src=x" in words  # as text
+TOOLS: list[dict[str, ToolCard]] = [{}, {HOSTILE: card()}, {HOSTILE: card(system="", title="")}]
+COUNTS: list[dict[str, int]] = [{}, {"sends": 1}, {"sends": 3, "attempts": 2, "interrupted": 1, "not_sent": 2}]
+LATE = ["", "refused", "accepted", HOSTILE]
+
+
+@each_case("status, tools, counts, late", sample(product([*pieces.STANDINGS, HOSTILE, ""], TOOLS, COUNTS, LATE), 5))
+def test_an_effect_holds_no_markup_but_ours(
+    status: str, tools: dict[str, ToolCard], counts: dict[str, int], late: str
+) -> None:
+    words = whole(pieces.effect(hostile_effect(status, late=late, belied=late and HOSTILE, **counts), tools))
+    assert "<img src=x" in words  # as text
 
 
 @each_case("status", pieces.STANDINGS)

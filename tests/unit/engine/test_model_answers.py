@@ -22,6 +22,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.budget import Caps
 from runs.engine.thinking.answers import is_not_connected
+from runs.engine.thinking.request import real_model
 from tests.integration.demo.provider import Call, Provider, Raw, Say, error_events, tools_of
 from tests.tiers import sample
 from tests.unit.engine.story import Story
@@ -144,6 +145,10 @@ def outages(model: str) -> dict[str, Say | Raw]:
         "429": Raw("{}", status=429),
         "529": Raw("{}", status=529),
     }
+
+
+def test_a_providers_client_asks_once_and_leaves_the_rest_to_us(provider: Provider) -> None:
+    assert [real_model(name).client.max_retries for name in (OPENAI, ANTHROPIC)] == [0, 0]  # type: ignore[attr-defined]
 
 
 async def test_what_is_no_answer_is_asked_again_whether_anybody_watches_or_not(provider: Provider) -> None:

@@ -268,15 +268,15 @@ async def test_a_conversation_that_nears_the_window_is_made_short_on_the_record(
 
 async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twice(tools: Toolbox) -> None:
     """The worker dies at the first request, around each compaction, and at the last."""
-    calm_mind = Long(40)
-    calm = Story(talking(tools, calm_mind, WINDOW, turns=40))
+    calm_mind = Long(24)
+    calm = Story(talking(tools, calm_mind, WINDOW, turns=24))
     assert await calm.drive() == "completed"
     requested = [each.slot for each in calm.events(e.ModelRequested)]
     made = [requested.index(each.slot) + 1 for each in calm.events(e.TranscriptCompacted)]
     usual = {1, made[0], made[0] + 1, made[-1], len(requested)}
     for at in range(1, len(requested) + 1) if LONG in os.environ else sorted(usual):
-        market, mind = Market(), Long(40)
-        story = Story(talking(tools, mind, WINDOW, turns=40), model=market)
+        market, mind = Market(), Long(24)
+        story = Story(talking(tools, mind, WINDOW, turns=24), model=market)
         story._hit = die_at(market, at)  # type: ignore[method-assign]
         assert await story.settle() == "completed"
         of = [x.payload["of"] for x in story.events(e.TranscriptCompacted)]
@@ -287,15 +287,15 @@ async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twi
 @pytest.mark.parametrize("window", [None, WINDOW * 4])
 async def test_what_is_on_record_decides_whatever_the_window_is_now(tools: Toolbox, window: int | None) -> None:
     """Also where the compaction was requested and unanswered."""
-    market, mind = Market(), Long(40)
-    story = Story(talking(tools, mind, WINDOW, turns=40), model=market)
-    calm = Story(talking(tools, Long(40), WINDOW, turns=40))
+    market, mind = Market(), Long(24)
+    story = Story(talking(tools, mind, WINDOW, turns=24), model=market)
+    calm = Story(talking(tools, Long(24), WINDOW, turns=24))
     await calm.drive()
     first = calm.events(e.TranscriptCompacted)[0]
     at = [r.slot for r in calm.events(e.ModelRequested)].index(first.slot) + 1
     story._hit = die_at(market, at)  # type: ignore[method-assign]
     assert await story.drive() == "killed"
-    assert await story.drive(talking(tools, mind, window, turns=40)) == "completed"
+    assert await story.drive(talking(tools, mind, window, turns=24)) == "completed"
     assert story.events(e.TranscriptCompacted)[0].slot == first.slot
 
 

@@ -79,7 +79,7 @@ class Named(BaseModel):
     [
         ({"code": "a" * 40 + "!"}, "code", "does not have the form that is asked for"),
         ({"by_name": {"a" * 40 + "!": 1}}, "by_name", "holds what is not asked for"),
-        ({"words": [*range(60_000), "x", "x"]}, "words", "names something more than once"),
+        ({"words": [*range(20_000), "x", "x"]}, "words", "names something more than once"),
     ],
 )
 def test_nothing_that_is_sent_keeps_anybody_waiting(given: dict[str, Any], field: str, problem: str) -> None:
