@@ -170,10 +170,12 @@ async def ask(
     elif gate is not None and gate.editable and queue == gate.queue:
         plan |= editable_entry(gate.editable, tool.input)
     history = [] if call.is_new and given is None else history_of(call.record, call.slot, given, problem, unused)
+    if history or plan["evidence"]:
+        plan = _with_history(plan, history)
     await open_gate(
         visit,
         call.slot,
-        _with_history(plan, history),
+        plan,
         _request_of(call, demanded),
         n=0 if question is None else question.n + 1,
         facts=call.facts() if call.guards else (),
