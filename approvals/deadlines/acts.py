@@ -151,7 +151,7 @@ def set_calendar(body: CalendarBody, *, is_new: bool = False, seen: str | None =
     Forbidden, JustificationRequired."""
     by, why = as_admin(by, "change calendars"), justified("calendar", body.justification)
     if not NAME.fullmatch(body.name):
-        raise wrong("name", "is no name of letters, digits, _ and -", "such as DE or new_york")
+        raise wrong("name", "may hold only letters, digits, _ and -", "such as DE or new_york")
     last = latest(body.name)
     if last is None or last.is_removed or not last.is_genuine:
         _check_new(body.name)
@@ -204,7 +204,7 @@ def set_timing(name: str, body: TimingBody, *, seen: str | None = None, by: Acto
     if body.calendar:
         _hold(body.calendar, shared=True)
     if body.calendar and ((known := newest(body.calendar)) is None or not known.is_genuine):
-        raise wrong("calendar", "is no calendar that there is", "the name of one, or none for around the clock")
+        raise wrong("calendar", "does not exist", "the name of one, or none for around the clock")
     _check_steps(queue, body)
     last = newest_timing(queue.pk)
     if is_moved(seen, shown_of(last)):
@@ -289,9 +289,9 @@ def _check_new(name: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended('calendars', 110))")
     known = [row.name for row in all_of_them() if row.is_genuine]
     if len(known) >= MOST:
-        raise wrong("name", f"would be one more than {MOST} calendars", "remove what nobody needs")
+        raise wrong("name", f"would be one more than {MOST} calendars", "remove one first")
     if twin := next((each for each in known if each.casefold() == name.casefold()), None):
-        raise wrong("name", f"is that of the calendar {twin}, up to small and capital letters", "another name")
+        raise wrong("name", f"is that of the calendar {twin} (case is ignored)", "another name")
 
 
 def _hold(calendar: str, *, shared: bool = False) -> None:
@@ -302,7 +302,7 @@ def _hold(calendar: str, *, shared: bool = False) -> None:
 
 def _zone(name: str) -> str:
     if name not in calendars.zones():
-        raise wrong("zone", "is no time zone by its IANA name", "such as Europe/Berlin or America/New_York")
+        raise wrong("zone", "is not an IANA time zone", "such as Europe/Berlin or America/New_York")
     return name
 
 
@@ -356,8 +356,8 @@ def _version(field: str, rows: QuerySet[Any]) -> int:
     if number is None:
         raise wrong(
             field,
-            "has versions with the highest numbers there are that were not put there by this installation",
-            "have them taken away by whoever owns the database",
+            "has versions with the highest possible numbers that this installation did not write",
+            "ask the database's owner to remove them",
         )
     return number
 
@@ -373,16 +373,16 @@ def _check_steps(queue: Queue, body: TimingBody) -> None:
     if body.every_hours is not None and body.on_timeout != "remind":
         raise wrong("every_hours", "is for remind only", "on_timeout remind")
     if body.clock_stops_hours is not None and body.on_timeout == "remind":
-        raise wrong("clock_stops_hours", "is for what has a deadline", "none with on_timeout remind")
+        raise wrong("clock_stops_hours", "needs a deadline", "none with on_timeout remind")
     if len(set(body.remind)) != len(body.remind):
-        raise wrong("remind", "names a share twice", "each once")
+        raise wrong("remind", "names a percentage twice", "each once")
     known = dict(Queue.objects.filter(name__in=[each.to for each in body.steps]).values_list("name", "state"))
     seen = {queue.name}
     for each in body.steps:
         if not each.to:
             raise wrong("steps", "have one without a queue", "which queue it goes to")
         if known.get(each.to) != Queue.State.OPEN:
-            raise wrong("steps", f"name {each.to[:60]!r}, which is no queue that is open", "an open queue")
+            raise wrong("steps", f"name {each.to[:60]!r}, which is not an open queue", "an open queue")
         if each.to in seen:
             raise wrong("steps", f"name {each.to} again", "each queue once, and not the queue itself")
         seen.add(each.to)

@@ -214,8 +214,8 @@ def _record(
 
 def _check_time(starts_at: datetime, ends_at: datetime, now: datetime) -> None:
     if ends_at <= now:
-        raise wrong("ends_at", "has passed", "a time to come")
+        raise wrong("ends_at", "has passed", "a future time")
     if ends_at <= starts_at:
-        raise wrong("ends_at", "is not after the beginning", "a later time")
+        raise wrong("ends_at", "is not after the start", "a later time")
     if ends_at - starts_at > LONGEST or starts_at - now > LONGEST:
-        raise wrong("ends_at", "is more than a year away", "at most a year, and then anew")
+        raise wrong("ends_at", "is more than a year away", "a time within a year")

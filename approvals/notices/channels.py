@@ -144,7 +144,7 @@ def _queue(name: str) -> Queue | None:
         return None
     queue = Queue.objects.select_for_update().filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
-        raise wrong("queue", "is no queue that there is", "a queue's name, or none for what operators are told")
+        raise wrong("queue", "does not exist", "a queue's name, or none for what operators are told")
     return queue
 
 
@@ -212,7 +212,7 @@ def _address(form: str, address: str) -> tuple[str, str]:
     """Return the address as stored and as shown. Bad or internal ones are refused here, and again when sending."""
     if form == Channel.Form.MAILBOX:
         if not _MAILBOX.fullmatch(address):
-            raise wrong("address", "is no e-mail address", "one such as finance@example.org")
+            raise wrong("address", "is not an e-mail address", "one such as finance@example.org")
         return address, address
     try:
         chat.places(chat.checked(address))

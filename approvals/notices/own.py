@@ -45,13 +45,15 @@ def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
         raise Forbidden("Only a person with an account receives notifications.")
     unknown = sorted(set(body.ways) - {kind.name for kind in CHOSEN})
     if unknown:
-        raise wrong("ways", f"names {unknown[0][:40]}, of which nobody is told", f"some of {', '.join(_names())}")
+        raise wrong(
+            "ways", f"names {unknown[0][:40]}, which is not a kind of notification", f"some of {', '.join(_names())}"
+        )
     if body.zone not in zones():
         raise wrong("zone", "is no time zone", "a name such as Europe/Berlin")
     if (body.quiet_from is None) != (body.quiet_until is None):
-        raise wrong("quiet_until", "and the beginning belong together", "both times, or none")
+        raise wrong("quiet_until", "and quiet_from belong together", "both times, or none")
     if body.quiet_from is not None and body.quiet_from == body.quiet_until:
-        raise wrong("quiet_until", "is the beginning too: nothing would ever be told", "another time")
+        raise wrong("quiet_until", "equals the start, so nothing would ever be sent", "another time")
     User.objects.select_for_update().get(pk=by.person)
     before = preference_of(by.person)
     Preference.objects.update_or_create(

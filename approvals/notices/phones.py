@@ -59,7 +59,7 @@ def subscribe(body: DeviceBody, name: str, *, by: Actor) -> tuple[Device, str]:
     for before in Device.objects.select_for_update().filter(digest=digest, ended_at__isnull=True):
         _end(before, "it was set up anew")
     if Device.objects.filter(person=by.person, ended_at__isnull=True).count() >= MOST:
-        raise wrong("endpoint", f"would be one more than {MOST} devices", "take one away that you don't use any more")
+        raise wrong("endpoint", f"would be one more than {MOST} devices", "remove one first")
     address = json.dumps([body.endpoint, body.p256dh, body.auth])
     row = Device(
         person=by.person,

@@ -139,7 +139,7 @@ def _number_after(last: Policy | None, name: str) -> int:
     number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
     if number is None:
         what = "has versions that were written past this installation, and leave no number"
-        raise wrong("name", what, "the database's owner takes them away; or another name")
+        raise wrong("name", what, "another name, or ask the database's owner to remove them")
     return number
 
 
@@ -150,12 +150,12 @@ def create(body: NewPolicyBody, *, by: Actor) -> Policy:
     by, why = as_admin(by, "change policies"), justified("policy", body.justification)
     _alone()
     if not NAME.fullmatch(body.name) or body.name in TAKEN:
-        raise wrong("name", "is no name of small letters, digits and _", "such as large_refunds")
+        raise wrong("name", "may hold only lower-case letters, digits and _", "such as large_refunds")
     last = _newest(body.name)
     if last is not None and last.is_in_force:
         raise wrong("name", "is that of a policy that is in force", "another name, or change that one")
     if Policy.objects.filter(ended_at__isnull=True).count() >= MOST:
-        raise wrong("name", f"would be one more than {MOST} policies", "retire what nobody needs")
+        raise wrong("name", f"would be one more than {MOST} policies", "retire one first")
     row = _version(body.name, body, by, _number_after(last, body.name))
     return _put("policy", row, None, by=by, why=why)
 
@@ -244,7 +244,7 @@ def check(body: Rule) -> dict[str, str]:
     """Return how the condition's names are compared. Raises InvalidInput by the wrong field."""
     agents = {each.name for each in registry.agents()}
     if body.agent and body.agent not in agents:
-        raise wrong("agent", "is no agent that there is", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")
+        raise wrong("agent", "is not a known agent", f"one of {', '.join(sorted(agents)) or 'none'}, or empty")
     if body.tool and not tools_of(body.agent, body.tool):
         every = {tool.name for each in registry.agents() if body.agent in ("", each.name) for tool in each.all_tools()}
         whose = f" of {body.agent}" if body.agent else ""
@@ -257,13 +257,11 @@ def check(body: Rule) -> dict[str, str]:
     if body.effect == "require":
         queue = Queue.objects.filter(name=body.queue).exclude(state=Queue.State.REMOVED).first()
         if queue is None:
-            raise wrong("queue", "is no queue that there is", "the queue whose yes is wanted")
+            raise wrong("queue", "does not exist", "the queue that must approve")
         if queue.state != Queue.State.OPEN or not queue.is_genuine:
             raise wrong("queue", "decides nothing now", "open it first, or name another one")
         if body.second_factor and not body.proof_minutes:
-            raise wrong(
-                "proof_minutes", "is 0, so no second factor would be asked", "within how many minutes it was shown"
-            )
+            raise wrong("proof_minutes", "is 0, so a second factor would never be required", "a number of minutes")
     elif body.proof.is_any or body.second_factor:
         raise wrong(
             "proof_minutes", f"is for a yes, and a policy that says {body.effect} asks for none", "leave it empty"

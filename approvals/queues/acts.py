@@ -178,16 +178,16 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
     by, why = as_admin(by), justified("queue", body.justification)
     twin = Queue.objects.select_for_update().filter(name__iexact=body.name).first()
     if twin is not None and (twin.state != Queue.State.REMOVED or twin.name != body.name):
-        raise wrong("name", f"is that of the queue {twin.name}, up to small and capital letters", "another name")
+        raise wrong("name", f"is that of the queue {twin.name} (case is ignored)", "another name")
     if not NAME.fullmatch(body.name):
-        raise wrong("name", "is no name of small letters, digits and _", "such as refunds_eu")
+        raise wrong("name", "may hold only lower-case letters, digits and _", "such as refunds_eu")
     if is_role(body.name) or Group.objects.filter(name=body.name).exists():
         raise wrong("name", "is the name of a role", "another name: questions are put to a queue or to a role, by name")
     check_text("title", body.title)
     _check_role(body.role)
     _check_currency(body.currency)
     if twin is None and Queue.objects.exclude(state=Queue.State.REMOVED).count() >= MOST:
-        raise wrong("name", f"would be one more than {MOST} queues", "remove what nobody needs")
+        raise wrong("name", f"would be one more than {MOST} queues", "remove one first")
     now, before = database_now(), {} if twin is None else snapshot(twin)
     queue = twin or Queue(name=body.name, made_at=now)
     queue.title, queue.role, queue.currency = body.title, body.role, body.currency
@@ -196,7 +196,7 @@ def create(body: QueueBody, *, by: Actor) -> Queue:
         with transaction.atomic():
             return store("queue", queue, by=by, before=before, why=why)
     except IntegrityError:
-        raise wrong("name", "is that of another queue by now", "look at the queues again") from None
+        raise wrong("name", "is that of another queue by now", "reload the list of queues") from None
 
 
 @second("queues", needs=PERMISSION)
@@ -305,9 +305,9 @@ def prove(name: str, body: ProofBody, *, seen: str | None = None, by: Actor) -> 
     queue = unmoved(name, "proof", seen)
     proof = Proof(body.minutes * 60, body.second_factor, body.type_amount, body.type_target)
     if body.second_factor and not body.minutes:
-        raise wrong("minutes", "is 0, so no second factor would be asked", "within how many minutes it was shown")
+        raise wrong("minutes", "is 0, so a second factor would never be required", "a number of minutes")
     if not proof.is_any and (body.above is not None or body.risk):
-        raise wrong("minutes", "is 0, and nothing is to be typed", "say what a yes has to show from there on")
+        raise wrong("minutes", "is 0, and nothing is to be typed", "choose the proof that is required")
     before = snapshot(queue)
     threshold = Threshold(proof, body.above, queue.currency if body.above is not None else "", body.risk)
     queue.proof = threshold.as_json() if proof.is_any else None
@@ -326,7 +326,7 @@ def offer(name: str, body: ReasonsBody, *, seen: str | None = None, by: Actor) -
     for each in body.reasons:
         check_text("reasons", each, LONGEST_REASON)
         if not is_said(each):
-            raise wrong("reasons", "hold one that says nothing, and would be refused as a reason", "a few words each")
+            raise wrong("reasons", "hold one that would be refused as a justification", "a few words each")
     if len({each.casefold() for each in body.reasons}) != len(body.reasons):
         raise wrong("reasons", "hold one twice", "each once")
     before = snapshot(queue)
@@ -340,7 +340,7 @@ def _number_of(name: str) -> int:
     found = User.objects.filter(username=name).values_list("pk", flat=True).first()
     number = found if found is not None else int(name) if name.isascii() and name.isdigit() and len(name) < 19 else None
     if number is None:
-        raise wrong("person", "is nobody's name", "the name of an account")
+        raise wrong("person", "is not an account", "the name of an account")
     return number
 
 
@@ -455,12 +455,12 @@ def _check_role(role: str) -> None:
     if not is_approver(role):
         raise wrong("role", "decides nothing", "a group that is called approver_…, such as approver_refunds")
     if not Group.objects.filter(name=role).exists():
-        raise wrong("role", "is no group that there is", "make the group in the administration first")
+        raise wrong("role", "is not an existing group", "make the group in the administration first")
 
 
 def _check_currency(currency: str) -> None:
     if not CURRENCY.fullmatch(currency):
-        raise wrong("currency", "is no currency", "three capital letters, such as USD")
+        raise wrong("currency", "is not a currency", "three capital letters, such as USD")
 
 
 def _needed_by(queue: Queue) -> str:

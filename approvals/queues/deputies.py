@@ -175,7 +175,7 @@ def _queue(name: str) -> Queue | None:
         return None
     queue = Queue.objects.filter(name=name).exclude(state=Queue.State.REMOVED).first()
     if queue is None:
-        raise wrong("queue", "is no queue that there is", "a queue's name, or none for all of theirs")
+        raise wrong("queue", "does not exist", "a queue's name, or none for all of theirs")
     return queue
 
 
@@ -192,7 +192,7 @@ def _roles_at(principal: User, queue: Queue | None) -> list[str]:
 
 def _fit(deputy: User, principal: User) -> User:
     if deputy.pk == principal.pk:
-        raise wrong("deputy", "is the one who is away", "somebody else")
+        raise wrong("deputy", "is the absent person", "somebody else")
     if not can_look(deputy):
         raise wrong("deputy", "has no role with which anything is decided", "somebody with a role besides auditor")
     check_text("deputy", deputy.get_username(), most=150)
@@ -201,8 +201,8 @@ def _fit(deputy: User, principal: User) -> User:
 
 def _check_time(starts_at: Any, ends_at: Any, now: Any) -> None:
     if ends_at <= now:
-        raise wrong("ends_at", "has passed", "a time to come")
+        raise wrong("ends_at", "has passed", "a future time")
     if ends_at <= starts_at:
-        raise wrong("ends_at", "is not after the beginning", "a later time")
+        raise wrong("ends_at", "is not after the start", "a later time")
     if ends_at - starts_at > LONGEST or starts_at - now > LONGEST:
-        raise wrong("ends_at", "is more than a year away", "at most a year, and then anew")
+        raise wrong("ends_at", "is more than a year away", "a time within a year")

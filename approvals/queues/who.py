@@ -36,7 +36,7 @@ def account(field: str, name: str, called: str = "") -> User:
     """Return an active account. Raises InvalidInput by the field that names it."""
     user = User.objects.filter(username=name).annotate(proof=PROOF).first() if name else None
     if user is None:
-        raise wrong(field, "is nobody's name", "the name of an account", called)
+        raise wrong(field, "is not an account", "the name of an account", called)
     if not user.is_active:
         raise wrong(field, "is an account that is closed", "somebody who may sign in", called)
     return user
@@ -63,8 +63,8 @@ class Unchanged(InvalidInput):
 def check_text(field: str, text: str, most: int = 100) -> None:
     """Check for plain text of one line. Raises InvalidInput."""
     if not text.strip():
-        raise wrong(field, "is empty", "say it in a few words")
+        raise wrong(field, "is empty", "give a few words")
     if len(text) > most:
         raise wrong(field, f"has {len(text)} characters", f"at most {most}")
     if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
-        raise wrong(field, "holds what can't be seen, or blanks around it", "plain text")
+        raise wrong(field, "holds invisible characters, or spaces around it", "plain text")

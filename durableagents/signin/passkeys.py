@@ -40,7 +40,7 @@ class TooManyPasskeys(DurableAgentsError):
     status, code, title = 409, "too-many-passkeys", "There are too many passkeys"
 
     def __init__(self) -> None:
-        super().__init__(f"An account has {MOST} passkeys at most: take one away that you don't use any more.")
+        super().__init__(f"An account has {MOST} passkeys at most: remove one first.")
 
 
 @dataclass(frozen=True, slots=True)

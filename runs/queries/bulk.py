@@ -42,7 +42,7 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
         fix = "look for an attribute instead, or name the runs"
         raise InvalidInput(
             f"The search may match more than {search.MOST:,} runs, which is the limit.",
-            errors=[{"field": "filter.q", "problem": "may fit more runs than a search looks at", "fix": fix}],
+            errors=[{"field": "filter.q", "problem": "matches more runs than a search reads", "fix": fix}],
         )
     if filters.sought is not None:
         return _by_attributes(filters, most)
@@ -65,7 +65,7 @@ def _by_attributes(filters: Filters, most: int) -> list[UUID]:
     fix = "narrow it, by state or agent"
     raise InvalidInput(
         "The filter is too slow.",
-        errors=[{"field": "filter", "problem": "finds too slowly", "fix": fix}],
+        errors=[{"field": "filter", "problem": "takes too long", "fix": fix}],
     )
 
 

@@ -38,9 +38,9 @@ def _as_text(given: Any) -> Any:
 
 def _as_key(given: str) -> str:
     if given != given.strip() or any(character == "\n" or is_hidden(character) for character in given):
-        raise PydanticCustomError("key_hidden", "holds what can't be seen, or begins or ends with a blank")
+        raise PydanticCustomError("key_hidden", "holds invisible characters, or spaces around it")
     if given.startswith(OF_SCHEDULE):
-        raise PydanticCustomError("key_reserved", "is of the schedules' own")
+        raise PydanticCustomError("key_reserved", "begins with schedule:, which is reserved for schedules")
     return given
 
 

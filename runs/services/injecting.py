@@ -217,7 +217,7 @@ def look_first(action: str, run_id: UUID, context: ContextBody, *, by: Actor, ju
     may_hand(by)
     justified(action, justification)
     if context.patch is None and context.message is None:
-        problem = {"field": "context", "problem": "hands nothing over", "fix": "give `patch`, `message` or both"}
+        problem = {"field": "context", "problem": "is empty", "fix": "give `patch`, `message` or both"}
         raise InvalidInput("The context is empty: give a patch, a message or both.", errors=[problem])
     return look(run_id, patch=context.patch, message=context.message)
 

@@ -144,9 +144,9 @@ def make(
         check_limit(body.budget, most)
     ids = list(dict.fromkeys(ids))
     if not ids:
-        raise _wrong("filter" if body.runs is None else "runs", "no run fits", "look at the list of runs first")
+        raise _wrong("filter" if body.runs is None else "runs", "no run fits", "check the filter in the list of runs")
     if len(ids) > MOST_RUNS:
-        raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and act on the rest afterwards")
+        raise _wrong("filter", f"more than {MOST_RUNS:,} runs fit", "narrow it, and process the rest afterwards")
     now, doubts = database_now(), _doubts(ids) if body.action == "reconcile" else {}
     batch = Batch(
         id=UUID(str(uuid_utils.uuid7())),
@@ -229,9 +229,9 @@ def _verdict_said(body: BatchBody) -> dict[str, Any]:
             raise _wrong(name, f"is nothing to {body.action}", "leave it out")
         return {}
     if body.verdict is None:
-        raise _wrong("verdict", "is missing", "say what became of the calls: happened, did_not or fail")
+        raise _wrong("verdict", "is missing", "give the outcome: happened, did_not or fail")
     if body.verdict != "happened" and body.receipt is not None:
-        raise _wrong("receipt", "is of what happened", "leave it out")
+        raise _wrong("receipt", "is only for calls that happened", "leave it out")
     return given
 
 

@@ -85,7 +85,7 @@ def prepared(run: Run, wanted: Wanted) -> Prepared:
     is_its_own = is_made or (agent.graph_id, cut.snapshot.generation) == (run.graph_id, run.generation)
     if not is_its_own and (lost := sorted(set(lost_of(recorded, state)))):
         problem = f"of another version was recorded, and {agent.graph_id} has no place for {', '.join(lost[:5])}"
-        raise refused("state", problem, "give the state that it is to begin with")
+        raise refused("state", problem, "give a state")
     return Prepared(agent, cut, state)
 
 
@@ -98,7 +98,7 @@ def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
     except Exception as error:  # an unreadable number, or the author's migration code
         why = str(error) if isinstance(error, UnknownFormat) else brief(error)
         problem = f"was recorded, and can't be brought up to {agent.graph_id}: {why}"
-        raise refused("state", problem, "give the state that it is to begin with, or choose another version") from error
+        raise refused("state", problem, "give a state, or choose another version") from error
 
 
 def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
@@ -114,7 +114,7 @@ def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
         what = "state" if is_given else "recorded state"
         raise InvalidInput(f"The {what} does not fit {agent.graph_id}.", errors=problems) from error
     except (ValueError, TypeError) as error:
-        raise refused("state", f"can't be put on record: {error}", "give plain JSON") from error
+        raise refused("state", f"can't be recorded: {error}", "give plain JSON") from error
 
 
 @transaction.atomic

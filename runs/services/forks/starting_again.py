@@ -254,7 +254,7 @@ def _beginning(run: Run, agent: Agent, found: Remains) -> tuple[str, dict[str, A
         return "", {}
     if found.begins is None:
         problem = f"went on from run {run.came_from}, and how it began can't be read"
-        raise refused("run", problem, "start a new run, once you have gone through what they all did")
+        raise refused("run", problem, "review what all of them did, then start a new run")
     if found.begins.node not in agent.nodes:
         problem = f"of {agent.graph_id} doesn't have node {found.begins.node}, where the run began"
         raise refused("version", problem, "choose one that has it")

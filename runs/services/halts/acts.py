@@ -320,20 +320,24 @@ def _wrong(body: HaltBody) -> list[dict[str, str]]:
         wrong.append({"field": "scope", "problem": f"is none that a {body.kind} can have", "fix": fix})
     if body.scope == Halt.Scope.ALL:
         if body.key:
-            wrong.append({"field": "key", "problem": "is given, and everything is halted", "fix": "leave it empty"})
+            wrong.append(
+                {"field": "key", "problem": "must be empty for the whole installation", "fix": "leave it empty"}
+            )
         if body.confirm.strip().lower() != ALL_OF_IT:
             fix = f"type {ALL_OF_IT}"
-            wrong.append({"field": "confirm", "problem": "does not say that everything is to stop", "fix": fix})
+            wrong.append({"field": "confirm", "problem": "does not confirm it", "fix": fix})
     elif not body.key:
         wrong.append({"field": "key", "problem": "is missing", "fix": f"the {body.scope}'s name"})
     elif body.key != body.key.strip() or any(c == "\n" or is_hidden(c) for c in body.key):
-        wrong.append({"field": "key", "problem": "holds what can't be seen, or blanks around it", "fix": "plain text"})
+        wrong.append(
+            {"field": "key", "problem": "holds invisible characters, or spaces around it", "fix": "plain text"}
+        )
     elif body.scope == Halt.Scope.VERSION and "@" not in body.key:
         wrong.append({"field": "key", "problem": "is no version", "fix": "such as vendor-onboard@1.0.0"})
     elif body.scope == Halt.Scope.AGENT and "@" in body.key:
         wrong.append({"field": "key", "problem": "is a version", "fix": "the agent's name, or the scope version"})
     if body.refuse and body.kind != Halt.Kind.STARTS:
-        wrong.append({"field": "refuse", "problem": "is for new starts only", "fix": "leave it away"})
+        wrong.append({"field": "refuse", "problem": "is for new starts only", "fix": "leave it out"})
     return wrong
 
 

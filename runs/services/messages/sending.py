@@ -265,7 +265,7 @@ def _checked(run: Run, declared: Declared, request: Any) -> Any:
             {
                 "field": ".".join(["body", *([where] if where else [])]),
                 "problem": what,
-                "fix": "see what the message takes",
+                "fix": "see the message's schema",
             }
             for where, what in misfit.problems(error)
         ]

@@ -76,10 +76,10 @@ def _about_versions(agent: str, body: Moved, of: str, to: str) -> list[dict[str,
     here = [a.version for a in registry.versions(agent) if a.graph_id in registry.graph_ids()]
     fix = f"one of {', '.join(here) or _NONE}"
     if body.from_version == body.to_version:
-        return [{"field": "to_version", "problem": "is the version that they come from", "fix": "another version"}]
+        return [{"field": "to_version", "problem": "is the version that they are on", "fix": "another version"}]
     wrong = []
     if not old_nodes(of):
-        wrong.append({"field": "from_version", "problem": "is unknown: nobody ever had it", "fix": "a known version"})
+        wrong.append({"field": "from_version", "problem": "is unknown", "fix": "a known version"})
     if body.to_version not in here:
         problem = (
             "has other code here than it was first used with"

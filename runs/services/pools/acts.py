@@ -60,7 +60,7 @@ def create(body: PoolBody, *, by: Actor) -> Pool:
     if errors:
         raise InvalidInput(f"Invalid pool: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
     if Pool.objects.filter(off_at__isnull=True).count() >= MOST:
-        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "switch off what nobody needs"}]
+        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "switch one off first"}]
         raise InvalidInput(f"Limit reached: at most {MOST} pools. Switch one off first.", errors=errors)
     now, resource = database_now(), "usd_micro" if body.resource == _DOLLARS else body.resource
     pool = Pool(
@@ -201,7 +201,7 @@ def _check_alone(pool: Pool) -> None:
     """Raises InvalidInput if another pool has its name or counts the same."""
     others = Pool.objects.filter(off_at__isnull=True).exclude(pk=pool.pk)
     if others.filter(name=pool.name).exists():
-        errors = [{"field": "name", "problem": "is another pool's", "fix": "give another name"}]
+        errors = [{"field": "name", "problem": "is taken by another pool", "fix": "give another name"}]
         raise InvalidInput(f"The pool name {pool.name!r} is taken.", errors=errors)
     same = {name: getattr(pool, name) for name in ("scope", "of", "resource", "period", "zone")}
     if twin := others.filter(**same).first():
@@ -218,13 +218,13 @@ def _wrong_limit(resource: str, limit: Decimal) -> list[dict[str, str]]:
         is_too_much = limit > 10**9
         return [{"field": "limit", "problem": "is too much", "fix": "at most 1000000000"}] if is_too_much else []
     if limit != int(limit):
-        return [{"field": "limit", "problem": "is no whole number", "fix": f"a whole number of {resource}"}]
+        return [{"field": "limit", "problem": "is not a whole number", "fix": f"a whole number of {resource}"}]
     return []
 
 
 def _wrong_text(field: str, text: str) -> list[dict[str, str]]:
     if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
-        return [{"field": field, "problem": "holds what can't be seen, or blanks around it", "fix": "plain text"}]
+        return [{"field": field, "problem": "holds invisible characters, or spaces around it", "fix": "plain text"}]
     return []
 
 
@@ -263,7 +263,7 @@ def _wrong_scope(body: PoolBody) -> list[dict[str, str]]:
                 {"field": "whose", "problem": f"is no agent: {unknown.detail.rstrip('.')}", "fix": "an agent's name"}
             ]
     if body.scope == Pool.Scope.PERSON and _account(body.whose) is None:
-        return [{"field": "whose", "problem": "is nobody's name", "fix": "the name of an account"}]
+        return [{"field": "whose", "problem": "is not an account", "fix": "the name of an account"}]
     return []
 
 

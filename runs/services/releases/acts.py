@@ -210,7 +210,7 @@ def raise_to(ramp_id: int, body: RaiseBody, *, by: Actor) -> Ramp:
     before, share = shown(ramp), _places(body.share)
     if share <= ramp.share:
         fix = f"more than {percent(ramp.share)}, or take the ramp back"
-        errors = [{"field": "share", "problem": "is not more than it is", "fix": fix}]
+        errors = [{"field": "share", "problem": "is not larger than the current share", "fix": fix}]
         raise InvalidInput("A share can only be raised.", errors=errors)
     ramp.share = share
     return _changed("ramp_raise", ramp, by=by, before=before, why=why)
@@ -383,9 +383,11 @@ def _wrong(body: RampBody) -> list[dict[str, str]]:
         if getattr(body, field) not in versions
     ]
     if body.from_version == body.to_version:
-        wrong.append({"field": "to_version", "problem": "is the one that it leads from", "fix": "another version"})
+        wrong.append({"field": "to_version", "problem": "is the version that it starts from", "fix": "another version"})
     if body.share is None and body.tags is None:
         wrong.append({"field": "share", "problem": "is missing, and there are no tags", "fix": "give one or both"})
     if any(tag != tag.strip() or any(c == "\n" or is_hidden(c) for c in tag) for tag in body.tags or ()):
-        wrong.append({"field": "tags", "problem": "hold what can't be seen, or blanks around it", "fix": "plain text"})
+        wrong.append(
+            {"field": "tags", "problem": "hold invisible characters, or spaces around them", "fix": "plain text"}
+        )
     return wrong

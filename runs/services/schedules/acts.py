@@ -80,7 +80,7 @@ def create(body: ScheduleBody, *, by: Actor, most: Budget | None = None) -> Sche
     """Create a schedule. `most` is what the caller may give a run at most.
     Raises InvalidInput by field, UnknownAgent, UnknownVersion."""
     if Schedule.objects.filter(deleted_at__isnull=True).count() >= MOST:
-        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "take away what nobody needs"}]
+        errors = [{"field": "name", "problem": f"there are {MOST}", "fix": "delete one first"}]
         raise InvalidInput(f"Limit reached: at most {MOST} schedules. Delete one first.", errors=errors)
     now = database_now()
     schedule = Schedule(created_at=now)

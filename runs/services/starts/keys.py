@@ -278,12 +278,12 @@ def _check_rule(body: StartBody) -> None:
     errors = []
     is_debounced = body.on_conflict == "debounce"
     if body.on_conflict is not None and body.business_key is None:
-        errors.append({"field": "on_conflict", "problem": "there is no key it is about", "fix": "give business_key"})
+        errors.append({"field": "on_conflict", "problem": "needs a business key", "fix": "give business_key"})
     if is_debounced and body.debounce_seconds is None:
-        errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "say how long"})
+        errors.append({"field": "debounce_seconds", "problem": "is missing", "fix": "give a number of seconds"})
     if body.debounce_seconds is not None and not is_debounced:
         fix = 'give on_conflict "debounce", or leave it out'
-        errors.append({"field": "debounce_seconds", "problem": "nothing is debounced", "fix": fix})
+        errors.append({"field": "debounce_seconds", "problem": "is only for on_conflict debounce", "fix": fix})
     if is_debounced and body.start_at is not None:
         problem = "the window says when a debounced run begins"
         errors.append({"field": "start_at", "problem": problem, "fix": "leave it out"})
@@ -295,7 +295,7 @@ def _check_times(wanted: Wanted, *, now: datetime) -> None:
     """Raises InvalidInput for times that leave no time to begin, or are too far away."""
     errors = []
     if wanted.start_at is not None and abs(wanted.start_at - now) > FARTHEST:
-        fix = "an earlier time" if wanted.start_at > now else "a time to come, or none"
+        fix = "an earlier time" if wanted.start_at > now else "a future time, or none"
         errors.append({"field": "start_at", "problem": f"more than {FARTHEST.days} days away", "fix": fix})
     if wanted.start_before is not None and wanted.start_before <= max(now, wanted.start_at or now):
         problem = "has passed" if wanted.start_before <= now else "is not after start_at"

@@ -807,7 +807,7 @@ def test_more_forged_versions_than_are_looked_at_are_named_as_what_is_wrong() ->
     admin = boss()
     for n in range(5):
         forge_timing(2147483647 - n)
-    with pytest.raises(InvalidInput, match="that were not put there by this installation"):
+    with pytest.raises(InvalidInput, match="that this installation did not write"):
         timing(admin, on_timeout="remind")
     assert next_version([], 0) == 1 and next_version([1, 2, 9], 2) == 10
     assert next_version([1, 2, 2147483647], 1) == 3 and next_version([2147483646, 2147483647], 2147483645) is None

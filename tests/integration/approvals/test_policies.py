@@ -211,7 +211,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
         ({"condition": 'args.name = "a'}, "never closed"),
         ({"tool": "", "condition": "args.amount > 5"}, "names no tool"),
         ({"rule": "  "}, "rule is empty"),
-        ({"rule": "see \u202e evil"}, "can't be seen"),
+        ({"rule": "see \u202e evil"}, "invisible characters"),
         ({"tool": ""}, "every call of every agent"),
         ({"tool": "", "confirm": "yes"}, "every call of every agent"),
         ({"effect": "deny", "queue": "legal"}, "asked nothing by a policy that says deny"),

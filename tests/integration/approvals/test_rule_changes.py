@@ -154,7 +154,7 @@ def test_rights_count_as_they_are_when_somebody_agrees(guarded: None, anna: Acto
 
 
 def test_what_is_wrong_is_refused_to_whoever_proposes_it_and_nothing_is_kept(guarded: None, anna: Actor) -> None:
-    with pytest.raises(InvalidInput, match="is no agent"):
+    with pytest.raises(InvalidInput, match="not a known agent"):
         policies.create(rule(agent="nobody"), by=anna)
     with pytest.raises(JustificationRequired):
         policies.create(rule(justification=" "), by=anna)

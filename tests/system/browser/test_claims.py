@@ -21,7 +21,7 @@ def set_reasons(page: Page) -> None:
     page.fill("#r-reasons", f"{REASON}\nhidden \u200b in it")
     page.fill("#r-why", "So that nobody types it anew.")
     page.click("button:has-text('Set them')")
-    expect(page.locator("#r-reasons_error")).to_contain_text("can't be seen")
+    expect(page.locator("#r-reasons_error")).to_contain_text("invisible characters")
     expect(page.locator("#r-reasons")).to_have_value(f"{REASON}\nhidden \u200b in it")
     holds_up(page)
     page.fill("#r-reasons", f"{REASON}\n{LONG}")
