@@ -137,13 +137,11 @@ def justified(action: str, justification: object) -> str:
     if not letters:
         raise JustificationRequired(action)
     if letters < MIN_JUSTIFICATION:
-        raise JustificationRequired(action, "too short: a single letter says nothing")
+        raise JustificationRequired(action, "is too short: one letter is no reason")
     if len(text) > MAX_JUSTIFICATION:
-        raise JustificationRequired(
-            action, f"too long: {len(text)} characters, and at most {MAX_JUSTIFICATION} are kept"
-        )
+        raise JustificationRequired(action, f"is too long: {len(text)} characters of at most {MAX_JUSTIFICATION}")
     if "\x00" in text:
-        raise JustificationRequired(action, "it has a NUL character in it")
+        raise JustificationRequired(action, "contains a NUL character")
     return text
 
 

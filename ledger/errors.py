@@ -47,7 +47,7 @@ class Forbidden(DurableAgentsError):
 
 # Names of acts for people, where the recorded name isn't clear.
 _IN_WORDS = {
-    "absence": "Noting an absence",
+    "absence": "Recording an absence",
     "absence_end": "Ending an absence",
     "calendar": "Setting a calendar",
     "calendar_remove": "Removing a calendar",
@@ -55,40 +55,40 @@ _IN_WORDS = {
     "channel_change": "Changing a channel",
     "channel_end": "Ending a channel",
     "declare_dead": "Declaring a process dead",
-    "delegate": "Handing a case over",
-    "delegate_end": "Taking a case back",
+    "delegate": "Delegating a case",
+    "delegate_end": "Ending a delegation",
     "deputy": "Naming a deputy",
-    "deputy_revoke": "Ending a deputy's time",
-    "inquiry": "Asking somebody",
-    "inquiry_withdraw": "Waiting for an answer no longer",
-    "notice_replay": "Sending a notice again",
-    "policy": "Putting a policy in force",
+    "deputy_revoke": "Ending a deputyship",
+    "inquiry": "Asking about a case",
+    "inquiry_withdraw": "Withdrawing a question",
+    "notice_replay": "Sending a notification again",
+    "policy": "Creating a policy",
     "policy_change": "Changing a policy",
-    "policy_restore": "Saying anew which policies are in force",
+    "policy_restore": "Confirming the policies in force",
     "policy_retire": "Retiring a policy",
     "queue": "Adding a queue",
     "queue_change": "Changing a queue",
     "queue_close": "Closing a queue",
-    "queue_grants": "Setting how far the same again may be allowed",
+    "queue_grants": "Setting limits of standing approvals",
     "queue_limit": "Setting a limit",
     "queue_limit_lift": "Lifting a limit",
     "queue_open": "Opening a queue",
-    "queue_proof": "Setting what a yes has to show",
+    "queue_proof": "Setting the proof that approvals need",
     "queue_reasons": "Setting the reasons to choose from",
     "queue_remove": "Removing a queue",
     "queue_timing": "Setting deadlines",
-    "standing_grant": "Allowing the same again",
-    "standing_revoke": "Taking a standing grant back",
+    "standing_grant": "Giving a standing approval",
+    "standing_revoke": "Taking a standing approval back",
 }
 
 
 class JustificationRequired(DurableAgentsError):
     status, code, title = 422, "justification-required", "Justification required"
 
-    def __init__(self, action: str, problem: str = "missing, or nothing that can be read") -> None:
+    def __init__(self, action: str, problem: str = "is missing or blank") -> None:
         super().__init__(
-            f"{_IN_WORDS.get(action, action.replace('_', ' '))} needs a justification. Give the reason in a sentence. "
-            "It is recorded.",
+            f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs a justification. "
+            "Give the reason in a sentence; it is recorded.",
             errors=[{"field": "justification", "problem": problem, "fix": "give a sentence"}],
         )
 
