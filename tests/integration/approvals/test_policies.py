@@ -198,10 +198,10 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
 @each_case(
     ("given", "words"),
     [
-        ({"agent": "nobody"}, "agent is no agent"),
+        ({"agent": "nobody"}, "agent is not a known agent"),
         ({"tool": "nothing"}, "tool is no tool"),
-        ({"queue": "nowhere"}, "queue is no queue"),
-        ({"queue": ""}, "queue is no queue"),
+        ({"queue": "nowhere"}, "queue does not exist"),
+        ({"queue": ""}, "queue does not exist"),
         ({"condition": "args.amount > much"}, r"condition compares args.amount with 'much', which is no number \(char"),
         ({"condition": "args.amout > 5"}, r"condition asks for args.amout, which the tool's input has not"),
         ({"condition": "args.name > 5"}, "which is a text, by >"),
@@ -215,7 +215,7 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
         ({"tool": ""}, "every call of every agent"),
         ({"tool": "", "confirm": "yes"}, "every call of every agent"),
         ({"effect": "deny", "queue": "legal"}, "asked nothing by a policy that says deny"),
-        ({"name": "Orders!"}, "name is no name"),
+        ({"name": "Orders!"}, "name may hold only"),
     ],
 )
 def test_what_is_wrong_is_refused_by_name(admin: Actor, given: dict[str, Any], words: str) -> None:
