@@ -11,12 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from approvals.models import Decision
-from ledger.codes import is_rows_code
-from ledger.keys import code_key
 from ledger.models import AccountRecord, ActRecord, OverrideRecord
 from ledger.web.tally import Counted
 
-_TABLES = {OverrideRecord: "override", ActRecord: "act", Decision: "decision"}
+_RECORDS = (OverrideRecord, ActRecord, Decision, AccountRecord)
 # Records have the database's time: a future one would stay on top of every list, and a very old one may be unreadable.
 NOT_YET = "statement_timestamp() + interval '1 minute'"
 EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -24,21 +22,16 @@ EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
 
 def genuine(rows: Iterable[Any]) -> list[bool | None]:
     """Return for each record whether its code is valid; None for account records, which the database writes."""
-    return [None if isinstance(row, AccountRecord) else has_code(row) for row in rows]
+    return [None if isinstance(row, AccountRecord) else row.is_genuine for row in rows]
 
 
 def marks_of(rows: Iterable[Decision]) -> dict[int, bool]:
-    return {row.pk: has_code(row) for row in rows}
-
-
-def has_code(row: OverrideRecord | ActRecord | Decision) -> bool:
-    """Return whether a record has a valid code."""
-    return row.code is not None and is_rows_code(code_key(), _TABLES[type(row)], row.coded(), bytes(row.code))
+    return {row.pk: row.is_genuine for row in rows}
 
 
 def out_of_time() -> Counted:
     """Return a count, at most one, of records with a future time or one before all records."""
-    tables = [model._meta.db_table for model in (*_TABLES, AccountRecord)]
+    tables = [model._meta.db_table for model in _RECORDS]
     return Counted(
         0, [(f"SELECT 1 FROM {table} WHERE at > {NOT_YET} OR at < %s LIMIT 1", [EARLIEST]) for table in tables]
     )

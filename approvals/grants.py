@@ -13,8 +13,6 @@ from django.db import models
 
 from approvals.policy import Sum
 from approvals.queue_models import Coded
-from ledger.chain import microseconds
-from ledger.codes import number_text
 from ledger.models import Json, append_only
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import Amount, agent_of, amount_in, same_fields_in, sameness
@@ -91,8 +89,6 @@ class StandingGrant(Coded):
     """A person's approval of questions that are the same as `approval`: `same` is the digest of what must be, `fields`
     the arguments that must be. It covers `count` calls, `most` in all, for one run or all of an agent, `until` then."""
 
-    TABLE = "standing_grant"
-
     id = models.BigAutoField(primary_key=True)
     approval = models.OneToOneField("approvals.Approval", on_delete=models.PROTECT, related_name="standing_grant")
     run_id = models.UUIDField(help_text="Where it was given.")
@@ -127,32 +123,9 @@ class StandingGrant(Coded):
     def is_about(self, queue: str, asked: Asked) -> bool:
         return (self.same, self.queue, self.tool, self.agent) == (asked.same, queue, asked.tool, asked.agent)
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "approval": str(self.approval_id),
-            "run_id": str(self.run_id),
-            "queue": self.queue,
-            "tool": self.tool,
-            "agent": self.agent,
-            "is_of_run": self.is_of_run,
-            "same": self.same,
-            "fields": self.fields,
-            "count": self.count,
-            "most": number_text(self.most),
-            "currency": self.currency,
-            "until": microseconds(self.until),
-            "person": self.person,
-            "by": self.by,
-            "role": self.role,
-            "reason": self.reason,
-            "at": microseconds(self.at),
-        }
-
 
 class StandingUse(Coded):
     """The `n`-th question answered by a standing approval, with its amount."""
-
-    TABLE = "standing_use"
 
     id = models.BigAutoField(primary_key=True)
     grant = models.ForeignKey(StandingGrant, on_delete=models.PROTECT, related_name="uses")
@@ -170,21 +143,9 @@ class StandingUse(Coded):
     def __str__(self) -> str:
         return f"use {self.n} of standing grant {self.grant_id}"
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "grant": self.grant_id,
-            "n": self.n,
-            "approval": str(self.approval_id),
-            "run_id": str(self.run_id),
-            "amount": number_text(self.amount),
-            "at": microseconds(self.at),
-        }
-
 
 class StandingEnd(Coded):
     """The end of a standing approval, with author and reason."""
-
-    TABLE = "standing_end"
 
     grant = models.OneToOneField(StandingGrant, primary_key=True, on_delete=models.PROTECT, related_name="end")
     person = models.BigIntegerField(null=True)
@@ -198,13 +159,3 @@ class StandingEnd(Coded):
 
     def __str__(self) -> str:
         return f"end of standing grant {self.grant_id}"
-
-    def coded(self) -> dict[str, Any]:
-        return {
-            "grant": self.grant_id,
-            "person": self.person,
-            "by": self.by,
-            "role": self.role,
-            "reason": self.reason,
-            "at": microseconds(self.at),
-        }

@@ -30,10 +30,7 @@ from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
-from ledger.chain import microseconds
-from ledger.codes import row_code
-from ledger.keys import code_key
-from ledger.models import Json, append_only
+from ledger.models import Coded, Json, append_only
 from runs.engine.canonical import parsed
 from runs.models import Run, Wait
 
@@ -236,7 +233,7 @@ class Claim(models.Model):
         return f"{self.by} until {self.until}"
 
 
-class Decision(models.Model):
+class Decision(Coded):
     """One person's vote on an exact plan and state of the run. Append-only. One that `closes` its question decided it.
     Old decisions lack the state. `standing` has the principal and the limit; it is missing if the person decided by
     their own role without limit."""
@@ -258,7 +255,6 @@ class Decision(models.Model):
     standing = Json(null=True)
     proof = Json(null=True, help_text="What its person showed, where more was asked than a yes.")
     at = models.DateTimeField()
-    code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
     closes = models.BooleanField(default=True, db_default=True)
 
     class Meta:
@@ -272,36 +268,9 @@ class Decision(models.Model):
         ]
         triggers = append_only()
 
-    def coded(self) -> dict[str, Any]:
-        """Return all the row's values."""
-        standing = {} if self.standing is None else {"standing": self.standing}
-        vote = {} if self.closes else {"closes": False}
-        proof = {} if self.proof is None else {"proof": self.proof}
-        return (
-            standing
-            | vote
-            | proof
-            | {
-                "approval": str(self.approval_id),
-                "verdict": self.verdict,
-                "plan_hash": self.plan_hash,
-                "justification": self.justification,
-                "by": self.by,
-                "person": self.person,
-                "role": self.role,
-                "auth": self.auth,
-                "address": self.address,
-                "seq": self.seq,
-                "chain": bytes(self.chain or b"").hex(),
-                "before": self.before,
-                "after": self.after,
-                "at": microseconds(self.at),
-            }
-        )
-
     def store(self) -> None:
         """Insert the row with its code."""
-        self.code = row_code(code_key(), "decision", self.coded())
+        self.seal()
         self.save(force_insert=True)
 
 

@@ -10,7 +10,6 @@ import pgtrigger
 from django.db import models
 
 from approvals.queue_models import Queue
-from ledger.chain import microseconds
 from ledger.models import Coded, Json
 
 _OF_A_TRY = ("at", "outcome", "why")
@@ -80,8 +79,6 @@ def _is_try(value: Any) -> bool:
 class Channel(Coded):
     """A chat or shared mailbox of a queue; without a queue, of the operators."""
 
-    TABLE = "channel"
-
     class Form(models.TextChoices):
         WEBHOOK = "webhook"
         MAILBOX = "mailbox"
@@ -113,26 +110,12 @@ class Channel(Coded):
     def __str__(self) -> str:
         return self.name
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "queue": self.queue_id,
-            "form": str(self.form),
-            "name": self.name,
-            "address": self.address,
-            "shown": self.shown,
-            "kinds": list(self.kinds),
-            "set_by": self.set_by,
-            "made_at": microseconds(self.made_at),
-            "changed_at": microseconds(self.changed_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-        }
-
 
 class Device(Coded):
     """A phone or browser that gets its person's notices while no page is open. Its address is encrypted, since knowing
     it is the right to write there, and it decides where news go, so it has a code. An ended one stays ended."""
 
-    TABLE = "device"
+    FREE = frozenset({"told_at", "ended_at", "why"})
 
     id = models.BigAutoField(primary_key=True)
     person = models.BigIntegerField(help_text="The account.")
@@ -169,18 +152,6 @@ class Device(Coded):
 
     def __str__(self) -> str:
         return self.name
-
-    def coded(self) -> dict[str, Any]:
-        return {
-            "person": self.person,
-            "name": self.name,
-            "service": self.service,
-            "address": self.address,
-            "digest": bytes(self.digest).hex(),
-            "key": self.key,
-            "token_hash": bytes(self.token_hash).hex(),
-            "made_at": microseconds(self.made_at),
-        }
 
 
 class Delivery(models.Model):

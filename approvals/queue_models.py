@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
-from ledger.chain import microseconds
-from ledger.codes import number_text
 from ledger.models import Coded, Json
 
 
 class Queue(Coded):
     """A queue of questions, and the role (a group) whose holders decide them."""
-
-    TABLE = "queue"
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -46,20 +40,6 @@ class Queue(Coded):
     def __str__(self) -> str:
         return self.name
 
-    def coded(self) -> dict[str, Any]:
-        more = {name: said for name in ("proof", "reasons", "again") if (said := getattr(self, name)) is not None}
-        return more | {
-            "name": self.name,
-            "title": self.title,
-            "role": self.role,
-            "state": str(self.state),
-            "currency": self.currency,
-            "needs_amount": self.needs_amount,
-            "set_by": self.set_by,
-            "made_at": microseconds(self.made_at),
-            "changed_at": microseconds(self.changed_at),
-        }
-
 
 def ends_once(column: str) -> pgtrigger.Protect:
     ended = pgtrigger.Q(**{f"old__{column}__isnull": False})
@@ -68,8 +48,6 @@ def ends_once(column: str) -> pgtrigger.Protect:
 
 class Limit(Coded):
     """The most a person, or a role's holder without own limit, may approve alone. A new one ends the previous one."""
-
-    TABLE = "limit"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="limits")
@@ -99,23 +77,9 @@ class Limit(Coded):
     def __str__(self) -> str:
         return f"{self.most} {self.currency}"
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "queue": self.queue_id,
-            "person": self.person,
-            "most": number_text(self.most),
-            "currency": self.currency,
-            "set_by": self.set_by,
-            "set_at": microseconds(self.set_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-            "ended_by": self.ended_by,
-        }
-
 
 class Deputy(Coded):
     """A person who decides in another's place for a time, at one queue or at all of theirs."""
-
-    TABLE = "deputy"
 
     id = models.BigAutoField(primary_key=True)
     principal = models.BigIntegerField(help_text="The account in whose place.")
@@ -148,17 +112,3 @@ class Deputy(Coded):
 
     def __str__(self) -> str:
         return f"{self.deputy} for {self.principal}"
-
-    def coded(self) -> dict[str, Any]:
-        return {
-            "principal": self.principal,
-            "deputy": self.deputy,
-            "queue": self.queue_id,
-            "starts_at": microseconds(self.starts_at),
-            "ends_at": microseconds(self.ends_at),
-            "reason": self.reason,
-            "set_by": self.set_by,
-            "made_at": microseconds(self.made_at),
-            "revoked_at": None if self.revoked_at is None else microseconds(self.revoked_at),
-            "revoked_by": self.revoked_by,
-        }

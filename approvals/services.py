@@ -16,7 +16,6 @@ from psycopg.types.json import Jsonb
 
 from approvals.calendars import asof
 from approvals.documents.shown import must_be_shown
-from approvals.genuine import has_code
 from approvals.models import Approval, ApprovalState, Assertion, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
@@ -127,7 +126,7 @@ class AlreadyDecided(DurableAgentsError):
     def __init__(self, approval: Approval) -> None:
         # A forged decision decided nothing. The wait names who let it expire, or ended the run.
         closing = list(approval.decisions.filter(closes=True).select_related("approval"))
-        ours = [row.by for row in closing if has_code(row)]
+        ours = [row.by for row in closing if row.is_genuine]
         by = ours[0] if ours else approval.wait.resolved_by
         at = approval.decided_at or approval.wait.resolved_at
         who = f"{approval.state}{f' by {by}' if by else ''}{f' at {at:%Y-%m-%d %H:%M:%S} UTC' if at else ''}"

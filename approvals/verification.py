@@ -19,8 +19,6 @@ from approvals.queues.acts import snapshot
 from approvals.services import GRANT_LIVES
 from approvals.timing.verification import Times
 from ledger import events as e
-from ledger.codes import row_code
-from ledger.keys import code_key
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
 from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
@@ -219,7 +217,7 @@ class Gates:
         yield from _rights(what, row)
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif bytes(row.code) != row_code(code_key(), "decision", row.coded()):
+        elif not row.is_genuine:
             yield f"{what} was not written with this installation's key, or was changed"
 
     def _seats(self) -> Iterator[str]:

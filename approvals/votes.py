@@ -14,7 +14,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db.models import BinaryField, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 
-from approvals.genuine import has_code, marks_of
+from approvals.genuine import marks_of
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.policy import ABSTAIN, Standing, judge
 from approvals.queues.standing import facts_of
@@ -91,7 +91,7 @@ class Case:
         found = Decision.objects.filter(approval_id__in=list(self.asked), verdict=APPROVE).select_related("approval")
         rows = {(str(row.approval_id), row.person): row for row in found}
         ours = [rows.get((vote.approval_id, vote.person)) for vote in yes]
-        if not all(row is not None and has_code(row) for row in ours):
+        if not all(row is not None and row.is_genuine for row in ours):
             raise NotCounted(self.approval, "a vote stands there that this installation did not write")
 
 

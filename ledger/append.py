@@ -19,7 +19,7 @@ from ledger.actors import Actor
 from ledger.chain import body_hash
 from ledger.clock import database_now
 from ledger.codec import pack
-from ledger.codes import event_code, row_code
+from ledger.codes import event_code
 from ledger.entries import Entry
 from ledger.errors import JustificationRequired, NotFound, RecordDamaged
 from ledger.events import Event, encode_clear
@@ -177,7 +177,7 @@ def override(
         after=after | _of_batch(by),
         at=database_now(),
     )
-    record.code = row_code(code_key(), "override", record.coded())
+    record.seal()
     record.save(force_insert=True)
     return record
 
@@ -229,7 +229,7 @@ def acted(
     )
     if head is None:
         record.n, record.prev_hash = _next_place("acts")
-    record.code = row_code(code_key(), "act", record.coded())
+    record.seal()
     record.save(force_insert=True)
     if (told := _hearing.get()) is not None:
         told.append({name: getattr(record, name) for name in ("action", "subject", "queue", "before", "after")})

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
 from ledger.chain import microseconds
-from ledger.codes import is_rows_code, row_code
+from ledger.codes import is_rows_code, number_text, row_code
 from ledger.keys import code_key
 
 
@@ -55,29 +56,50 @@ def _fits(value: Any, levels: int = 100) -> bool:
 
 
 class Coded(models.Model):
-    """A row whose code covers all its values, so that rows forged in the database have no effect."""
+    """A row whose code covers all its columns but a generated key and `FREE`, so that rows forged in the database have
+    no effect."""
 
-    code = models.BinaryField(null=True)
-    TABLE = ""
+    code = models.BinaryField(null=True)  # see codes.py
+    FREE: frozenset[str] = frozenset()
 
     class Meta:
         abstract = True
 
     def coded(self) -> dict[str, Any]:
-        """Return the values that the code covers."""
-        raise NotImplementedError
+        """Return the values that the code covers, by column."""
+        fields = [each for each in self._meta.concrete_fields if not isinstance(each, models.AutoField)]
+        return {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
 
     def seal(self) -> None:
         """Set the code of the row's present values."""
-        self.code = row_code(code_key(), self.TABLE, self.coded())
+        self.code = row_code(code_key(), self._meta.db_table, self.coded())
 
     @property
     def is_genuine(self) -> bool:
         """Return whether one of our processes wrote exactly this. False for values that no process would write."""
         try:
-            return self.code is not None and is_rows_code(code_key(), self.TABLE, self.coded(), bytes(self.code))
+            return self.code is not None and is_rows_code(
+                code_key(), self._meta.db_table, self.coded(), bytes(self.code)
+            )
         except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
             return False
+
+
+def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
+    """Return a column's value as codes cover it: the same before the row is stored and when it is read."""
+    match value := getattr(row, field.attname):
+        case None:
+            return None
+        case _ if isinstance(field, models.DecimalField):
+            return number_text(value)
+        case datetime():
+            return microseconds(value)
+        case UUID() | str():
+            return str(value)
+        case bytes() | memoryview():
+            return bytes(value).hex()
+        case _:
+            return value
 
 
 class Head(models.Model):
@@ -216,7 +238,7 @@ class LedgerEntry(models.Model):
         triggers = append_only()
 
 
-class OverrideRecord(models.Model):
+class OverrideRecord(Coded):
     """A person's act that changed a run's course: who, role, reason, exact state, before and after."""
 
     id = models.BigAutoField(primary_key=True)
@@ -233,7 +255,6 @@ class OverrideRecord(models.Model):
     before = Json()
     after = Json()
     at = models.DateTimeField()
-    code = models.BinaryField(null=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["code"], name="ledger_override_code_once")]
@@ -245,26 +266,8 @@ class OverrideRecord(models.Model):
         ]
         triggers = append_only()
 
-    def coded(self) -> dict[str, Any]:
-        """Return all the row's values."""
-        return {
-            "run": str(self.run_id),
-            "action": self.action,
-            "by": self.by,
-            "person": self.person,
-            "role": self.role,
-            "auth": self.auth,
-            "address": self.address,
-            "justification": self.justification,
-            "seq": self.seq,
-            "chain": bytes(self.chain).hex(),
-            "before": self.before,
-            "after": self.after,
-            "at": microseconds(self.at),
-        }
 
-
-class ActRecord(models.Model):
+class ActRecord(Coded):
     """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts."""
 
     id = models.BigAutoField(primary_key=True)
@@ -285,8 +288,9 @@ class ActRecord(models.Model):
     before = Json(default=dict)
     after = Json(default=dict)
     at = models.DateTimeField()
-    code = models.BinaryField(null=True)
-    # Place and links of an act without a run (ledger/sql/registers.sql); a run's acts are in its journal.
+    # Place and links of an act without a run (ledger/sql/registers.sql); a run's acts are in its journal. The database
+    # computes the hash.
+    FREE = frozenset({"hash"})
     n = models.BigIntegerField(null=True)
     prev_hash = models.BinaryField(max_length=32, null=True)
     hash = models.BinaryField(max_length=32, null=True)
@@ -303,27 +307,6 @@ class ActRecord(models.Model):
             models.Index(fields=["by", "-at", "-id"], name="ledger_act_by_who"),
         ]
         triggers = append_only()
-
-    def coded(self) -> dict[str, Any]:
-        """Return all the row's values, and its place among the acts without a run."""
-        place = {"n": self.n, "prev": bytes(self.prev_hash or b"").hex()} if self.n is not None else {}
-        return place | {
-            "run": str(self.run_id or ""),
-            "action": self.action,
-            "subject": self.subject,
-            "queue": self.queue,
-            "by": self.by,
-            "person": self.person,
-            "role": self.role,
-            "auth": self.auth,
-            "address": self.address,
-            "justification": self.justification,
-            "seq": self.seq,
-            "chain": bytes(self.chain or b"").hex(),
-            "before": self.before,
-            "after": self.after,
-            "at": microseconds(self.at),
-        }
 
 
 class AccountRecord(models.Model):
@@ -407,8 +390,6 @@ class Register(models.Model):
 class FourEyes(Coded):
     """The families of rules that need two people. The newest row counts; none if never set."""
 
-    TABLE = "foureyes"
-
     n = models.BigIntegerField(primary_key=True)
     families = ArrayField(models.TextField())
     set_by = models.TextField()
@@ -417,19 +398,9 @@ class FourEyes(Coded):
     class Meta:
         triggers = append_only()
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "n": self.n,
-            "families": list(self.families),
-            "set_by": self.set_by,
-            "at": microseconds(self.at),
-        }
-
 
 class RuleChange(Coded):
     """A proposed rule change: the act, its arguments, and what it would have done at that time."""
-
-    TABLE = "rulechange"
 
     class State(models.TextChoices):
         OPEN = "open"
@@ -465,26 +436,3 @@ class RuleChange(Coded):
                 name="ends_once", operation=pgtrigger.Update, condition=pgtrigger.Condition("OLD.state <> 'open'")
             ),
         ]
-
-    def coded(self) -> dict[str, Any]:
-        names = (
-            "family",
-            "act",
-            "given",
-            "told",
-            "why",
-            "by",
-            "person",
-            "role",
-            "auth",
-            "address",
-            "ended_by",
-            "ended_why",
-        )
-        moments = {"made_at": microseconds(self.made_at), "ended_at": self.ended_at and microseconds(self.ended_at)}
-        return {
-            "id": str(self.pk),
-            "state": str(self.state),
-            **{name: getattr(self, name) for name in names},
-            **moments,
-        }

@@ -3,20 +3,15 @@ question is opened. Each row has a code, so forged ones move no deadline and gra
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 
 from approvals.queue_models import Coded, Deputy, Queue, ends_once
-from ledger.chain import microseconds
 from ledger.models import Json, append_only
 
 
 class Calendar(Coded):
     """One version of a business calendar. `week` has each day's shifts, Monday first, in minutes after local midnight;
     `holidays` are pairs of day and name. `is_removed` is set in a removed calendar's last version."""
-
-    TABLE = "calendar"
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField()
@@ -35,24 +30,10 @@ class Calendar(Coded):
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "version": self.version,
-            "zone": self.zone,
-            "week": self.week,
-            "holidays": self.holidays,
-            "is_removed": self.is_removed,
-            "set_by": self.set_by,
-            "set_at": microseconds(self.set_at),
-        }
-
 
 class Timing(Coded):
     """One version of a queue's timing: its calendar, what happens to unanswered questions, and its reminders. `steps`
     are pairs of queue and minutes; `remind` percentages of the time; `every` minutes, 0 for the gate's time."""
-
-    TABLE = "timing"
 
     id = models.BigAutoField(primary_key=True)
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="timings")
@@ -76,26 +57,9 @@ class Timing(Coded):
     def __str__(self) -> str:
         return f"{self.queue_id} {self.version}"
 
-    def coded(self) -> dict[str, Any]:
-        stops = {"clock_stops": self.clock_stops} if self.clock_stops else {}  # as coded before this column existed
-        return stops | {
-            "queue": self.queue_id,
-            "version": self.version,
-            "calendar": self.calendar,
-            "on_timeout": self.on_timeout,
-            "steps": self.steps,
-            "remind": self.remind,
-            "every": self.every,
-            "at_once_if_away": self.at_once_if_away,
-            "set_by": self.set_by,
-            "set_at": microseconds(self.set_at),
-        }
-
 
 class Escalation(Coded):
     """A question was escalated to a further queue, whose deciders may decide it. `n` counts from 1. Append-only."""
-
-    TABLE = "escalation"
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="escalations")
@@ -114,22 +78,9 @@ class Escalation(Coded):
     def __str__(self) -> str:
         return f"{self.approval_id} to {self.queue}"
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "approval": str(self.approval_id),
-            "n": self.n,
-            "run_id": str(self.run_id),
-            "queue": self.queue,
-            "cause": self.cause,
-            "deadline": microseconds(self.deadline),
-            "at": microseconds(self.at),
-        }
-
 
 class Absence(Coded):
     """A person's absence. Their stand-in, if any, is a deputy; one that was named with the absence ends with it."""
-
-    TABLE = "absence"
 
     id = models.BigAutoField(primary_key=True)
     person = models.BigIntegerField(help_text="The account.")
@@ -156,16 +107,3 @@ class Absence(Coded):
 
     def __str__(self) -> str:
         return f"{self.person} until {self.ends_at}"
-
-    def coded(self) -> dict[str, Any]:
-        deputy = {} if self.deputy_id is None else {"deputy": self.deputy_id}
-        return deputy | {
-            "person": self.person,
-            "starts_at": microseconds(self.starts_at),
-            "ends_at": microseconds(self.ends_at),
-            "reason": self.reason,
-            "set_by": self.set_by,
-            "made_at": microseconds(self.made_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-            "ended_by": self.ended_by,
-        }

@@ -338,7 +338,7 @@ class Migration(migrations.Migration):
                 ('chain', models.BinaryField(max_length=32, null=True)),
                 ('person', models.BigIntegerField(null=True)),
                 ('seq', models.BigIntegerField(help_text="The journal's last event when the person decided.", null=True)),
-                ('code', models.BinaryField(help_text="Who wrote it had the installation's key: see ledger/codes.py.", null=True)),
+                ('code', models.BinaryField(null=True)),
                 ('standing', models.JSONField(null=True)),
                 ('closes', models.BooleanField(db_default=True, default=True)),
                 ('proof', models.JSONField(help_text='What its person showed, where more was asked than a yes.', null=True)),

@@ -18,7 +18,7 @@ from approvals.queue_models import Queue
 from approvals.queues.acts import Name, hold
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, check_text, wrong
 from approvals.rules.meaning import Schema, typed
-from approvals.rules.rows import Policy, digest, seal
+from approvals.rules.rows import Policy, digest
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.clock import database_now
@@ -363,5 +363,5 @@ def _turn(by: Actor) -> None:
             "owner takes it away. Nothing was changed."
         )
     turned = PolicyRevision(revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now())
-    seal(turned)
+    turned.seal()
     turned.save(force_insert=True)

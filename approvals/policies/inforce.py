@@ -12,7 +12,7 @@ from django.db import connection
 from approvals.calendars.asof import row_of
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
-from approvals.rules.rows import Policy, digest, is_sealed
+from approvals.rules.rows import Policy, digest
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
 from runs.journal import wait_hooks
@@ -57,7 +57,7 @@ def book_of(told: Any) -> Rulebook:
 
 
 def _problem(revision: PolicyRevision, rows: Sequence[Policy]) -> str:
-    if not is_sealed(revision):
+    if not revision.is_genuine:
         return f"which policies are in force (revision {revision.revision}) was not put on record by this installation"
     for row in rows:
         if not row.is_genuine:

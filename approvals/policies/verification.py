@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from approvals.models import Approval
-from approvals.rules.rows import Policy, is_sealed
+from approvals.rules.rows import Policy
 from ledger import events as e
 from ledger.verification import registers
 from ledger.verification.registers import Listed
@@ -145,7 +145,7 @@ class Policed:
         if not self.left:
             return
         # A forged revision was never in force: no worker uses it.
-        turned = [row for row in PolicyRevision.objects.order_by("revision") if is_sealed(row)]
+        turned = [row for row in PolicyRevision.objects.order_by("revision") if row.is_genuine]
         times = [row.at for row in turned]
         for left in self.left:
             at = self.journal.at[left.seq - 1]
@@ -175,7 +175,7 @@ def every_revision() -> Listed | None:
     found = [
         f"revision {row.revision} of the policies was not written with this installation's key"
         for row in rows
-        if not is_sealed(row)
+        if not row.is_genuine
     ]
     return Listed("policy revisions", len(rows), "", found) if rows else None
 

@@ -15,7 +15,6 @@ from django.db import connection
 
 from approvals.calendars.asof import moment_in, row_of
 from approvals.calendars.models import Escalation
-from approvals.genuine import has_code
 from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
 from approvals.queue_models import Deputy, Limit, Queue
@@ -210,7 +209,7 @@ def _member(user: dict[str, Any] | None, person: int, caps: dict[int | None, Cap
 
 
 def _words(seats: list[list[Any]]) -> dict[int, str]:
-    return {seat[0]: _word(*seat[:-1], is_ours=has_code(row_of(Decision, seat[-1]))) for seat in seats}
+    return {seat[0]: _word(*seat[:-1], is_ours=row_of(Decision, seat[-1]).is_genuine) for seat in seats}
 
 
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:

@@ -14,21 +14,13 @@ import pgtrigger
 from django.db import models
 from django.db.models.functions import Lower
 
-from ledger.chain import microseconds
-from ledger.codes import is_rows_code, row_code
-from ledger.keys import code_key
 from ledger.models import Coded, Json
-from runs.models import PolicyRevision
-
-REVISION = "policyrevision"
 
 
 class Policy(Coded):
     """One version of a policy. `agent` and `tool` are empty for any; `condition` is an expression
     (approvals/rules/meaning.py) or empty, and `kinds` tells how its names are compared. `queue` and `within_seconds`
     are for `require`."""
-
-    TABLE = "policy"
 
     class Effect(models.TextChoices):
         ALLOW = "allow"
@@ -73,18 +65,6 @@ class Policy(Coded):
     def is_in_force(self) -> bool:
         return self.ended_at is None
 
-    def coded(self) -> dict[str, Any]:
-        ended = {} if self.ended_at is None else {"ended_at": microseconds(self.ended_at), "ended_by": self.ended_by}
-        return (
-            ended
-            | self.said()
-            | {
-                "kinds": self.kinds,
-                "set_by": self.set_by,
-                "made_at": microseconds(self.made_at),
-            }
-        )
-
     def said(self) -> dict[str, Any]:
         """Return its values for a record."""
         return ({} if self.proof is None else {"proof": self.proof}) | {
@@ -103,22 +83,3 @@ class Policy(Coded):
 def digest(rows: Iterable[Policy]) -> str:
     told = sorted([row.name, row.version, bytes(row.code or b"").hex()] for row in rows)
     return hashlib.sha256(json.dumps(told, separators=(",", ":")).encode()).hexdigest()
-
-
-def _coded(row: PolicyRevision) -> dict[str, Any]:
-    return {
-        "revision": row.revision,
-        "live": row.live,
-        "policies": row.policies,
-        "set_by": row.set_by,
-        "at": microseconds(row.at),
-    }
-
-
-def seal(row: PolicyRevision) -> None:
-    """Set the code of its values."""
-    row.code = row_code(code_key(), REVISION, _coded(row))
-
-
-def is_sealed(row: PolicyRevision) -> bool:
-    return row.code is not None and is_rows_code(code_key(), REVISION, _coded(row), bytes(row.code))

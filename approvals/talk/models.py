@@ -3,18 +3,13 @@ decision."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import models
 
 from approvals.queue_models import Coded, ends_once
-from ledger.chain import microseconds
 
 
 class Inquiry(Coded):
     """A decider's inquiry to a named person, and its outcome. `n` is its number at the question's slot."""
-
-    TABLE = "inquiry"
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="inquiries")
@@ -45,30 +40,9 @@ class Inquiry(Coded):
     def __str__(self) -> str:
         return f"{self.by} to {self.to}"
 
-    def coded(self) -> dict[str, Any]:
-        return {
-            "approval": str(self.approval_id),
-            "run_id": str(self.run_id),
-            "n": self.n,
-            "asker": self.asker,
-            "by": self.by,
-            "role": self.role,
-            "person": self.person,
-            "to": self.to,
-            "question": self.question,
-            "stops_clock": self.stops_clock,
-            "at": microseconds(self.at),
-            "outcome": self.outcome,
-            "answer": self.answer,
-            "ended_by": self.ended_by,
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-        }
-
 
 class Delegation(Coded):
     """A decider's delegation of just this question to a named person. `n` is its number at the question's slot."""
-
-    TABLE = "delegation"
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey("approvals.Approval", on_delete=models.PROTECT, related_name="delegations")
@@ -101,19 +75,3 @@ class Delegation(Coded):
 
     def __str__(self) -> str:
         return f"{self.to} for {self.by}"
-
-    def coded(self) -> dict[str, Any]:
-        return {
-            "approval": str(self.approval_id),
-            "run_id": str(self.run_id),
-            "n": self.n,
-            "principal": self.principal,
-            "by": self.by,
-            "role": self.role,
-            "deputy": self.deputy,
-            "to": self.to,
-            "reason": self.reason,
-            "made_at": microseconds(self.made_at),
-            "ended_at": None if self.ended_at is None else microseconds(self.ended_at),
-            "ended_by": self.ended_by,
-        }

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ledger import events as e
-from ledger.codes import row_code
-from ledger.keys import code_key
 from ledger.kinds import NEVER_SENT
 from ledger.models import ActRecord, OverrideRecord
 from ledger.verification.runs import Line, ReadJournal, at_most_once, compared
@@ -90,7 +88,7 @@ class Overrides:
         what = f"override record {row.id}"
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif bytes(row.code) != row_code(code_key(), "override", row.coded()):
+        elif not row.is_genuine:
             yield f"{what} was not written with this installation's key, or was changed"
         event = self.acts.get(row.seq + 1)
         if event is None or not isinstance(event, _ACTS.get(row.action, ())):
@@ -211,7 +209,7 @@ class Acts:
         what = f"act record {row.id}, {row.action},"
         if row.code is None:
             yield f"{what} has no code: none of our processes wrote it"
-        elif bytes(row.code) != row_code(code_key(), "act", row.coded()):
+        elif not row.is_genuine:
             yield f"{what} was not written with this installation's key, or was changed"
         if (row.n, row.prev_hash, row.hash) != (None, None, None):
             yield f"{what} has a place among those that belong to no run"

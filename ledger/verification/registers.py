@@ -15,8 +15,6 @@ from typing import Any
 
 from django.db import connection
 
-from ledger.codes import is_rows_code
-from ledger.keys import code_key
 from ledger.models import AccountRecord, ActRecord, Register
 from ledger.verification.runs import UNREADABLE, no_sense, snapshot
 
@@ -152,7 +150,7 @@ class _Reading:
                 self.problems.append(f"{what} has no code: none of our processes wrote it")
             elif code in self.codes:
                 self.problems.append(f"{what} is a copy: its code was used before")
-            elif not is_rows_code(code_key(), "act", row.coded(), code):
+            elif not row.is_genuine:
                 self.problems.append(
                     f"{what} was not written with this installation's key, or not at its place, or was changed"
                 )

@@ -12,8 +12,6 @@ from typing import Any
 
 from django.db import connection
 
-from ledger.codes import is_rows_code, row_code
-from ledger.keys import code_key
 from runs.engine.certification import NOT_PROBED, Standing, Word
 from runs.engine.fingerprint import tool_digest
 from runs.engine.tools import Tool
@@ -21,7 +19,6 @@ from runs.models import Probe
 
 log = logging.getLogger("runs.certification")
 
-TABLE = "probe"
 _COLUMNS = (
     "tool",
     "agent",
@@ -34,12 +31,13 @@ _COLUMNS = (
     "host",
     "at",
     "expires_at",
+    "code",
 )
 # One row for each tool as it was made, however often it was probed: the newest that told anything, for one that told
 # nothing takes nothing back.
 NEWEST = f"""
     SELECT DISTINCT ON (tool, agent, made_of)
-           {", ".join(f'"{name}"' for name in _COLUMNS)}, code,
+           {", ".join(f'"{name}"' for name in _COLUMNS)},
            extract(epoch FROM expires_at - clock_timestamp())::float8
     FROM runs_probe ORDER BY tool, agent, made_of, verdict = 'unclear', id DESC"""
 
@@ -74,9 +72,9 @@ _WORDS: dict[str, Word] = {
 def found_in(rows: Iterable[Sequence[Any]]) -> list[Found]:
     """Return the results in rows of `NEWEST` that this installation wrote."""
     found = []
-    for *values, code, seconds in rows:
+    for *values, seconds in rows:
         row = Probe(**dict(zip(_COLUMNS, values, strict=True)))
-        if not is_rows_code(code_key(), TABLE, row.coded(), bytes(code)):
+        if not row.is_genuine:
             log.warning(
                 "a probe of %s by %s isn't taken: it was not written with this installation's key", row.tool, row.by
             )
@@ -116,5 +114,5 @@ def standing_of(found: Iterable[Found], agent: str, tool: Tool, *, elapsed: floa
 
 def keep(probe: Probe) -> None:
     """Put a probe on record, with this installation's code."""
-    probe.code = row_code(code_key(), TABLE, probe.coded())
+    probe.seal()
     probe.save(force_insert=True)

@@ -304,7 +304,7 @@ class Migration(migrations.Migration):
                 ('policies', models.TextField()),
                 ('set_by', models.TextField()),
                 ('at', models.DateTimeField()),
-                ('code', models.BinaryField(help_text="Who wrote it had the installation's key: see ledger/codes.py.", null=True)),
+                ('code', models.BinaryField(null=True)),
             ],
             options={
                 'triggers': [pgtrigger.compiler.Trigger(name='append_only', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'pgtrigger: Cannot update or delete rows from % table', TG_TABLE_NAME;", hash='6722f2117e97231d667c1174dee8607d64f5b908', operation='UPDATE OR DELETE', pgid='pgtrigger_append_only_9c297', table='runs_policyrevision', when='BEFORE')), pgtrigger.compiler.Trigger(name='no_truncate', sql=pgtrigger.compiler.UpsertTriggerSql(func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;", hash='cc9aa447738c34c40617bba5a8d5a26581835223', level='STATEMENT', operation='TRUNCATE', pgid='pgtrigger_no_truncate_eac1d', table='runs_policyrevision', when='BEFORE'))],
@@ -410,7 +410,7 @@ class Migration(migrations.Migration):
                 ('host', models.TextField()),
                 ('at', models.DateTimeField()),
                 ('expires_at', models.DateTimeField()),
-                ('code', models.BinaryField()),
+                ('code', models.BinaryField(null=True)),
             ],
             options={
                 'indexes': [models.Index(fields=['tool', 'agent', 'made_of', '-id'], name='runs_probe_newest')],

@@ -9,7 +9,6 @@ import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-from ledger.chain import microseconds
 from ledger.models import Coded, Json, append_only
 from runs.engine.canonical import as_hashed
 
@@ -25,7 +24,7 @@ class Batch(Coded):
     """A requested act on many runs. The selection is frozen at creation. The code covers all that a worker uses, so
     that a forged row moves no run."""
 
-    TABLE = "batch"
+    FREE = frozenset({"forecast", "receipt"})  # nothing relies on the forecast; the receipt's digest is in `said`
 
     id = models.UUIDField(primary_key=True)
     action = models.TextField()
@@ -72,16 +71,6 @@ class Batch(Coded):
         if self.ended_at is not None:
             return "stopped" if self.stopped_at is not None else "done"
         return "draft" if self.started_at is None else "running"
-
-    def coded(self) -> dict[str, Any]:
-        """Return all values but the forecast, which nothing relies on."""
-        moments = ("made_at", "started_at", "stopped_at", "ended_at")
-        names = ("action", "said", "justification", "chosen", "total", "digest", "by", "person", "auth", "address")
-        return {
-            "id": str(self.pk),
-            **{name: getattr(self, name) for name in (*names, "stopped_by")},
-            **{name: None if (at := getattr(self, name)) is None else microseconds(at) for name in moments},
-        }
 
 
 class BatchItem(models.Model):
@@ -131,8 +120,6 @@ class Halt(Coded):
     """One row of a halt's record: the halt as set (number 0), then each change. `opens` proves that it may follow the
     previous row; `lock` is what its successor has to open."""
 
-    TABLE = "halt"
-
     class Kind(models.TextChoices):
         HALT = "halt"
         QUARANTINE = "quarantine"
@@ -177,26 +164,6 @@ class Halt(Coded):
 
     def __str__(self) -> str:
         return f"{self.scope} {self.key}".strip()
-
-    def coded(self) -> dict[str, Any]:
-        """Return all the row's values."""
-        return {
-            "halt": str(self.halt),
-            "n": self.n,
-            "kind": str(self.kind),
-            "scope": str(self.scope),
-            "key": self.key,
-            "refuses": self.refuses,
-            "stage": str(self.stage),
-            "share": self.share,
-            "agents": list(self.agents),
-            "tags": list(self.tags),
-            "by": self.by,
-            "why": self.why,
-            "at": microseconds(self.at),
-            "opens": bytes(self.opens or b"").hex(),
-            "lock": bytes(self.lock or b"").hex(),
-        }
 
 
 class HaltNow(models.Model):
@@ -257,7 +224,7 @@ class Stood(models.Model):
         indexes = [models.Index(fields=["until"], name="runs_stood_until")]
 
 
-class PolicyRevision(models.Model):
+class PolicyRevision(Coded):
     """The policies in force from here on. The newest counts: intents judged by another one are refused
     (runs/sql/policies.sql). `live` is their number, `policies` their digest. Append-only."""
 
@@ -266,7 +233,6 @@ class PolicyRevision(models.Model):
     policies = models.TextField()
     set_by = models.TextField()
     at = models.DateTimeField()
-    code = models.BinaryField(null=True, help_text="Who wrote it had the installation's key: see ledger/codes.py.")
 
     class Meta:
         triggers = append_only()

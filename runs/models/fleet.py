@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db import models
 
-from ledger.chain import microseconds
-from ledger.models import append_only
+from ledger.models import Coded, append_only
 
 
 class AgentVersion(models.Model):
@@ -164,8 +162,10 @@ WITHOUT_PROOF = (Incident.Cause.SUSPICION, Incident.Cause.HOST_GONE)
 KEPT = timedelta(days=7)
 
 
-class Probe(models.Model):
+class Probe(Coded):
     """One probe of a tool. A new probe is a new row: a tool's newest counts."""
+
+    FREE = frozenset({"evidence"})  # its digest is covered
 
     class Verdict(models.TextChoices):
         HONOURS = "honours_keys"
@@ -187,7 +187,6 @@ class Probe(models.Model):
     host = models.TextField()
     at = models.DateTimeField()
     expires_at = models.DateTimeField()
-    code = models.BinaryField()
 
     class Meta:
         indexes = [models.Index(fields=["tool", "agent", "made_of", "-id"], name="runs_probe_newest")]
@@ -198,12 +197,6 @@ class Probe(models.Model):
 
     def __str__(self) -> str:
         return f"{self.tool}: {self.verdict}"
-
-    def coded(self) -> dict[str, Any]:
-        """Return the values the code covers: a forged row certifies nothing."""
-        names = ("tool", "agent", "version", "made_of", "verdict", "told", "evidence_digest", "by", "host")
-        said: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return said | {"at": microseconds(self.at), "expires_at": microseconds(self.expires_at)}
 
 
 class Listener(models.Model):

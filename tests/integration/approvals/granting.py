@@ -20,8 +20,6 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.codec import unpack
-from ledger.codes import row_code
-from ledger.keys import code_key
 from ledger.models import Event
 from runs.engine.agents import Agent
 from runs.models import Run
@@ -80,11 +78,11 @@ def runs_out(grant: StandingGrant) -> None:
     """Let the grant expire at the last question: its row, its decision and its event say so."""
     until, decision = Approval.objects.latest("opened_at").opened_at, Decision.objects.get(approval=grant.approval_id)
     decision.standing["again"]["until"], grant.until = until.isoformat(), until
-    code = row_code(code_key(), "decision", decision.coded())
+    decision.seal()
     grant.seal()
     with pgtrigger.ignore("approvals.StandingGrant:append_only", "approvals.Decision:append_only"):
         StandingGrant.objects.filter(pk=grant.pk).update(until=until, code=grant.code)
-        Decision.objects.filter(pk=decision.pk).update(standing=decision.standing, code=code)
+        Decision.objects.filter(pk=decision.pk).update(standing=decision.standing, code=decision.code)
     line = Event.objects.get(run_id=grant.run_id, kind=e.ApprovalDecided.KIND)
     event = e.decode(bytes(line.clear), unpack(line.sealed))
     written_as(line, replace(event, payload=event.payload | {"standing": decision.standing}))

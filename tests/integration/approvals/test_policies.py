@@ -25,7 +25,6 @@ from approvals.policies.acts import NewPolicyBody, PolicyBody, TryBody
 from approvals.queues import acts as queues
 from approvals.rules.judging import Rule
 from approvals.rules.meaning import typed
-from approvals.rules.rows import seal
 from approvals.services import AlreadyVoted, decide
 from durableagents import BusinessFailure, Context, End, Handoff, NotSent, PolicyDenied, Renew
 from ledger import events as e
@@ -392,7 +391,7 @@ def test_verification_finds_calls_that_left_unjudged(stage: Stage, tools: Toolbo
     run = stage.start(ordering(tools))
     assert stage.drive() == "completed" and problems(run) == []
     late = PolicyRevision(revision=1, live=1, policies="", set_by="os:root", at=run.created_at - timedelta(hours=1))
-    seal(late)
+    late.seal()
     late.save(force_insert=True)
     assert any("none judged the call" in problem for problem in problems(run))
 

@@ -35,7 +35,6 @@ FITTING: dict[type[models.Model], dict[str, Any]] = {
     Schedule: {"is_paused": False, "stopped": "", "deleted_at": None},
 }
 # Columns outside a row's own code: they grant nothing.
-UNCODED = {"approvals_device": {"told_at", "ended_at", "why"}, "runs_batch": {"forecast", "receipt"}}
 VALUES: dict[str, Callable[[], Any]] = {
     "TextField": lambda: "x",
     "CharField": lambda: "x",
@@ -106,7 +105,7 @@ def changes(protected: Protected, row: Any) -> Iterator[str]:
     """Yield SQL that changes a row in every way that its code covers."""
     table, key = protected.table, f"\"{protected.key}\"::text = '{row.pk}'"
     columns = protected.model._meta.concrete_fields
-    free = UNCODED.get(table, ()) if issubclass(protected.model, Coded) else protected.free
+    free = protected.model.FREE if issubclass(protected.model, Coded) else protected.free
     yield from (
         f'UPDATE {table} SET "{each.column}" = {other(each)} WHERE {key}'
         for each in columns

@@ -13,7 +13,7 @@ from ledger import events as e
 from ledger.chain import body_hash, link_hash
 from ledger.clock import database_now
 from ledger.codec import decode, pack, unpack
-from ledger.codes import event_code, place_of, row_code
+from ledger.codes import event_code, place_of
 from ledger.keys import code_key
 from ledger.models import Event
 from runs.models import Wait
@@ -118,9 +118,9 @@ def _chained(run_id: UUID, since: int, execute: Callable[..., Any]) -> bytes:
         )
         for decision in Decision.objects.filter(approval__run_id=run_id, seq=each.seq):
             decision.chain = chain
-            coded = Decision.coded(decision)
+            decision.seal()
             execute(
                 "UPDATE approvals_decision SET chain = %s, code = %s WHERE id = %s",
-                [chain, row_code(code_key(), "decision", coded), decision.pk],
+                [chain, decision.code, decision.pk],
             )
     return chain
