@@ -223,7 +223,7 @@ def test_the_answer_with_the_link_is_kept_nowhere() -> None:
     assert shown["Cache-Control"] == "no-store" and shown["Referrer-Policy"] == "strict-origin"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "words"),
     [
         ({"justification": ""}, "required"),
@@ -245,9 +245,7 @@ def test_what_does_not_fit_is_said_and_nobody_is_invited(given: dict[str, Any], 
     assert Invitation.objects.count() == 0
 
 
-@pytest.mark.parametrize(
-    "given", [{"password": "short"}, {"again": "something else here"}, {"password": "ada@example.org"}]
-)
+@each_case("given", [{"password": "short"}, {"again": "something else here"}, {"password": "ada@example.org"}])
 def test_a_password_that_does_not_fit_is_said_and_the_link_stays_good(given: dict[str, str]) -> None:
     _, path = invite()
     assert accept(path, **given).status_code == 422 and not User.objects.filter(username="ada").exists()

@@ -17,6 +17,7 @@ from runs.connections import dsn
 from runs.fleet import members
 from runs.models import Process
 from runs.services import fleet
+from tests.cases import each_case
 from tests.integration.approvals.setup import until_somebody_waits
 from tests.integration.runs.stage import in_thread
 from tests.world import OLGA
@@ -38,7 +39,7 @@ def process(host: str, *, silent_seconds: float) -> Process:
     )
 
 
-@pytest.mark.parametrize("cause", ["host_gone", "suspicion"])
+@each_case("cause", ["host_gone", "suspicion"])
 def test_the_word_also_covers_who_was_given_up_before(cause: str) -> None:
     lost = process("lost.example", silent_seconds=300)
     members.bury(lost.id, cause=cause, proof="silent")

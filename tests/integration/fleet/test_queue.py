@@ -21,6 +21,7 @@ from runs.connections import dsn
 from runs.services import wakeups
 from runs.workers import worker_process
 from runs.workers.q2_broker import DoorbellBroker
+from tests.cases import each_case
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,7 +73,7 @@ def test_a_message_is_invisible_until_the_commit(broker: DoorbellBroker) -> None
     assert len(taken(broker)) == 1
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("func", "why"),
     [
         (a_coroutine, "async function"),
@@ -88,13 +89,13 @@ def test_nothing_but_a_drive_can_be_queued(func: Callable[..., Any] | str, why: 
     assert payloads() == []
 
 
-@pytest.mark.parametrize("args", [(), ("no uuid",), ({"a": 1},), (str(uuid4()), str(uuid4()))])
+@each_case("args", [(), ("no uuid",), ({"a": 1},), (str(uuid4()), str(uuid4()))])
 def test_a_drive_carries_exactly_one_run_id(args: tuple[Any, ...]) -> None:
     with pytest.raises(wakeups.NotQueueable, match="exactly one id"):
         async_task(worker_process.drive, *args)
 
 
-@pytest.mark.parametrize("options", [{"hook": "os.remove"}, {"sync": True}, {"chain": []}, {"extra": 1}])
+@each_case("options", [{"hook": "os.remove"}, {"sync": True}, {"chain": []}, {"extra": 1}])
 def test_hooks_chains_and_inline_runs_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(wakeups.NotQueueable, match="takes no"):
         async_task("runs.workers.worker_process.drive", str(uuid4()), **options)

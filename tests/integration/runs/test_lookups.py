@@ -9,6 +9,7 @@ from ledger.actors import Actor
 from runs.models import Run, Wait
 from runs.queries.doubts import link_of, read, similar_to
 from runs.services import reconciling
+from tests.cases import each_case
 from tests.integration.approvals.setup import somebody
 from tests.integration.runs.stage import Stage
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
@@ -78,7 +79,7 @@ def test_author_gives_lookup_link(stage: Stage, outside: Outside, link: Any, url
     assert (found and found.url, found and found.host) == (url, host)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     [
         "",

@@ -83,7 +83,7 @@ def test_what_leads_nowhere_is_refused_by_name_before_anything_runs(upgraders: A
         registry.remove("mover@9.0.0")
 
 
-@pytest.mark.parametrize("given", [partial(to_two), Notes, Notes.model_validate, "to_two", later])
+@each_case("given", [partial(to_two), Notes, Notes.model_validate, "to_two", later])
 def test_a_migration_s_function_is_one_that_the_record_can_name(given: Any) -> None:
     try:
         with pytest.raises(DefinitionError, match="state must be a plain function"):

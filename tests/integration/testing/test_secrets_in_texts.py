@@ -111,7 +111,7 @@ def replaced(given: str) -> str:
     return str(redaction._replaced(value)["parts"][0]["args"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     [
         '{"code": "tango-7", "amount": 1}',
@@ -140,7 +140,7 @@ def test_what_a_model_writes_as_json_is_read_for_what_is_private(given: str) -> 
     assert "tango" not in replaced(given)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "given",
     [
         '{"amount":1,  "x": null}',

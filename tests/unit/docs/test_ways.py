@@ -6,8 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-import pytest
-
+from tests.cases import each_case
 from tests.conftest import CHECKOUT
 
 PAGE = (CHECKOUT / "docs" / "ways.md").read_text()
@@ -56,7 +55,7 @@ def calls(caller: Stop, called: Stop) -> bool:
 WAYS = ways()
 
 
-@pytest.mark.parametrize("title", WAYS)
+@each_case("title", WAYS)
 def test_a_way_leads_from_function_to_function(title: str) -> None:
     stops = WAYS[title]
     assert [stop.number for stop in stops] == list(range(1, len(stops) + 1)) and len(stops) > 5

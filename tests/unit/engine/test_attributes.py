@@ -28,7 +28,7 @@ def told(*events: e.AttributesSet) -> dict[str, list[str]]:
     return {name: values for name, values in found.items() if values}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "given", "text"),
     [
         ("customer", "ACME & Söhne", "ACME & Söhne"),
@@ -49,7 +49,7 @@ def test_one_value_has_one_text_however_it_was_written(name: str, given: Any, te
     assert told(setting(ALL, {name: given}, by="x")) == {name: [text]}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "given"),
     [
         ("customer", 7),

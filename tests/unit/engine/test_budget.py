@@ -15,6 +15,7 @@ from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.budget import RESOURCES, Caps, Route, Usage
 from runs.engine.errors import NotServed
 from runs.engine.thinking.request import request_model
+from tests.cases import each_case
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_crashes import PRICE, sum_of_debits
@@ -155,7 +156,7 @@ async def test_a_model_without_a_price_costs_nobody_knows_what(tools: Toolbox) -
     assert debit.usd_micro is None and debit.price is None and story.run.used.model_calls == 1
 
 
-@pytest.mark.parametrize("resource", ["usd_micro", "model_calls", "tokens_in", "tokens_out", "steps"])
+@each_case("resource", ["usd_micro", "model_calls", "tokens_in", "tokens_out", "steps"])
 async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -> None:
     asked, model = counted()
     whole = Story(thinking(tools, [ordering("a")], [ordering("b")], [final()]), prices={"mind": PRICE})
@@ -172,7 +173,7 @@ async def test_no_request_goes_out_beyond_a_cap(tools: Toolbox, resource: str) -
     assert story.run.used == sum_of_debits(story)
 
 
-@pytest.mark.parametrize("point", ["CP2", "CP4"])
+@each_case("point", ["CP2", "CP4"])
 async def test_a_request_whose_answer_was_lost_stands_on_record_with_its_estimate(tools: Toolbox, point: str) -> None:
     story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, kill_at=[(point, "model")])
     assert await story.drive() == "killed" and await story.drive() == "completed"
@@ -198,7 +199,7 @@ async def test_deaths_debit_each_request_once(tools: Toolbox, outside: Outside, 
     assert len(requests) in (3, len(debits)) and len(outside.executed("order")) == 3
 
 
-@pytest.mark.parametrize("trouble", [TransportError("cut off"), TimeoutError("too long")])
+@each_case("trouble", [TransportError("cut off"), TimeoutError("too long")])
 async def test_a_try_that_may_have_been_paid_for_is_debited(tools: Toolbox, trouble: Exception) -> None:
     story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, retry=IN_PLACE, model=once(trouble))
     assert await story.drive() == "completed"
@@ -206,7 +207,7 @@ async def test_a_try_that_may_have_been_paid_for_is_debited(tools: Toolbox, trou
     assert story.run.used == sum_of_debits(story)
 
 
-@pytest.mark.parametrize("retry", [IN_PLACE, AT_ONCE])
+@each_case("retry", [IN_PLACE, AT_ONCE])
 async def test_a_try_that_nobody_served_costs_nothing(tools: Toolbox, retry: Any) -> None:
     story = Story(thinking(tools, [final()]), prices={"mind": PRICE}, retry=retry, model=once(NotServed("503")))
     assert await story.settle() == "completed"

@@ -11,6 +11,7 @@ from runs.engine.agents import Agent
 from runs.engine.certification import NOT_PROBED, Certificates, Policy, Standing
 from runs.engine.runtime import Runtime
 from runs.engine.tools import Tool
+from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_key_ttl import TTL, forgetful
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
@@ -83,7 +84,7 @@ async def test_a_probe_of_a_moment_ago_counts(tools: Toolbox) -> None:
     assert await story.settle() == "completed"
 
 
-@pytest.mark.parametrize("name", ["look", "mail"])
+@each_case("name", ["look", "mail"])
 async def test_only_keyed_tools_are_asked_about(tools: Toolbox, name: str) -> None:
     story = Certified(one_call(tools, name), known=Known("refuse"))
     assert await story.settle() == "completed" and story.known.asked == []

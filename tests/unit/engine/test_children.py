@@ -10,6 +10,7 @@ from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger import events as e
 from runs.engine.budget import Caps, Usage
 from runs.engine.steps.children import MOST_GENERATIONS, child_id
+from tests.cases import each_case
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.story import Story
 from tests.world import Asked, Done, Item, Notes, Outside, Toolbox, agent_of, ends_with
@@ -138,7 +139,7 @@ async def test_many_children_give_their_results_in_order(helper: Agent) -> None:
 # --- its budget -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "own", "given"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (90, None, 90)])
+@each_case(("asked", "own", "given"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (90, None, 90)])
 async def test_child_has_its_agents_time_limit(asked: int | None, own: int | None, given: int, tools: Toolbox) -> None:
     slow = agent_of(ends_with({"ref": "x"}), name="slow", output=Done, budget=Budget(wall_seconds=own))
     story = Story(parent_of((slow, {}), budget=Budget(wall_seconds=asked) if asked else None))

@@ -36,7 +36,7 @@ async def later(args: Item, call: ToolCall) -> Pending:
     return Pending()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("function", "given", "told"),
     [
         (plain, {"replay_class": "pure"}, "replay_class is 'pure'"),

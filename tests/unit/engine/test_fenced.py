@@ -13,6 +13,7 @@ from ledger import events as e
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
 from runs.engine.runtime import Runtime
+from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
 
@@ -70,7 +71,7 @@ async def test_no_intent_is_made_until_the_place_is_back(tools: Toolbox, outside
     assert [r.tool for r in outside.seen()] == ["look", name]
 
 
-@pytest.mark.parametrize("name", ["mail", "order"])
+@each_case("name", ["mail", "order"])
 async def test_an_answer_in_hand_is_committed_all_the_same(tools: Toolbox, name: str) -> None:
     story = Fenced(agent_of(calling(tools, name), tools=tools.all()), lost_at=("CP4", name))
     assert await story.settle() == "completed"

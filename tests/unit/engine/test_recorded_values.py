@@ -12,6 +12,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, SecretStr, fiel
 from durableagents import Agent, Context, End, Renew, ReplayClass, ToolCall, tool
 from runs.engine.canonical import plain, unstable
 from runs.engine.errors import DefinitionError
+from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import Asked, Notes, agent_of
 
@@ -72,7 +73,7 @@ LOSSY = {
 }
 
 
-@pytest.mark.parametrize("model", LOSSY)
+@each_case("model", LOSSY)
 def test_model_that_would_lose_a_field_is_refused_at_load(model: type[BaseModel]) -> None:
     def given(args: BaseModel, call: ToolCall) -> BaseModel: ...
 
@@ -112,7 +113,7 @@ LOST: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOST)
+@each_case("name", LOST)
 async def test_value_that_would_not_come_back_is_refused_wherever_it_is_passed(name: str) -> None:
     make, refusal = LOST[name]
     refusal = refusal.replace("lines[1]", r"lines\[1\]")

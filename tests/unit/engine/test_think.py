@@ -26,6 +26,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.assistants import ModelRefused, ModelTurn
 from runs.engine.thinking.request import request_model
+from tests.cases import each_case
 from tests.unit.engine.story import Story
 from tests.world import Done, Item, Killed, Notes, Outside, Toolbox, agent_of
 
@@ -248,7 +249,7 @@ def flaky(*troubles: BaseException) -> Any:
     return request
 
 
-@pytest.mark.parametrize("error", [TransportError("503"), NotSent("refused"), TimeoutError()])
+@each_case("error", [TransportError("503"), NotSent("refused"), TimeoutError()])
 async def test_an_outage_of_the_provider_never_fails_a_run(tools: Toolbox, error: Exception) -> None:
     story = Story(thinking(tools, Mind([final()])), model=flaky(error, error, error))
     assert await story.settle() == "completed"
@@ -271,7 +272,7 @@ async def test_a_providers_refusal_is_recorded_and_a_retry_asks_anew(tools: Tool
     assert [event.attempt for event in failing.events(e.ModelRequested)] == [0, 1]
 
 
-@pytest.mark.parametrize("error", [KeyError("a bug"), asyncio.CancelledError()])
+@each_case("error", [KeyError("a bug"), asyncio.CancelledError()])
 async def test_a_bug_around_the_model_fails_the_run_and_no_node_hides_it(tools: Toolbox, error: BaseException) -> None:
     async def node(state: Notes, ctx: Context) -> End:
         try:

@@ -15,7 +15,7 @@ from tests.unit.engine.story import Story
 from tests.world import Item, Notes, Outside, Toolbox, agent_of
 
 
-@pytest.mark.parametrize("verb", ["now", "random", "uuid"])
+@each_case("verb", ["now", "random", "uuid"])
 async def test_a_value_is_the_same_on_every_replay(tools: Toolbox, verb: str) -> None:
     seen: list[Any] = []
 

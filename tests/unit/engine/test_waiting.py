@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from durableagents import BadSignal, Context, Expired, Rejected, TimedOut
 from ledger import events as e
+from tests.cases import each_case
 from tests.unit.engine.gathers import Body, gathering, ring
 from tests.unit.engine.story import Story
 from tests.world import Item, Outside, Toolbox
@@ -50,7 +51,7 @@ async def test_a_signal_wakes_whoever_waits_and_its_payload_is_stored_once(tools
     assert [x.KIND for x in story.run.events if x.payload == {"parcel": 7}] == ["SignalReceived", "RunCompleted"]
 
 
-@pytest.mark.parametrize("has_else", [True, False])
+@each_case("has_else", [True, False])
 async def test_when_time_runs_out_the_node_takes_its_declared_way(tools: Toolbox, has_else: bool) -> None:
     async def body(ctx: Context) -> Any:
         within = timedelta(minutes=5)
@@ -108,7 +109,7 @@ async def test_nobody_catches_it_and_the_run_fails_by_name(tools: Toolbox) -> No
     assert await other.drive() == "failed" and other.failure.code == "timed_out"
 
 
-@pytest.mark.parametrize("name", ["", "Go", "a b", "ü", "x" * 65, "1st", "a/b"])
+@each_case("name", ["", "Go", "a b", "ü", "x" * 65, "1st", "a/b"])
 async def test_a_name_that_is_none_is_the_nodes_mistake(tools: Toolbox, name: str) -> None:
     async def body(ctx: Context) -> Any:
         with pytest.raises(ValueError, match="signal name"):
@@ -154,7 +155,7 @@ async def test_an_answer_that_only_the_schemas_own_code_refuses_is_asked_for_aga
     assert asked[1]["prefilled"] == {"day": "sunday", "people": 1}, "what was typed is not lost"
 
 
-@pytest.mark.parametrize("has_else", [True, False])
+@each_case("has_else", [True, False])
 async def test_a_question_that_nobody_answers_takes_the_declared_way(tools: Toolbox, has_else: bool) -> None:
     async def body(ctx: Context) -> Any:
         if has_else:
@@ -230,7 +231,7 @@ async def test_what_came_before_a_wait_is_past_for_a_retry(tools: Toolbox) -> No
 # --- a retry asks again ---
 
 
-@pytest.mark.parametrize("kind", ["signal", "input"])
+@each_case("kind", ["signal", "input"])
 async def test_a_retry_waits_anew_for_what_nobody_sent_or_answered_in_time(tools: Toolbox, kind: str) -> None:
     async def body(ctx: Context) -> Any:
         if kind == "signal":

@@ -284,7 +284,7 @@ async def test_a_resumed_one_is_as_short_as_it_was_and_nothing_is_made_short_twi
         assert _texts(mind.shown[-1]) == _texts(calm_mind.shown[-1]), at
 
 
-@pytest.mark.parametrize("window", [None, WINDOW * 4])
+@each_case("window", [None, WINDOW * 4])
 async def test_what_is_on_record_decides_whatever_the_window_is_now(tools: Toolbox, window: int | None) -> None:
     """Also where the compaction was requested and unanswered."""
     market, mind = Market(), Long(24)
@@ -299,7 +299,7 @@ async def test_what_is_on_record_decides_whatever_the_window_is_now(tools: Toolb
     assert story.events(e.TranscriptCompacted)[0].slot == first.slot
 
 
-@pytest.mark.parametrize("prompt", ["x" * 3 * WINDOW, "x" * 10 * WINDOW])
+@each_case("prompt", ["x" * 3 * WINDOW, "x" * 10 * WINDOW])
 async def test_what_can_not_be_made_short_is_refused_before_it_is_asked(tools: Toolbox, prompt: str) -> None:
     market = Market()
     story = Story(talking(tools, Long(3), WINDOW, turns=3, prompt=prompt), model=market)

@@ -6,6 +6,7 @@ import pytest
 
 from ledger.append import MAX_JUSTIFICATION, justified
 from ledger.errors import JustificationRequired
+from tests.cases import each_case
 
 UNREADABLE = [
     "",
@@ -41,7 +42,7 @@ UNREADABLE = [
 ]
 
 
-@pytest.mark.parametrize("given", UNREADABLE)
+@each_case("given", UNREADABLE)
 def test_a_reason_that_nobody_can_see_is_none(given: object) -> None:
     with pytest.raises(JustificationRequired):
         justified("approve", given)
@@ -52,14 +53,12 @@ def test_a_reason_beyond_the_limit_is_refused_whole() -> None:
         justified("approve", "x" * (MAX_JUSTIFICATION + 1))
 
 
-@pytest.mark.parametrize(
-    "given", ["as quoted", "同意", "見積書どおり", "ok\u200b", "हाँ जी", "موافق", "42", "cafe\u0301"]
-)
+@each_case("given", ["as quoted", "同意", "見積書どおり", "ok\u200b", "हाँ जी", "موافق", "42", "cafe\u0301"])
 def test_any_script_will_do(given: str) -> None:
     assert justified("approve", f"  {given} ") == given
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "problem"),
     [
         ("", "missing"),

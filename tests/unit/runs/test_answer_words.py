@@ -4,10 +4,10 @@ import time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from runs.services.answer_words import misfits
+from tests.cases import each_case
 
 
 class Line(BaseModel):
@@ -30,7 +30,7 @@ class Count(BaseModel):
     extra: dict[str, int] = {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "field", "words"),
     [
         ({"pallets": 900}, "pallets", ("is more than 500", "at most 500")),
@@ -74,7 +74,7 @@ class Named(BaseModel):
     words: set[str | int] = set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "field", "problem"),
     [
         ({"code": "a" * 40 + "!"}, "code", "does not have the form that is asked for"),

@@ -110,7 +110,7 @@ def plan(next_at: str, now: str, rule: str, cron: Cron = HOURLY) -> tuple[str, i
     return start, found.missed, f"{found.next_at:%d %H:%M}"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("now", "rule", "expected"),
     [
         (DAY + "05:00", "skip", ("22 05:00", 0, "22 06:00")),
