@@ -137,7 +137,7 @@ class Agent:
                     f"{self.graph_id}: signal name {name!r} is invalid: it must match {SIGNAL_NAME.pattern}"
                 )
 
-    @cached_property
+    @property
     def graph_id(self) -> str:
         """Name and version: runs are bound to this."""
         return f"{self.name}@{self.version}"

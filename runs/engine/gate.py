@@ -217,7 +217,7 @@ def plan_of(
     shown = [x.as_json() for x in evidence]
     title, effect, rule, headline, shown = printable([title, effect, rule, headline, shown])
     return {
-        "agent": visit.agent.graph_id,
+        "agent": visit.graph_id,
         "run_id": visit.run_id,
         "slot": slot,
         "queue": queue,

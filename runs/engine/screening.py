@@ -314,7 +314,7 @@ class RequestScreening:
             name=name,
             to="model",
             target=self._assistant,
-            agent=self._visit.agent.graph_id,
+            agent=self._visit.graph_id,
             run_id=self._visit.run_id,
             is_restored=id(part) in self._shown.restored,
         )
@@ -362,7 +362,7 @@ async def received(
         name=name,
         to="node",
         target=visit.node,
-        agent=visit.agent.graph_id,
+        agent=visit.graph_id,
         run_id=visit.run_id,
     )
     screens = [each for each in screens_of(visit) if each.is_for(piece)]

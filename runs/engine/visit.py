@@ -140,7 +140,8 @@ class Visit:
         depth: int = 0,
         fork: Fork | None = None,
     ) -> None:
-        self.agent, self.journal, self.runtime, self.control, self.tape = agent, journal, runtime, control, tape
+        self.agent, self.graph_id = agent, agent.graph_id
+        self.journal, self.runtime, self.control, self.tape = journal, runtime, control, tape
         self.meter, self.depth, self.fork = meter, depth, fork
         self.run_id, self.node, self.created, self.trace_id = journal.run_id, node, created, trace_id
         self.places = Places(generation, number)

@@ -56,7 +56,7 @@ async def _check_certificate(call: LogicalCall) -> None:
     told = f"{tool.name} is not certified ({standing.word.replace('_', ' ')})"
     if certificates.policy == "refuse":
         problem = f"{told}, and this installation calls no keyed tool that isn't: nothing was sent"
-        fix = f"manage.py probe {tool.name} --agent {visit.agent.graph_id} --input FILE, then retry the run"
+        fix = f"manage.py probe {tool.name} --agent {visit.graph_id} --input FILE, then retry the run"
         payload = {"tool": tool.name, "slot": call.slot, "standing": standing.word, "problem": problem, "fix": fix}
         visit.stop(Broken("uncertified_tool", payload))
     log.warning("run %s: %s, and is called all the same", visit.run_id, told)
@@ -74,7 +74,7 @@ async def _screen_arguments(call: LogicalCall, source: str, name: str) -> None:
         name=name,
         to="tool",
         target=call.tool.name,
-        agent=visit.agent.graph_id,
+        agent=visit.graph_id,
         run_id=visit.run_id,
         is_restored=bool(past.screenings or past.waits),
     )

@@ -34,7 +34,7 @@ async def await_signal(
         raise ValueError(f"signal name {name!r} is not of the form {SIGNAL_NAME.pattern}")
     if visit.agent.signals is not None and name not in visit.agent.signals:
         known = ", ".join(visit.agent.signals) or "none"
-        raise MisusedContext(f"{visit.agent.graph_id} declares no signal {name!r}, so nobody could send it: {known}")
+        raise MisusedContext(f"{visit.graph_id} declares no signal {name!r}, so nobody could send it: {known}")
     if schema is not None:
         must_fit(visit, f"signal {name!r}", schema)
     what = f"signal {name}"
@@ -127,7 +127,7 @@ async def await_message(visit: Visit, slot: str, names: Sequence[str], within: t
     for name in names:
         if name not in visit.agent.messages:
             known = ", ".join(visit.agent.messages) or "none"
-            raise MisusedContext(f"{visit.agent.graph_id} takes no message {name!r}: it takes {known}")
+            raise MisusedContext(f"{visit.graph_id} takes no message {name!r}: it takes {known}")
     what = " ".join(["message", *names])
     record = visit.recall(slot, what, "")
     past = record.now

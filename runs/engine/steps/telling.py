@@ -26,7 +26,7 @@ async def set_attributes(visit: Visit, slot: str, given: Mapping[str, Any]) -> N
     try:
         event = setting(visit.agent.attributes, given, by="agent", slot=slot, requested_hash=requested_hash)
     except BadAttributes as error:
-        raise MisusedContext(f"{visit.agent.graph_id}: {error} ({error.problems[0][2]})") from error
+        raise MisusedContext(f"{visit.graph_id}: {error} ({error.problems[0][2]})") from error
     visit.boundary(await visit.commit(Batch([event])))
 
 
