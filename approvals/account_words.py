@@ -20,20 +20,20 @@ from runs.engine.gating.calendars import DAYS
 from runs.engine.gating.proof import threshold_in
 
 _LABELS = {
-    "again": "the same again",
-    "at_once_if_away": "at once, where everybody is away",
-    "clock_stops": "while somebody is asked, the clock stands for at most",
-    "every": "of what waits for ever, first after",
-    "on_timeout": "when nobody answers",
-    "proof": "what a yes has to show",
+    "again": "standing approvals",
+    "at_once_if_away": "escalate at once if everyone is away",
+    "clock_stops": "pause for questions",
+    "every": "first reminder after",
+    "on_timeout": "if nobody decides",
+    "proof": "extra verification",
     "remind": "reminders",
-    "steps": "to whom it goes",
+    "steps": "escalates to",
     "within_seconds": "within",
 }
 _ON_TIMEOUT = {
-    "reject": "it is denied",
-    "escalate": "it goes to a further queue",
-    "remind": "it waits, and people are reminded",
+    "reject": "rejected",
+    "escalate": "escalated",
+    "remind": "no deadline, reminders",
 }
 
 
@@ -84,9 +84,9 @@ def _again(value: Any) -> str:
     bounds = bounds_in(value)
     if bounds is None:
         raise ValueError("no bounds of the same again")
-    in_all = "" if bounds.most is None else f", {bounds.most:,f} in all at most"
+    in_all = "" if bounds.most is None else f", {bounds.most:,f} in total"
     calls, days = (f"{n} {unit}{'' if n == 1 else 's'}" for n, unit in ((bounds.times, "call"), (bounds.days, "day")))
-    return f"{calls} at most, {days} at most{in_all}"
+    return f"at most {calls} in {days}{in_all}"
 
 
 def _week(value: Any) -> str:

@@ -45,7 +45,7 @@ CHIPS: dict[ApprovalState, tuple[str, str]] = {
     ApprovalState.OPEN: ("waiting for {queue}", "wait"),
     ApprovalState.APPROVED: ("approved", "ok"),
     ApprovalState.REJECTED: ("rejected", "bad"),
-    ApprovalState.EXPIRED: ("nobody answered", "bad"),
+    ApprovalState.EXPIRED: ("expired", "bad"),
     ApprovalState.WITHDRAWN: ("withdrawn", ""),
     ApprovalState.AMENDED: ("amended", "hold"),
 }
@@ -119,7 +119,7 @@ class Brief:
         if self.now is None or not isinstance(self.to_approve, Standing):
             return ""
         number = _NTH.get(self.now.yes + 1, f"{self.now.yes + 1}th")
-        return f"{self.now.yes} of {self.now.quorum} said yes: you may be the {number}."
+        return f"{self.now.yes} of {self.now.quorum} approved: you would be the {number}."
 
     @cached_property
     def nobody_left(self) -> str:
@@ -169,12 +169,12 @@ class Brief:
     def why_not_shown(self) -> str:
         """Return why nobody can approve now because of its documents; empty if all are shown."""
         if self.not_shown and not self.is_unshown:
-            return "Its documents are being drawn: it can be approved once they are shown, in a moment."
-        return f"A document can't be shown ({self.not_shown}), so nobody can approve this." if self.not_shown else ""
+            return "The documents are loading. You can approve once they are shown."
+        return f"It can't be approved: a document can't be shown ({self.not_shown})." if self.not_shown else ""
 
     @property
     def why_not_approve(self) -> str:
-        """Return why the reader may only deny it."""
+        """Return why the reader may only reject it."""
         if self.is_mine and self.not_shown:
             return self.why_not_shown
         return self.to_approve.why if self.is_mine and isinstance(self.to_approve, No) else ""
@@ -214,7 +214,7 @@ class Brief:
         if not self.wanted.within:
             return ""
         what = "your second factor" if self.wanted.factor else "your password or second factor"
-        return f"A yes to this needs {what}, shown within the last {minutes(self.wanted.within)}: you may be asked."
+        return f"Approving requires {what} within the last {minutes(self.wanted.within)}. You may be asked to confirm."
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -295,7 +295,7 @@ class Brief:
         if self.is_made_elsewhere:
             return CHANGED_FIRST.format(queue=self.facts.name)
         if not editable_in(self.plan)["properties"]:
-            return "The gate that asks lets nobody change anything: approve or reject it."
+            return "This case can't be changed. Approve or reject it."
         return self.why_not_shown
 
     @property
@@ -307,7 +307,7 @@ def title_of(approval: Approval, tool: ToolCard | None) -> str:
     """Return the fixed title: the tool author's, or that the run may continue. It says nothing about this one case."""
     if tool is not None:
         return tool.title
-    return "Let the run go on" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
+    return "Let the run continue" if approval.tool in _NO_TOOL else approval.tool.replace("_", " ")
 
 
 def asks_of(approval: Approval, tool: ToolCard | None) -> str:

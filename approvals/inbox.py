@@ -154,7 +154,7 @@ class Wanted:
     @property
     def choices(self) -> list[tuple[str, str, bool]]:
         """Return the filters of the open list: name, query string, whether it is current."""
-        words = {"": "all", NOBODY: "nobody on it", ME: "I'm on it"}
+        words = {"": "all", NOBODY: "unassigned", ME: "mine"}
         found = [(text, self.link(on=on, late=""), on == self.on and not self.is_late) for on, text in words.items()]
         return [*found, ("overdue or escalated", self.link(on="", late="1"), self.is_late)]
 
@@ -377,13 +377,13 @@ def _item(
 
 
 def _part(stages: list[StageShown], person: int | None) -> str:
-    """Return a vote's progress, such as `stage 2 of 2: 1 of 2 yes`, and whether `person` has already voted."""
+    """Return a vote's progress, such as `stage 2 of 2: 1 of 2 approved`, and whether `person` has already voted."""
     now = next((each for each in stages if each.state == NOW), None)
     if now is None:
         return ""
     stage = f"stage {now.number} of {len(stages)}: " if len(stages) > 1 else ""
     is_heard = person is not None and any(vote.row.person == person for each in stages for vote in each.votes)
-    return f"{stage}{now.yes} of {now.quorum} yes{'; you had your say' if is_heard else ''}"
+    return f"{stage}{now.yes} of {now.quorum} approved{'; you voted' if is_heard else ''}"
 
 
 @badge("inbox")

@@ -171,7 +171,7 @@ def thresholds(facts: Facts, standing: Standing) -> list[Threshold]:
 def _judge(facts: Facts, *, approves: bool) -> Standing | No:
     """Judge at one queue. The own standing takes precedence over a deputy's."""
     if facts.queue is None or facts.queue.is_removed:
-        return No(f"Nobody decides in {facts.name}: the queue was removed; an administrator has to add it again.")
+        return No(f"The queue {facts.name} was removed. An administrator has to add it again.")
     queue = facts.queue
     if not queue.is_genuine:
         return No(NOT_GENUINE.format(queue=queue.name, what="decides there"))
@@ -212,9 +212,9 @@ def _standings(queue: QueueFacts, facts: Facts) -> Iterable[Standing | No]:
 
 def _own(queue: QueueFacts, who: Member) -> Standing | No:
     if who.said:
-        return No(f"You {who.said}. One person has one word in a case.", has_voted=True)
+        return No(f"You {who.said}. Each person has one vote per case.", has_voted=True)
     if who.own_act:
-        return No(f"You {who.own_act}: somebody else has to decide this.")
+        return No(f"You {who.own_act}, so someone else has to decide.")
     return Standing(queue.role, cap=who.cap or queue.cap)
 
 
@@ -223,27 +223,27 @@ def _in_place_of(queue: QueueFacts, who: Member, each: Deputyship, now: datetime
     the role themselves: there are no deputies of deputies."""
     whom = each.principal
     if not each.is_genuine:
-        return No(f"That you stand in for {whom.name} was not put on record by this installation.")
+        return No(f"Your deputyship for {whom.name} is not authentic.")
     if each.is_revoked:
-        how = "what was handed to you was taken back" if each.is_of_one else "it was revoked"
-        return No(f"You no longer stand in for {whom.name}: {how}.")
+        how = "the delegation was ended" if each.is_of_one else "it was revoked"
+        return No(f"You are no longer the deputy of {whom.name}: {how}.")
     if now < each.starts_at:
-        return No(f"You stand in for {whom.name} from {_moment(each.starts_at)} on, not before.")
+        return No(f"Your deputyship for {whom.name} starts at {_moment(each.starts_at)}.")
     if now >= each.ends_at:
-        return No(f"Your time as the deputy of {whom.name} was over at {_moment(each.ends_at)}.")
+        return No(f"Your deputyship for {whom.name} ended at {_moment(each.ends_at)}.")
     if not whom.is_active or queue.role not in whom.roles:
-        return No(f"{whom.name}, for whom you stand in, does not decide in {queue.name}. {_only(queue)}")
+        return No(f"{whom.name}, whose deputy you are, can't decide in {queue.name}. {_only(queue)}")
     if whom.person is not None and whom.person == who.person:
-        return No("Nobody stands in for themselves.")
+        return No("Nobody can be their own deputy.")
     if not who.may_act:
-        return No(f"You have no role any more with which you could stand in for {whom.name}.")
+        return No(f"You no longer have a role that can act for {whom.name}.")
     if who.said or whom.said:
-        name = "You" if who.said else f"{whom.name}, for whom you stand in,"
-        return No(f"{name} {who.said or whom.said}. One person has one word in a case.", has_voted=True)
+        name = "You" if who.said else f"{whom.name}, whose deputy you are,"
+        return No(f"{name} {who.said or whom.said}. Each person has one vote per case.", has_voted=True)
     if who.own_act:
-        return No(f"You {who.own_act}: somebody else has to decide this.")
+        return No(f"You {who.own_act}, so someone else has to decide.")
     if whom.own_act:
-        return No(f"{whom.name}, for whom you stand in, {whom.own_act}: somebody else has to decide this.")
+        return No(f"{whom.name}, whose deputy you are, {whom.own_act}, so someone else has to decide.")
     return Standing(queue.role, deputyship=each, cap=whom.cap or queue.cap, deputy_cap=who.cap)
 
 
@@ -264,18 +264,20 @@ def _beyond(queue: QueueFacts, cap: Cap | None, amount: Sum | str | None, words:
     if cap is None or (cap.most is None and cap.is_genuine):
         return ""
     if not cap.is_genuine or cap.most is None:
-        return f"What stands as {words} was not put on record by this installation, so nothing is approved under it."
+        return f"The record of {words} is not authentic, so it can't be used to approve."
     limit = f"{words} of {cap.most} in {queue.name}"
     if amount is None:
         if not queue.needs_amount:
             return ""
-        return f"It names no amount, so nobody can tell whether it is within {limit}: it needs somebody without one."
+        return f"It has no amount, so {limit} can't be checked. Someone without a limit has to approve it."
     if isinstance(amount, str):
-        return f"Its amount can't be told ({amount}), so it needs somebody without a limit; {limit} can't be judged."
+        return (
+            f"Its amount is unclear ({amount}), so {limit} can't be checked. Someone without a limit has to approve it."
+        )
     if amount.currency != cap.most.currency:
-        return f"It is about {amount}, and {limit} is in {cap.most.currency}: it needs somebody without a limit."
+        return f"{amount} is in another currency than {limit}. Someone without a limit has to approve it."
     if abs(amount.value) > cap.most.value:
-        return f"It is about {amount}, above {limit}: somebody with a higher one has to approve it."
+        return f"{amount} is above {limit}. Someone with a higher limit has to approve it."
     return ""
 
 

@@ -135,21 +135,21 @@ def goes_on(before: Brief) -> str:
     run_id = before.approval.run_id
     if not before.asked_after:
         return what_comes(run_id)
-    besides = f"A policy wants a yes of {before.asked_after} besides: nothing is sent before."
+    besides = f"A policy also requires approval by {before.asked_after}. Nothing is sent yet."
     return f"{besides} {stands_still(run_id)}".strip()
 
 
 def _done(verdict: str, decided: Approval, before: Brief) -> str:
     if verdict == APPROVE and decided.state == ApprovalState.OPEN:
-        return "Your yes is counted. It waits for somebody else's."
+        return "Your approval is recorded. More approvals are needed."
     if verdict == APPROVE and before.next_stage is not None:
-        return f"Approved. It is put to {before.next_stage.queue} next."
+        return f"Approved. {before.next_stage.queue} decides next."
     if verdict == APPROVE:
         return f"Approved. {goes_on(before)}"
     return {
-        REJECT: "Rejected. Your reason goes back to the run.",
-        FAIL: "Rejected. The run fails, with your reason.",
-        ABSTAIN: "You stay out of it. Others decide.",
+        REJECT: "Rejected. Your reason was sent to the run.",
+        FAIL: "Rejected. The run fails with your reason.",
+        ABSTAIN: "You abstained. Others decide.",
     }[verdict]
 
 
@@ -180,7 +180,7 @@ class Decisions(Deciding, InboxPage):
             by = services.deciding(opened.approval, somebody, held)
             if form.texts.get("verdict") not in (*VERDICTS, ABSTAIN):
                 raise InvalidInput(
-                    "Choose approve or reject, to fail the run, or to abstain.",
+                    "Choose Approve, Reject, Fail the run or Abstain.",
                     errors=[{"field": "verdict", "problem": "none chosen", "fix": "use a button"}],
                 )
             body = form.read(DecisionForm, stage=_whole, again_until=moment, again_sum=most)

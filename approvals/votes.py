@@ -122,7 +122,7 @@ def case_of(approval: Approval, wait: Wait) -> Case:
 DONE, NOW, NEXT, AFTER, ENDED = "done", "now", "next", "after", "ended"
 LOOKED_AT = 8  # remaining people checked; if there are more, one of them will do
 _TONES = {DONE: "ok", NOW: "wait", ENDED: "bad"}
-_SAID = {APPROVE: "said yes", "reject": "said no", "fail": "let the run fail", ABSTAIN: "abstained"}
+_SAID = {APPROVE: "approved", "reject": "rejected", "fail": "failed the run", ABSTAIN: "abstained"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +251,8 @@ def nobody_left(approval: Approval, stages: Sequence[StageShown]) -> str:
         if left < each.missing:
             who, where = "nobody" if left == 0 else f"only {left}", " or ".join(_queues(approval, each))
             return (
-                f"Stage {each.number} needs {each.missing} more in {where}, and there is {who} who could: an "
-                "administrator has to give somebody the role, or whoever steers runs to end this one."
+                f"Stage {each.number} needs {each.missing} more in {where}, but {who} can still approve. "
+                "An administrator must assign the role to more people, or an operator end the run."
             )
     return ""
 

@@ -283,7 +283,7 @@ class PriceAdmin(admin.ModelAdmin):
     def response_add(self, request: HttpRequest, obj: Price, post_url_continue: str | None = None) -> HttpResponse:
         """Respond as Django, or redirect to the proposed change."""
         if not obj.pk:
-            messages.success(request, "Nothing has changed yet: a second person has to agree.", extra_tags="ok")
+            messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=obj.proposed)  # type: ignore[attr-defined]
         return super().response_add(request, obj, post_url_continue)
 

@@ -80,7 +80,7 @@ class SignIn(View):
             response["Retry-After"] = str(getattr(refusal, "wait_seconds", RETRY_AFTER_SECONDS))
             return response
         if user is None:
-            return self._form(request, name=name, error="No account has this name and password.", status=400)
+            return self._form(request, name=name, error="Wrong user name or password.", status=400)
         attempt.forgive()
         try:
             return redirect(door.proceed(request, user, next_=next_of(request)))

@@ -342,4 +342,4 @@ def _say_yes(following: Approval, run: Run, typed: Mapping[str, str] | None, *, 
     except (ProofNeeded, KeyCannotProve, InvalidInput, Forbidden) as error:  # its own page asks for it
         return Amended(following, error.detail)
     is_counted = said.state == ApprovalState.OPEN
-    return Amended(said, "your yes is counted, and others are needed." if is_counted else "")
+    return Amended(said, "your approval is recorded, and more are needed." if is_counted else "")

@@ -89,7 +89,7 @@ class Changes(DecidersPage):
             fresh = self.opened(request, approval_id)
             return self._show(request, fresh, form, wanted=wanted, typed=sent.kept, error=error)
         if done.why_open:
-            messages.warning(request, f"Changed, and not approved by that: {done.why_open}", extra_tags="hold")
+            messages.warning(request, f"Changed, but not approved yet: {done.why_open}", extra_tags="hold")
         else:
             messages.success(request, f"Approved with your changes. {goes_on(opened)}", extra_tags="ok")
         place = Listing.of(request.GET, request.user.pk)

@@ -51,7 +51,7 @@ class Shown:
     @property
     def chip(self) -> tuple[str, str]:
         if not self.is_genuine:
-            return "bad", "not genuine"
+            return "bad", "not authentic"
         return ("bad", "too old") if self.is_late else CHIPS[RuleChange.State(self.row.state)]
 
     @property
@@ -124,7 +124,7 @@ def _blank(row: RuleChange) -> RuleChange:
 def title_of(row: RuleChange) -> str:
     """Return what is done to what. A forged row gets a fixed title."""
     if not row.is_genuine:
-        return "A row that is not genuine"
+        return "A row that is not authentic"
     last: dict[str, Any] = row.told[-1] if row.told else {"action": row.act, "subject": ""}
     action, subject = str(last["action"]).replace("_", " "), str(last["subject"])
     return subject if subject.startswith(f"{action} ") else f"{action}: {subject}"

@@ -90,7 +90,7 @@ class _Act(ChangePage):
             type(self).act(change_id, by=_acting(request, row), justification=form.read(SteerBody).justification)
         except DurableAgentsError as error:
             return self.tell(request, change_id, Refused(type(self).__name__, error, form.kept))
-        messages.success(request, f"{self.words} It is on the record.", extra_tags="ok")
+        messages.success(request, self.words, extra_tags="ok")
         return redirect("rule_change", change_id=change_id)
 
 
@@ -98,21 +98,21 @@ class Agreements(_Act):
     """Apply a change."""
 
     act = staticmethod(changes.apply)
-    words = "It is in force."
+    words = "Change applied."
 
 
 class Refusals(_Act):
     """Refuse a change."""
 
     act = staticmethod(changes.refuse)
-    words = "It is refused: nothing has changed."
+    words = "Change rejected."
 
 
 class Withdrawals(_Act):
     """Withdraw a change."""
 
     act = staticmethod(changes.withdraw)
-    words = "It is withdrawn."
+    words = "Change withdrawn."
 
 
 class Guards(ChangesPage):
@@ -132,7 +132,7 @@ class Guards(ChangesPage):
             guards.require(body, by=actor(request, ADMIN))
         except DurableAgentsError as error:
             return self.tell(request, Refused("guards", error, form.kept), families)
-        messages.success(request, "Two people change these from now on. It is on the record.", extra_tags="ok")
+        messages.success(request, "Saved. These changes now need two people.", extra_tags="ok")
         return redirect("rule_changes")
 
 

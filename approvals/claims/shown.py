@@ -107,7 +107,7 @@ class Spell:
         """Return how it ended, to follow the time."""
         match self.why:
             case Claim.Why.LET_GO:
-                return "and let it go"
+                return "(released)"
             case Claim.Why.TAKEN:
                 return f"when {self.ended_by} took it over"
             case Claim.Why.SAID:

@@ -60,7 +60,7 @@ class _DecidersAct(Deciding, _Act):
 class Inquiries(_DecidersAct):
     """Ask someone about a case."""
 
-    name, words = "ask", "They are told. It waits on, and you may decide any time."
+    name, words = "ask", "Question sent. You can still decide at any time."
 
     @staticmethod
     def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
@@ -71,7 +71,7 @@ class Inquiries(_DecidersAct):
 class Delegations(_DecidersAct):
     """Delegate a case."""
 
-    name, words = "hand", "They are told, and may decide it in your place."
+    name, words = "hand", "Delegated. They were notified and can decide for you."
 
     @staticmethod
     def act(approval_id: UUID, form: Sent, *, by: Actor) -> None:
@@ -86,7 +86,7 @@ class Answers(_Act):
         def act(form: Sent, opened: Brief, by: Actor) -> None:
             inquiries.answer(approval_id, n, answer=form.read(AnswerBody).answer, by=by)
 
-        return self.done(request, approval_id, f"answer-{n}", act, "Your answer stands at the case.")
+        return self.done(request, approval_id, f"answer-{n}", act, "Answer added to the case.")
 
 
 class InquiryWithdrawals(_Act):
@@ -97,7 +97,7 @@ class InquiryWithdrawals(_Act):
             why = form.read(SteerBody).justification
             inquiries.withdraw(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
 
-        return self.done(request, approval_id, f"withdraw-{n}", act, "Nobody waits for that answer any more.")
+        return self.done(request, approval_id, f"withdraw-{n}", act, "Question withdrawn.")
 
 
 class DelegationEnds(_Act):
@@ -108,7 +108,7 @@ class DelegationEnds(_Act):
             why = form.read(SteerBody).justification
             delegations.take_back(approval_id, n, justification=why, by=replace(by, role=_as(opened, by)))
 
-        return self.done(request, approval_id, f"back-{n}", act, "It is taken back.")
+        return self.done(request, approval_id, f"back-{n}", act, "Delegation ended.")
 
 
 def _as(opened: Brief, by: Actor) -> str:

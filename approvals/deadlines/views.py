@@ -84,8 +84,8 @@ class TimingForm(SteerBody):
         places = [(1, self.to1, self.hours1), (2, self.to2, self.hours2), (3, self.to3, self.hours3)]
         steps = [(n, to, hours) for n, to, hours in places if to or hours]
         shares = [part.strip().removesuffix("%").strip() for part in self.remind.split(",") if part.strip()]
-        seen = {f"steps.{place}.to": ("steps", f"whom it goes to ({n})") for place, (n, _, _) in enumerate(steps)}
-        seen |= {f"steps.{place}.hours": ("steps", f"hours they have ({n})") for place, (n, _, _) in enumerate(steps)}
+        seen = {f"steps.{place}.to": ("steps", f"escalate to ({n})") for place, (n, _, _) in enumerate(steps)}
+        seen |= {f"steps.{place}.hours": ("steps", f"hours ({n})") for place, (n, _, _) in enumerate(steps)}
         seen |= {f"remind.{place}": ("remind", share) for place, share in enumerate(shares)}
         return _fit(
             TimingBody,
@@ -165,7 +165,7 @@ class AddingCalendar(ForAdmins, CalendarsPage):
         def act(form: Sent, by: Actor) -> None:
             acts.set_calendar(form.read(CalendarForm).as_body(), is_new=True, by=by)
 
-        return done(request, "add_calendar", act, "The calendar is added.", self.tell) or redirect("calendars")
+        return done(request, "add_calendar", act, "Calendar added.", self.tell) or redirect("calendars")
 
 
 class _CalendarAct(ForAdmins, OneCalendarPage):
@@ -192,7 +192,7 @@ class _CalendarAct(ForAdmins, OneCalendarPage):
 class CalendarChanges(_CalendarAct):
     """Add a version of a calendar."""
 
-    words = "The calendar is set anew; what is open keeps the version under which it was put."
+    words = "Calendar saved. Open cases keep the earlier version."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -203,7 +203,7 @@ class CalendarChanges(_CalendarAct):
 class CalendarRemovals(_CalendarAct):
     """Remove a calendar."""
 
-    words = "The calendar is removed."
+    words = "Calendar removed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         acts.remove_calendar(name, by=by, justification=form.read(SteerBody).justification)
@@ -215,7 +215,7 @@ class CalendarRemovals(_CalendarAct):
 class QueueTimings(QueueAct):
     """Set a queue's timing."""
 
-    words = "The queue's deadlines are set; what is open keeps those under which it was put."
+    words = "Deadlines saved. Open cases keep theirs."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -232,7 +232,7 @@ class Leaving(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             away.leave(form.read(AbsenceBody, starts_at=moment, ends_at=moment), by=by)
 
-        return done(request, "absence", act, "The absence is noted.", self.tell) or redirect("queues")
+        return done(request, "absence", act, "Absence saved.", self.tell) or redirect("queues")
 
 
 class ComingBack(QueuesPage):
@@ -248,6 +248,6 @@ class ComingBack(QueuesPage):
             request,
             f"back-{absence_id}",
             act,
-            "The absence is over, and whoever was named to stand in meanwhile no longer does.",
+            "Absence and deputyship ended.",
             self.tell,
         ) or redirect("queues")

@@ -86,7 +86,7 @@ class GrantOver(DurableAgentsError):
     status, code, title = 409, "illegal-state", "Already ended"
 
 
-_OF_HOW_MUCH = "“Of how much in all”"  # the field's label on the case's page
+_OF_HOW_MUCH = "“Total amount”"  # the field's label on the case's page
 
 
 @transaction.atomic
@@ -178,13 +178,13 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
         raise wrong("again", f"may not be allowed in {facts.queue.name}", fix)
     if again.times > bounds.times:
         problem = f"is more than {bounds.times}, the most in {facts.queue.name}"
-        raise wrong("again.times", problem, "fewer", "“How many more”")
+        raise wrong("again.times", problem, "fewer", "“Number of calls”")
     latest = facts.now + timedelta(days=bounds.days)
     if not facts.now < again.until <= latest:
         last = f"{latest:%Y-%m-%d %H:%M} UTC"
         problem = "has passed" if again.until <= facts.now else f"is after {last}, the latest there"
         fix = f"a time until {last}, {bounds.days} days from now"
-        raise wrong("again.until", problem, fix, "“Until when”")
+        raise wrong("again.until", problem, fix, "“Expires”")
     if sum_ is None:
         return
     if bounds.most is not None and sum_.value > bounds.most:
@@ -216,7 +216,7 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     fix = "no more than that, or take one of them back first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
     if again.times > times:
-        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix, "“How many more”")
+        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix, "“Number of calls”")
     if sum_ is None:
         return
     of_it = [each for each in others if each.row.currency == sum_.currency]

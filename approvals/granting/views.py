@@ -42,9 +42,11 @@ class DecisionForm(DecisionBody):
         if all(getattr(self, name) is None for name in FIELDS):
             return None
         if self.again_times is None:
-            raise wrong("again_times", "is missing", "how many further calls, or empty all of it", "“How many more”")
+            raise wrong(
+                "again_times", "is missing", "enter the number of calls, or clear all fields", "“Number of calls”"
+            )
         if self.again_until is None:
-            raise wrong("again_until", "is missing", "until when, or empty all of it", "“Until when”")
+            raise wrong("again_until", "is missing", "enter an end time, or clear all fields", "“Expires”")
         return AgainBody(times=self.again_times, until=self.again_until, sum=self.again_sum, scope=self.again_scope)
 
 
@@ -119,12 +121,9 @@ class GrantEnds(OneGrantPage):
             held = acts.take_back(grant_id, justification=why, by=by, roles=roles(request.user))
         except DurableAgentsError as error:
             return self.tell(request, grant_id, Refused("end", error, form.kept))
-        words = "It is taken back: people are asked again. It is on the record."
+        words = "Standing approval revoked. Later calls need approval again."
         if held.end is not None and not held.end.is_genuine:
-            words = (
-                "What it gave and nobody has used lets nothing through: that is on the record. That it was taken back "
-                "before, a row says that was written past this installation."
-            )
+            words = "Unused approvals from it are void. The database holds an earlier revocation that is not authentic."
         messages.success(request, words, extra_tags="ok")
         return redirect("standing_grant", grant_id=grant_id)
 
@@ -132,7 +131,7 @@ class GrantEnds(OneGrantPage):
 class QueueGrants(QueueAct):
     """Set the bounds at a queue."""
 
-    words = "How far the same again may be allowed is set."
+    words = "Standing approval limits saved."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")

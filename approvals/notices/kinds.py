@@ -58,22 +58,22 @@ class Kind:
 
 
 _ALL = (
-    Kind("opened", "A decision waits for you", "To decide", Whom.DECIDERS),
-    Kind("due_soon", "Its deadline is near", "Deadline near", Whom.DECIDERS),
-    Kind("reminder", "A reminder of it", "Reminder", Whom.DECIDERS),
-    Kind("escalated", "It was escalated to you", "Escalated", Whom.DECIDERS),
-    Kind("delegated", "A decision is handed to you", "Handed to you", Whom.DECIDERS),
-    Kind("inquiry", "Somebody asks you about a case", "Asked about a case", Whom.NAMED),
-    Kind("inquiry_answer", "What you asked about a case is answered", "Answered", Whom.NAMED),
-    Kind("question", "A question is put to you", "Question", Whom.ANSWERERS),
-    Kind("budget", "A run asks for more budget", "Budget used up", Whom.RAISERS),
-    Kind("overdue", "What waits for you is overdue", "Overdue", Whom.WAITED_FOR),
+    Kind("opened", "A case needs your decision", "To decide", Whom.DECIDERS),
+    Kind("due_soon", "A deadline is near", "Deadline near", Whom.DECIDERS),
+    Kind("reminder", "Reminders", "Reminder", Whom.DECIDERS),
+    Kind("escalated", "A case was escalated to you", "Escalated", Whom.DECIDERS),
+    Kind("delegated", "A case was delegated to you", "Delegated to you", Whom.DECIDERS),
+    Kind("inquiry", "Someone asked you about a case", "Question about a case", Whom.NAMED),
+    Kind("inquiry_answer", "Your question about a case was answered", "Answered", Whom.NAMED),
+    Kind("question", "A run asked you a question", "Question", Whom.ANSWERERS),
+    Kind("budget", "A run needs more budget", "Budget used up", Whom.RAISERS),
+    Kind("overdue", "A case is overdue", "Overdue", Whom.WAITED_FOR),
     Kind("unknown_outcome", "A call's outcome is unknown", "Unknown outcome", Whom.OPERATORS),
-    Kind("outcome_said", "What became of a call needs a second operator's word", "Second word", Whom.OPERATORS),
+    Kind("outcome_said", "An outcome needs a second operator", "Confirm outcome", Whom.OPERATORS),
     Kind("operator_stop", "A run stopped for an operator", "Needs an operator", Whom.OPERATORS),
     Kind("failed", "A run failed", "Failed", Whom.STARTER),
-    Kind("version_missing", "No worker has a version that runs need", "No worker", Whom.OPERATORS),
-    Kind("rule_change", "A change of a rule waits for a second person", "Rule change", Whom.SECONDS),
+    Kind("version_missing", "No worker for a version", "No worker", Whom.OPERATORS),
+    Kind("rule_change", "A rule change needs a second person", "Rule change", Whom.SECONDS),
 )
 # Tests delivery: from a person to themselves, or by an administrator to a channel.
 TEST = Kind("test", "A test", "Test", Whom.NAMED)

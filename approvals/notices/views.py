@@ -79,7 +79,7 @@ class Settings(Mine):
             own.prefer(body, by=_by(request))
         except DurableAgentsError as error:
             return self.tell(request, Refused("settings", error, form.kept))
-        messages.success(request, "From now on you are told like that.", extra_tags="ok")
+        messages.success(request, "Notification settings saved.", extra_tags="ok")
         return redirect("notifications")
 
 
@@ -102,7 +102,7 @@ class Tests(ForPeople):
 
     def post(self, request: HttpRequest) -> HttpResponse:
         own.ask_for_test(by=_by(request))
-        words = "A test is on its way: below is what comes of it, within some seconds."
+        words = "Test sent. The result appears below in a few seconds."
         messages.success(request, words, extra_tags="ok")
         return redirect("notifications")
 
@@ -162,7 +162,7 @@ class Replays(LogPage):
             log.replay(delivery_id, by=_by(request), justification=form.read(SteerBody).justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("replay", error, form.kept), delivery_id)
-        messages.success(request, "It is sent again. That is on the record.", extra_tags="ok")
+        messages.success(request, "Sending again.", extra_tags="ok")
         return redirect("notice_log")
 
 
@@ -221,14 +221,14 @@ class ForAdmins(ChannelsPage):
 
 
 class NewChannel(ForAdmins):
-    words = "The channel is added. That is on the record."
+    words = "Channel added."
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
         channels.add(fit(ChannelBody, _channel(form, ChannelBody), "form"), by=by)
 
 
 class ChannelChanges(ForAdmins):
-    words = "The channel is changed. That is on the record."
+    words = "Channel saved."
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
         seen = form.aside("seen")
@@ -237,14 +237,14 @@ class ChannelChanges(ForAdmins):
 
 
 class ChannelEnds(ForAdmins):
-    words = "The channel is told nothing more. That is on the record."
+    words = "Channel removed."
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
         channels.end(channel_id, by=by, justification=form.read(SteerBody).justification)
 
 
 class ChannelTests(ForAdmins):
-    words = "A test is on its way: the log says what comes of it."
+    words = "Test sent. See the log for the result."
 
     def act(self, form: Sent, channel_id: int, by: Actor) -> None:
         form.check([])

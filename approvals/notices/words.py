@@ -28,7 +28,7 @@ MOST_IN_A_GROUP = 50
 # What mail and chat programs turn into links: schemes, addresses, and names that look like hosts.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
 _SAID = {"happened": "it happened", "did_not": "it did not happen"}
-_OPENS = "Opening it asks you to sign in; the link by itself opens and decides nothing."
+_OPENS = "You have to sign in to open the link."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
             lines.append(("Says", f"{inert(said.by)}: {_SAID.get(said.verdict, said.verdict)}"))
         return title, lines
     if case.notice.kind == "version_missing":
-        words = f"runs of {case.notice.about} are ready, and no running worker has that version"
+        words = f"runs of {case.notice.about} are ready, but no running worker has this version"
         return case.notice.about, [("What", words)]
     if case.change is not None:
         title = inert(title_of_change(case.change))
         return title, [("What", title), ("Why", inert(case.change.why)), ("Proposed by", inert(case.change.by))]
     if case.notice.kind == "test":
-        return "a notification arrives", [("What", "somebody asked for this to see that it gets here")]
+        return "test", [("What", "a test notification")]
     what = case.run.graph_id if case.run is not None else case.notice.about
     error = "" if case.run is None else case.run.error_code
     return what, [("What", "the run failed"), *([("Error", inert(error))] if error else [])]
@@ -84,8 +84,8 @@ def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     title = inert(title_of(approval, tool))
     lines = [("What", title), ("Asked", inert(row.question)), ("By", inert(row.by))]
     lines += [("Answer", inert(row.answer)), ("From", inert(row.ended_by))] if row.outcome == "answered" else []
-    until = "it waits for ever" if is_endless(approval) else _moment(approval.deadline, zone)
-    return title, [*lines, ("To be decided by", until)]
+    until = "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)
+    return title, [*lines, ("Deadline", until)]
 
 
 def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
@@ -95,12 +95,12 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     title, asks, amount = inert(title_of(approval, tool)), asks_of(approval, tool), asked_in(approval).amount
     headline = str(plan_of(approval).get("headline") or "")
     lines = [("What", title)]
-    lines += [("In its own words", inert(text)) for text in (headline, asks) if text]
+    lines += [("Agent's text", inert(text)) for text in (headline, asks) if text]
     lines += [("Amount", inert(amount))] if isinstance(amount, Sum) else []
     lines += [
         ("Queue", ", ".join(case.queues)),
-        ("Until", "it waits for ever" if is_endless(approval) else _moment(approval.deadline, zone)),
-        ("Asked by", inert(approval.requested_by)),
+        ("Until", "no deadline" if is_endless(approval) else _moment(approval.deadline, zone)),
+        ("Requested by", inert(approval.requested_by)),
     ]
     lines += [("Revision", str(approval.revision))] if approval.revision > 1 else []
     return f"{title}{f', {inert(amount)}' if isinstance(amount, Sum) else ''}", lines
@@ -108,7 +108,7 @@ def _of_approval(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
 
 def _of_wait(wait: Wait, zone: str) -> tuple[str, list[tuple[str, str]]]:
     detail = wait.detail if isinstance(wait.detail, dict) else {}
-    named = {"budget": "the run stands still", "operator": "the run stands still"}.get(wait.kind, "")
+    named = {"budget": "the run is stopped", "operator": "the run is stopped"}.get(wait.kind, "")
     title = inert(detail.get("title") or named or wait.kind, 80)
     lines = [("What", title)]
     lines += [("Why", inert(detail["reason"]))] if detail.get("reason") else []
@@ -138,7 +138,7 @@ def subject_of(all_: list[Said]) -> str:
     """Return a mail's subject: of several, the count and the first."""
     if len(all_) == 1:
         return all_[0].subject
-    return f"{len(all_)} things wait; the first: {all_[0].subject}"[:200]
+    return f"{len(all_)} notifications, first: {all_[0].subject}"[:200]
 
 
 def as_text(all_: list[Said], *, is_own: bool) -> str:
@@ -155,7 +155,7 @@ def _block(one: Said) -> str:
 
 def _tail(is_own: bool) -> list[str]:
     where = settings.DURABLEAGENTS.base_url + reverse("notifications")
-    return [_OPENS, *([f"What you are told of, and when: {where}"] if is_own else [])]
+    return [_OPENS, *([f"Notification settings: {where}"] if is_own else [])]
 
 
 def as_html(all_: list[Said], *, is_own: bool) -> str:
@@ -167,7 +167,7 @@ def as_html(all_: list[Said], *, is_own: bool) -> str:
             for label, text in one.lines
         )
         parts.append(
-            f'<p><b>{escape(one.subject)}</b></p><table>{rows}</table><p><a href="{escape(one.url)}">Open it</a></p>'
+            f'<p><b>{escape(one.subject)}</b></p><table>{rows}</table><p><a href="{escape(one.url)}">Open</a></p>'
         )
     if len(all_) > MOST_IN_A_GROUP:
         parts.append(f"<p>And {len(all_) - MOST_IN_A_GROUP} more.</p>")
@@ -176,14 +176,14 @@ def as_html(all_: list[Said], *, is_own: bool) -> str:
 
 
 def as_push(all_: list[Said]) -> dict[str, str]:
-    """Return what a lock screen shows: that something waits, where and until when; neither amount nor headline."""
+    """Return a lock screen's text: kind, queue and deadline, without amount and headline."""
     first, rest = all_[0], len(all_) - 1
     told = dict(first.lines)
     lead = first.subject.partition(":")[0]
     body = [f"{name}: {told[name]}" for name in ("Queue", "Until", "Asked of") if name in told]
     title = f"{lead}: {told['What']}" if "What" in told else first.subject
     if rest:
-        return {"title": f"{len(all_)} things wait; the first: {title}"[:MOST], "body": "", "url": reverse("inbox")}
+        return {"title": f"{len(all_)} notifications, first: {title}"[:MOST], "body": "", "url": reverse("inbox")}
     return {"title": title[:MOST], "body": "\n".join(body)[:MOST], "url": urlsplit(first.url).path}
 
 
@@ -192,7 +192,7 @@ def as_chat(all_: list[Said]) -> dict[str, object]:
     blocks = []
     for one in all_[:MOST_IN_A_GROUP]:
         lines = [f"{label}: {_chat(text)}" for label, text in one.lines]
-        blocks.append("\n".join([f"*{_chat(one.subject)}*", *lines, f"<{one.url}|Open it>"]))
+        blocks.append("\n".join([f"*{_chat(one.subject)}*", *lines, f"<{one.url}|Open>"]))
     return {"text": "\n\n".join(blocks), "unfurl_links": False, "unfurl_media": False}
 
 

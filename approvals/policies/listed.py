@@ -23,7 +23,7 @@ FIELDS = (
     ("effect", "Effect"),
     ("queue", "Asks"),
     ("within_seconds", "Within"),
-    ("proof", "A yes shows"),
+    ("proof", "Extra verification"),
     ("rule", "Rule"),
 )
 TONES = {"allow": "ok", "require": "hold", "deny": "bad"}

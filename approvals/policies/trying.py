@@ -102,9 +102,9 @@ class Tried:
     """The result for the newest `calls`, made `since` then. `unsure`: the condition can't be evaluated; `unreadable`:
     required arguments can't be read; `is_cut`: the time ran out."""
 
-    gated: Change = field(default_factory=lambda: Change("held up for a yes"))
+    gated: Change = field(default_factory=lambda: Change("held for approval"))
     denied: Change = field(default_factory=lambda: Change("refused"))
-    let_through: Change = field(default_factory=lambda: Change("newly let through"))
+    let_through: Change = field(default_factory=lambda: Change("now allowed"))
     calls: int = 0
     unreadable: int = 0
     unsure: int = 0

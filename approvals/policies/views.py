@@ -77,7 +77,7 @@ class PolicyAdding(ForAdmins, PoliciesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.create(form.read(NewPolicyBody, **_READ), by=by)
 
-        return done(request, "add", act, "The policy is in force.", self.tell) or redirect("policies")
+        return done(request, "add", act, "Policy published.", self.tell) or redirect("policies")
 
 
 class PolicyRestoring(ForAdmins, PoliciesPage):
@@ -87,7 +87,7 @@ class PolicyRestoring(ForAdmins, PoliciesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.restore(by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, "restore", act, "What is in force is on record again.", self.tell) or redirect("policies")
+        return done(request, "restore", act, "Policies restored.", self.tell) or redirect("policies")
 
 
 class PolicyTrying(PolicyPage):
@@ -126,7 +126,7 @@ class PolicyChanging(ForAdmins, OnePolicyPage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, policy, refused)
 
-        return done(request, "change", act, "The new version is in force.", tell) or redirect("policy", policy=policy)
+        return done(request, "change", act, "New version published.", tell) or redirect("policy", policy=policy)
 
 
 class PolicyRetiring(ForAdmins, OnePolicyPage):
@@ -141,7 +141,7 @@ class PolicyRetiring(ForAdmins, OnePolicyPage):
         def tell(request: HttpRequest, refused: Refused) -> HttpResponse:
             return self.tell(request, policy, refused)
 
-        return done(request, "retire", act, "The policy is retired.", tell) or redirect("policies")
+        return done(request, "retire", act, "Policy retired.", tell) or redirect("policies")
 
 
 def _number(text: str) -> Any:

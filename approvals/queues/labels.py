@@ -77,43 +77,41 @@ _POLICY = _of(
     agent="Agent",
     tool="Tool",
     condition="When",
-    effect="What becomes of the call",
-    queue="Whose yes",
-    rule="The rule in words",
+    effect="Action",
+    queue="Approved by",
+    rule="Description",
     confirm="What to type",
 ) | {
-    "within_hours": ("p-within", "Within, in hours"),
-    "proof_minutes": ("p-proof", "Who one is, shown within, in minutes"),
+    "within_hours": ("p-within", "Deadline (hours)"),
+    "proof_minutes": ("p-proof", "Re-authenticate within (min)"),
 }
 
 FIELDS: Mapping[str, Fields] = {
-    "QueueLimits": _of("l", person="Whose", most="The most"),
-    "QueueLifts": _of("f", person="Whose"),
-    "QueueProofs": _of(
-        "p", above="Above", risk="From this risk on", minutes="Its person has shown who they are within, in minutes"
-    ),
-    "QueueChanges": _of("c", title="Title", role="Decided by the group", currency="Currency of its limits"),
+    "QueueLimits": _of("l", person="Person", most="Limit"),
+    "QueueLifts": _of("f", person="Person"),
+    "QueueProofs": _of("p", above="Above", risk="From risk level", minutes="Re-authenticate within (min)"),
+    "QueueChanges": _of("c", title="Title", role="Approver group", currency="Currency"),
     "QueueClosings": _of("s"),
     "QueueOpenings": _of("s"),
     "QueueRemovals": _of("x"),
-    "QueueReasons": _of("r", reasons="One in each line"),
-    "QueueGrants": _of("g", times="Calls, at most", days="Days, at most", sum="In all, at most"),
+    "QueueReasons": _of("r", reasons="One per line"),
+    "QueueGrants": _of("g", times="Max. calls", days="Max. days", sum="Max. total"),
     "QueueTimings": _of("t", calendar="Business calendar")
     | {
-        "on_timeout": ("t-then", "When nobody answers"),
-        "steps": ("t-to1", "First to"),
-        "at_once_if_away": ("t-away", "At once, where everybody is away"),
-        "remind": ("t-remind", "Remind after so many percent of the time"),
-        "every_hours": ("t-every", "Of what waits for ever: first after so many hours"),
-        "clock_stops_hours": ("t-stops", "While somebody named is asked"),
+        "on_timeout": ("t-then", "If nobody decides"),
+        "steps": ("t-to1", "Escalate to"),
+        "at_once_if_away": ("t-away", "Escalate at once if everyone is away"),
+        "remind": ("t-remind", "Remind after (% of the time)"),
+        "every_hours": ("t-every", "First reminder after (hours)"),
+        "clock_stops_hours": ("t-stops", "Pause for questions (max. hours)"),
     },
-    "add_queue": _of("q", name="Name", title="Title", role="Decided by the group", currency="Currency of its limits"),
-    "absence": _of("o", person="Who", deputy="Who stands in")
+    "add_queue": _of("q", name="Name", title="Title", role="Approver group", currency="Currency"),
+    "absence": _of("o", person="Person", deputy="Deputy")
     | {
         "starts_at": ("o-from", "From"),
         "ends_at": ("o-until", "Until"),
     },
-    "deputy": _of("d", principal="For whom", deputy="Who stands in", queue="Where")
+    "deputy": _of("d", principal="Person", deputy="Deputy", queue="Queue")
     | {
         "starts_at": ("d-from", "From"),
         "ends_at": ("d-until", "Until"),

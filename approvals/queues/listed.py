@@ -133,7 +133,7 @@ def in_words(limit: Limit | None) -> str:
     if limit is None:
         return ""
     if not limit.is_genuine:
-        return "not genuine: nothing is approved under it"
+        return "not authentic: blocks approval"
     return "without a limit" if limit.most is None else str(Sum(limit.most, limit.currency))
 
 
@@ -145,9 +145,9 @@ def asked_in_words(threshold: Threshold | None) -> str:
     if proof.within:
         count = proof.within // 60
         what = "second factor" if proof.factor else "password or second factor"
-        told.append(f"its person has shown their {what} within {count} minute{'' if count == 1 else 's'}")
+        told.append(f"{what} within the last {count} minute{'' if count == 1 else 's'}")
     if typed := [name for name, is_asked in (("the amount", proof.amount), ("the target", proof.target)) if is_asked]:
-        told.append(f"{' and '.join(typed)} {'is' if len(typed) == 1 else 'are'} typed")
+        told.append(f"{' and '.join(typed)} typed again")
     where = []
     if threshold.above is not None:
         where.append(f"above {Sum(threshold.above, threshold.currency)}")

@@ -104,7 +104,7 @@ class Adding(ForAdmins, QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             acts.create(form.read(QueueBody, needs_amount=is_on), by=by)
 
-        return done(request, "add_queue", act, "The queue is added.", self.tell) or redirect("queues")
+        return done(request, "add_queue", act, "Queue added.", self.tell) or redirect("queues")
 
 
 class QueueAct(ForAdmins, OneQueuePage):
@@ -132,7 +132,7 @@ class QueueAct(ForAdmins, OneQueuePage):
 class QueueChanges(QueueAct):
     """Set title, role, currency, and whether amounts are needed."""
 
-    words = "The queue is changed."
+    words = "Queue saved."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -143,7 +143,7 @@ class QueueChanges(QueueAct):
 class QueueClosings(QueueAct):
     """Close a queue."""
 
-    words = "The queue is closed: nothing is asked or decided there."
+    words = "Queue closed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         acts.close(name, by=by, justification=form.read(SteerBody).justification)
@@ -152,7 +152,7 @@ class QueueClosings(QueueAct):
 class QueueOpenings(QueueAct):
     """Open a queue."""
 
-    words = "The queue is open again."
+    words = "Queue opened."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         acts.open_again(name, by=by, justification=form.read(SteerBody).justification)
@@ -161,7 +161,7 @@ class QueueOpenings(QueueAct):
 class QueueRemovals(QueueAct):
     """Remove a queue."""
 
-    words = "The queue is removed."
+    words = "Queue removed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         acts.remove(name, by=by, justification=form.read(SteerBody).justification)
@@ -173,7 +173,7 @@ class QueueRemovals(QueueAct):
 class QueueLimits(QueueAct):
     """Set a limit; empty means unlimited."""
 
-    words = "The limit is set."
+    words = "Limit saved."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -184,7 +184,7 @@ class QueueLimits(QueueAct):
 class QueueLifts(QueueAct):
     """Lift a limit."""
 
-    words = "The limit is lifted."
+    words = "Limit removed."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -194,7 +194,7 @@ class QueueLifts(QueueAct):
 class QueueProofs(QueueAct):
     """Set what an approval must prove, and its threshold."""
 
-    words = "What a yes has to show is set."
+    words = "Extra verification saved."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -206,7 +206,7 @@ class QueueProofs(QueueAct):
 class QueueReasons(QueueAct):
     """Set the offered reasons, one per line."""
 
-    words = "The reasons are set."
+    words = "Reasons saved."
 
     def act(self, form: Sent, name: str, by: Actor) -> None:
         seen = form.aside("seen")
@@ -226,7 +226,7 @@ class Appointing(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.appoint(form.read(DeputyBody, starts_at=moment, ends_at=moment), by=by)
 
-        return done(request, "deputy", act, "The deputy is named.", self.tell) or redirect("queues")
+        return done(request, "deputy", act, "Deputy saved.", self.tell) or redirect("queues")
 
 
 class Revoking(QueuesPage):
@@ -238,7 +238,7 @@ class Revoking(QueuesPage):
         def act(form: Sent, by: Actor) -> None:
             deputies.revoke(deputy_id, by=by, justification=form.read(SteerBody).justification)
 
-        return done(request, f"revoke-{deputy_id}", act, "The deputy's time is over.", self.tell) or redirect("queues")
+        return done(request, f"revoke-{deputy_id}", act, "Deputyship ended.", self.tell) or redirect("queues")
 
 
 def done(
@@ -255,7 +255,7 @@ def done(
         act(form, actor(request, role))
     except DurableAgentsError as error:
         return tell(request, Refused(name, error, form.kept))
-    messages.success(request, f"{words} It is on the record.", extra_tags="ok")
+    messages.success(request, words, extra_tags="ok")
     return None
 
 

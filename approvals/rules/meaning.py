@@ -148,19 +148,21 @@ def _kind_of(look: Look, schemas: list[tuple[str, Schema]]) -> str:
     if not look.name.startswith(ARGUMENT):
         if look.name in FIXED:
             return FIXED[look.name]
-        fix = f"one of {', '.join(sorted(FIXED))}, or args. with a field of the tool's input"
-        raise Misread(look.at, f"asks for {look.name}, which no call has", fix)
+        fix = f"use {', '.join(sorted(FIXED))}, or args. and an input field of the tool"
+        raise Misread(look.at, f"uses {look.name}, which isn't a field of calls", fix)
     place = look.name.removeprefix(ARGUMENT)
     if not schemas:
-        raise Misread(look.at, f"asks for {look.name}, and names no tool", "name the tool whose input it is")
+        raise Misread(look.at, f"uses {look.name} without a tool", "choose the tool")
     known = {whose: fields_of(schema) for whose, schema in schemas}
     kinds = {fields[place]: whose for whose, fields in known.items() if place in fields}
     if not kinds:
         every = sorted({name for fields in known.values() for name in fields})
-        raise Misread(look.at, f"asks for {look.name}, which the tool's input has not", f"one of {', '.join(every)}")
+        raise Misread(
+            look.at, f"uses {look.name}, which isn't an input field of the tool", f"use one of {', '.join(every)}"
+        )
     if len(kinds) > 1:
         told = " and ".join(f"{kind} in {whose}" for kind, whose in sorted(kinds.items()))
-        raise Misread(look.at, f"asks for {look.name}, which is {told}", "name the agent as well")
+        raise Misread(look.at, f"uses {look.name}, which is {told}", "choose the agent too")
     return next(iter(kinds))
 
 
@@ -169,15 +171,19 @@ def _check(look: Look, kind: str) -> None:
     allowed = _SIGNS[kind]
     if look.sign not in allowed:
         signs = ", ".join("is set" if sign == "set" else sign for sign in allowed)
-        raise Misread(look.sign_at, f"compares {look.name}, which is {_WORDS[kind]}, by {look.sign}", f"one of {signs}")
+        raise Misread(
+            look.sign_at, f"compares {look.name}, which is {_WORDS[kind]}, with {look.sign}", f"use one of {signs}"
+        )
     for value in look.values:
         if kind in (NUMBER, NUMBERS) and _number(value.words) is None:
-            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}, which is no number", "a number")
+            raise Misread(
+                value.at, f"compares {look.name} with {value.words[:40]!r}, which isn't a number", "enter a number"
+            )
         if kind == FLAG and value.words not in ("true", "false"):
-            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", "true or false")
+            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", "use true or false")
         of = _ONE_OF.get(look.name)
         if of is not None and value.words not in of:
-            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", f"one of {', '.join(of)}")
+            raise Misread(value.at, f"compares {look.name} with {value.words[:40]!r}", f"use one of {', '.join(of)}")
 
 
 _WORDS = {

@@ -71,12 +71,10 @@ def time_of(approval: Approval) -> TimeWords:
     """Return the texts for one question."""
     terms = approval.timing if isinstance(approval.timing, dict) else None
     ended = (
-        "No decision came in time, so nothing was sent. That is no rejection: the agent was told that nobody answered."
-        if approval.state == ApprovalState.EXPIRED
-        else ""
+        "Nothing was sent. The agent was told that nobody answered." if approval.state == ApprovalState.EXPIRED else ""
     )
     if terms is None:
-        return TimeWords(then="Nobody deciding by then denies it.", ended=ended, is_halted=is_halted(approval))
+        return TimeWords(then="If nobody decides by then, it is rejected.", ended=ended, is_halted=is_halted(approval))
     return TimeWords(
         counted_in(terms),
         _then(terms, approval),
@@ -121,20 +119,20 @@ def _working(text: str) -> str:
 
 def _then(terms: Mapping[str, Any], approval: Approval) -> str:
     if terms.get("on_timeout") == "remind":
-        return "There is no deadline: it waits until somebody decides, and people are reminded."
+        return "There is no deadline. Approvers are reminded until one of them decides."
     steps = [each for each in terms.get("steps") or [] if isinstance(each, dict)]
     left = [each for each in steps if each.get("to") not in (approval.escalated_to or [])]
     if not left:
-        return "Nobody deciding by then denies it."
+        return "If nobody decides by then, it is rejected."
     working = _working if terms.get("calendar") else str
     names = ", then to ".join(f"{each.get('to')} for {working(hours_of(each.get('minutes')))}" for each in left)
-    return f"If nobody has decided by then, it goes to {names}, and is denied after that."
+    return f"If nobody decides by then, it escalates to {names}. After that it is rejected."
 
 
 def _so_far(approval: Approval, terms: Mapping[str, Any]) -> str:
     parts = []
     if approval.escalated_to:
-        parts.append(f"Nobody answered in time, so {' and '.join(approval.escalated_to)} may decide it too.")
+        parts.append(f"Escalated: {' and '.join(approval.escalated_to)} can decide too.")
     if approval.reminded:
         parts.append(f"Reminded {approval.reminded} time{'' if approval.reminded == 1 else 's'}.")
     return " ".join(parts)

@@ -21,7 +21,7 @@ from durableagents.signin import door
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import name_of
 
-_LENGTH = "At least 12 characters, not only digits, not the same several times over, not one that everybody uses."
+_LENGTH = "At least 12 characters. Not only digits, not repetitive, and not a common password."
 
 
 def _password(label: str, help_text: str = "") -> forms.CharField:
@@ -33,7 +33,7 @@ class NewPassword(forms.Form):
     """A password, entered twice."""
 
     new_password1 = _password("New password", _LENGTH)
-    new_password2 = _password("New password again")
+    new_password2 = _password("Repeat new password")
 
     def __init__(self, *args: Any, user: User | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,7 +44,7 @@ class NewPassword(forms.Form):
         given = super().clean() or self.cleaned_data
         first, second = given.get("new_password1"), given.get("new_password2")
         if first and second and first != second:
-            self.add_error("new_password2", "The two are not the same.")
+            self.add_error("new_password2", "The passwords don't match.")
         elif first:
             try:
                 validate_password(first, self.user or self.about())
@@ -64,7 +64,7 @@ class FirstAdmin(NewPassword):
     email = forms.EmailField(
         label="E-mail",
         required=False,
-        help_text="For a lost password.",
+        help_text="Used to reset your password.",
         widget=forms.EmailInput({"autocomplete": "email"}),
     )
     field_order = ["username", "email"]
@@ -77,9 +77,9 @@ class ResetPassword(NewPassword):
     """A new password instead of a lost one."""
 
     end_keys = forms.BooleanField(
-        label="End my API keys too",
+        label="Also revoke my API keys",
         required=False,
-        help_text="Programs that use them stop working. Do this if somebody else may know your password.",
+        help_text="Programs that use them stop working. Do this if someone may know your password.",
     )
 
 
@@ -118,9 +118,9 @@ class Door(View):
 class Claim(Door):
     """The first administrator, with the link from the installation's machine."""
 
-    title, button = "Set up this installation", "Make the account"
+    title, button = "Set up this installation", "Create account"
     http_method_names = ["get", "head", "post"]
-    words = "The first account administers the installation: it invites people and gives roles, and has none itself."
+    words = "The first account is the administrator. It invites people and assigns roles."
 
     def get(self, request: HttpRequest, token: str) -> HttpResponse:
         first_admin.check(token)
@@ -149,7 +149,7 @@ class Claim(Door):
 class Invited(Door):
     """Accept an invitation."""
 
-    title, button = "You are invited", "Make the account"
+    title, button = "You are invited", "Create account"
     http_method_names = ["get", "head", "post"]
 
     def get(self, request: HttpRequest, token: str) -> HttpResponse:
@@ -175,13 +175,13 @@ class Invited(Door):
 class AskReset(Door):
     """Request a reset link. The answer is the same whether the account exists or not."""
 
-    title, button = "A new password", "Send the link"
+    title, button = "A new password", "Send link"
     http_method_names = ["get", "head", "post"]
 
     def get(self, request: HttpRequest) -> HttpResponse:
         if not mail.is_set():
             return self._no_mail(request)
-        return self.show(request, form=Lost(), words="A link is mailed to the address of your account.")
+        return self.show(request, form=Lost(), words="We send a link to your account's e-mail address.")
 
     def post(self, request: HttpRequest) -> HttpResponse:
         if not mail.is_set():
@@ -191,20 +191,20 @@ class AskReset(Door):
             return self.show(request, form=form, status=422)
         resets.ask(form.cleaned_data["who"], request.META.get("REMOTE_ADDR", ""))
         words = (
-            "If there is such an account and it has an e-mail address, a link is on its way. It holds for four hours."
-            " Nothing came? Look at the name again, or ask an administrator for a link."
+            "If this account exists and has an e-mail address, we have sent a link. It expires after four hours."
+            " If nothing arrives, check the name or ask an administrator."
         )
         return self.show(request, words=words, is_done=True)
 
     def _no_mail(self, request: HttpRequest) -> HttpResponse:
-        words = "This installation sends no mail. An administrator can make a link for you, under People."
+        words = "E-mail is not set up here. Ask an administrator for a link."
         return self.show(request, words=words)
 
 
 class SetPassword(Door):
     """Set a new password by link."""
 
-    title, button = "A new password", "Set the password"
+    title, button = "A new password", "Set password"
     http_method_names = ["get", "head", "post"]
 
     def get(self, request: HttpRequest, whom: str, token: str) -> HttpResponse:
@@ -220,8 +220,8 @@ class SetPassword(Door):
         ended = resets.set_password(
             whom, token, password=given["new_password1"], end_keys=given["end_keys"], address=address
         )
-        keys = f" {ended} API key{'' if ended == 1 else 's'} ended too." if given["end_keys"] else ""
-        words = f"Your password is set, and whoever was signed in as you is no longer.{keys}"
+        keys = f" {ended} API key{'' if ended == 1 else 's'} revoked." if given["end_keys"] else ""
+        words = f"Password set. All your sessions were signed out.{keys}"
         return self.show(request, words=words, is_done=True)
 
     def _form(self, request: HttpRequest, user: User, form: ResetPassword, status: int) -> HttpResponse:

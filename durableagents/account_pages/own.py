@@ -56,8 +56,8 @@ def entered(sender: type[User], request: HttpRequest, user: User, **_: object) -
 class KeyForm(forms.Form):
     """A new key of one's own."""
 
-    name = forms.CharField(label="Name", max_length=100, help_text="What uses it: laptop, nightly import.")
-    days = forms.IntegerField(label="Days that it lives", min_value=1, max_value=MOST_DAYS, initial=90)
+    name = forms.CharField(label="Name", max_length=100, help_text="What it is for, such as: nightly import.")
+    days = forms.IntegerField(label="Expires after (days)", min_value=1, max_value=MOST_DAYS, initial=90)
 
 
 class Account(OwnPage):
@@ -89,7 +89,7 @@ class EndSessions(OwnPage):
             words = f"{ended} other session{'' if ended == 1 else 's'} ended."
         else:
             signed_in.end(self.user.pk, place)
-            words = "The session has ended."
+            words = "Session ended."
         messages.success(request, words, extra_tags="ok")
         return redirect("account")
 
@@ -117,7 +117,7 @@ class Devices(OwnPage):
         except DurableAgentsError as refusal:
             messages.error(request, refusal.detail, extra_tags="bad")
             return redirect("account")
-        messages.success(request, "This device is told from now on. Signing out here ends that.", extra_tags="ok")
+        messages.success(request, "This device now receives notifications.", extra_tags="ok")
         response = redirect("account")
         keep_token(response, token)
         return response
@@ -130,7 +130,7 @@ class DeviceRemovals(OwnPage):
 
     def post(self, request: HttpRequest, device_id: int) -> HttpResponse:
         phones.take_away(device_id, by=actor(request, ""))
-        messages.success(request, "The device is told nothing more.", extra_tags="ok")
+        messages.success(request, "Device removed.", extra_tags="ok")
         return redirect("account")
 
 
@@ -138,7 +138,7 @@ class NewKey(again.Risky, Account):
     """Create an own key. Only this response shows it: a message would travel in a cookie, which isn't secret."""
 
     http_method_names = ["post"]
-    risky = "make an API key"
+    risky = "create an API key"
 
     def is_asked(self, user: User) -> bool:
         return user.has_perm(ISSUE_OWN)
@@ -158,7 +158,7 @@ class NewKey(again.Risky, Account):
             form.add_error("name", error.detail)
             return self.get(request, form=form, status=422)
         return shown_once(
-            self, request, "Your new key", token, "account", f"{given['name']} lives {given['days']} days."
+            self, request, "Your new key", token, "account", f"{given['name']} expires after {given['days']} days."
         )
 
 
@@ -169,7 +169,7 @@ class RevokeKey(OwnPage):
 
     def post(self, request: HttpRequest, key_id: int) -> HttpResponse:
         key = revoke_own_key(self.user, key_id, by=actor(request, ""))
-        messages.success(request, f"The key {key.name} is revoked.", extra_tags="ok")
+        messages.success(request, f"Key {key.name} revoked.", extra_tags="ok")
         return redirect("account")
 
 

@@ -39,13 +39,13 @@ from ledger.web.seeing.viewers import reads_payloads
 ADMIN = "admin"
 SHOWN = 100
 _SUBJECT = "You are invited to Durable Agents"
-_BODY = """{by} invites you to Durable Agents, as {name}.
+_BODY = """{by} invites you to Durable Agents as {name}.
 
-Choose a password here, by {until} (UTC):
+Choose a password by {until} (UTC):
 
 {link}
 
-The link is yours alone and works once.
+The link works once. Don't share it.
 """
 
 
@@ -61,9 +61,9 @@ class InviteForm(forms.Form):
     roles = forms.MultipleChoiceField(
         label="Roles", required=False, choices=_choices, widget=forms.CheckboxSelectMultiple
     )
-    is_admin = forms.BooleanField(label="Administrator: invites people, gives roles and keys", required=False)
+    is_admin = forms.BooleanField(label="Administrator: invites people, assigns roles and keys", required=False)
     days = forms.IntegerField(
-        label="Days that the link holds", min_value=1, max_value=invitations.MOST_DAYS, initial=invitations.DAYS
+        label="Link expires after (days)", min_value=1, max_value=invitations.MOST_DAYS, initial=invitations.DAYS
     )
     justification = forms.CharField(label="Why", max_length=4000)
 
@@ -164,12 +164,12 @@ class Invite(People):
         except DurableAgentsError as error:
             form.add_error(_field_of(error), error.detail)
             return self.get(request, form=form, status=error.status)
-        words = f"Give it to {row.username} yourself: it is shown only now."
+        words = f"Pass it on to {row.username}. It is shown only once."
         if mail.is_set():
             until = f"{row.expires_at:%-d %B %Y %H:%M}"
             body = _BODY.format(by=request.user.get_username(), name=row.username, until=until, link=link)
             mail.later(lambda: mail.send(row.email, _SUBJECT, body))
-            words = f"It is mailed to {row.email}. Should that not come, give it to {row.username} yourself."
+            words = f"It was sent to {row.email}. If it doesn't arrive, pass it on to {row.username}."
         return shown_once(self, request, f"{row.username} is invited", link, "people", words)
 
 
@@ -187,7 +187,7 @@ class RevokeInvitation(AdminPage):
 
     def post(self, request: HttpRequest, invitation_id: int) -> HttpResponse:
         invitations.revoke(invitation_id, by=self.by, justification=request.POST.get("justification", ""))
-        messages.success(request, "The invitation is revoked: its link opens nothing.", extra_tags="ok")
+        messages.success(request, "Invitation revoked.", extra_tags="ok")
         return redirect("people")
 
 
@@ -243,7 +243,7 @@ class MakeResetLink(AdminPage):
 
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         user, link = resets.make_link(user_id, by=self.by, justification=request.POST.get("justification", ""))
-        words = f"Give it to {user.username} and nobody else: whoever has it sets their password, within four hours."
+        words = f"Pass it on only to {user.username}: anyone with it can set the password. Valid for four hours."
         return shown_once(self, request, f"A new password for {user.username}", link, "people", words)
 
 
@@ -255,7 +255,7 @@ class AllowOwnKeys(AdminPage):
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         may = request.POST.get("may") == "yes"
         let_issue_keys(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
-        words = "They make keys of their own from now on." if may else "They make no keys of their own any more."
+        words = "They can now create their own keys." if may else "They can no longer create keys."
         messages.success(request, words, extra_tags="ok")
         return redirect("person", user_id)
 
@@ -277,7 +277,7 @@ class SetRoles(Person):
             set_roles(user_id, held, is_admin, seen=seen, by=self.by, justification=why)
         except (Moved, LastAdministrator, JustificationRequired) as error:
             return self.tell(request, user_id, Refused("roles", error, {"justification": why}))
-        messages.success(request, "They hold these roles from now on. It is on the record.", extra_tags="ok")
+        messages.success(request, "Roles saved.", extra_tags="ok")
         return redirect("person", user_id)
 
 
@@ -289,7 +289,7 @@ class LetReadPayloads(AdminPage):
     def post(self, request: HttpRequest, user_id: int) -> HttpResponse:
         may = request.POST.get("may") == "yes"
         let_read_payloads(user_id, may, by=self.by, justification=request.POST.get("justification", ""))
-        words = "They read payloads from now on." if may else "Their account reads no payloads any more."
+        words = "Data access granted." if may else "Data access removed."
         messages.success(request, words, extra_tags="ok")
         return redirect("person", user_id)
 
@@ -302,6 +302,6 @@ class LetRoleReadPayloads(AdminPage):
     def post(self, request: HttpRequest) -> HttpResponse:
         may, role = request.POST.get("may") == "yes", request.POST.get("role", "").replace("\x00", "")[:150]
         let_role_read_payloads(role, may, by=self.by, justification=request.POST.get("justification", ""))
-        words = f"{name_of(role)}: reads {'' if may else 'no '}payloads from now on."
+        words = f"{name_of(role)}: data access {'granted' if may else 'removed'}."
         messages.success(request, words, extra_tags="ok")
         return redirect("people")

@@ -40,7 +40,7 @@ class Item:
 
     @property
     def state(self) -> str:
-        return {"ok": "done", "wait": "to do"}.get(self.tone, "look yourself")
+        return {"ok": "done", "wait": "to do"}.get(self.tone, "check manually")
 
 
 class NotSetUp(Door):
@@ -50,7 +50,7 @@ class NotSetUp(Door):
     http_method_names = ["get", "head"]
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        words = "Whoever has a shell on its machine gets the link for the first account: manage.py setup_link"
+        words = "Run manage.py setup_link on the server to get the link for the first account."
         return self.show(request, words=words, is_closed=True)
 
 
@@ -83,7 +83,7 @@ def _people() -> Iterator[Item]:
     found = User.objects.filter(is_active=True).aggregate(
         admins=Count("pk", filter=Q(is_superuser=True)), unreachable=Count("pk", filter=Q(email=""))
     )
-    alone = "One account. A second one keeps you from being locked out."
+    alone = "Only one account. Add a second one so that you can't be locked out."
     yield Item(
         "Administrator", "ok", alone if found["admins"] == 1 else _count(found["admins"], "account"), "people", "People"
     )
@@ -92,36 +92,36 @@ def _people() -> Iterator[Item]:
     is_open = {"revoked_at__isnull": True, "accepted_at__isnull": True, "expires_at__gt": Now()}
     waiting = _count(Invitation.objects.filter(**is_open).count(), "invitation").capitalize()
     told = f"{', '.join(f'{name_of(role)}: {having.get(role, 0)}' for role in known)}. {waiting} open."
-    nobody = f"{told} Nobody can settle or retry a run: invite an operator."
-    yield _item("People with roles", having.get(OPERATOR), told, nobody, "people", "Invite people")
+    nobody = f"{told} No operator: nobody can settle or retry runs."
+    yield _item("Roles", having.get(OPERATOR), told, nobody, "people", "Invite people")
     yield from _queues(having)
     keys = ApiKey.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=Now()), revoked_at__isnull=True).count()
-    none = "No key works. Programs start runs with one."
+    none = "None. Programs need a key to start runs."
     yield _item(
-        "API keys", keys, f"{_count(keys, 'key')} in force.", none, "admin:durableagents_apikey_add", "Make one"
+        "API keys", keys, f"{_count(keys, 'key')} in force.", none, "admin:durableagents_apikey_add", "Create key"
     )
     if found["unreachable"]:
-        words = f"{_count(found['unreachable'], 'account')} without one: a lost password can't be mailed there."
+        words = f"{_count(found['unreachable'], 'account')} without one, so no password reset by e-mail."
         yield Item("E-mail addresses", "wait", words, "admin:auth_user_changelist", "Users")
 
 
 def _queues(having: dict[str, int]) -> Iterator[Item]:
     queues = wait_hooks.queues
     if not queues:
-        yield Item("Approval queues", "wait", "There is none: no agent can ask anybody.", "queues", "Queues")
+        yield Item("Approval queues", "wait", "No queue: agents can't request approval.", "queues", "Queues")
     for queue, role in queues.items():
         number, what = having.get(role, 0), f"Queue {queue}"
         if not role:
-            words = "Its row was written past this installation: nobody decides by it. Set it anew on its page."
+            words = "Its row was changed outside the application, so nobody can decide. Save it again on its page."
             yield Item(what, "wait", words, "queues", "Queues")
         elif not queues.is_open(queue):
-            words = "It is closed: nothing is asked or decided there, and whatever would ask stops. Open it again."
+            words = "Closed: requests to it stop. Open it again."
             yield Item(what, "wait", words, "queues", "Queues")
         elif number:
             words = f"{_count(number, 'person', 'people')} decide{'s' if number == 1 else ''}, as {name_of(role)}."
             yield Item(what, "ok", words, "queues", "Queues")
         else:
-            words = f"Nobody decides: what waits there ends at its deadline. Invite a {name_of(role)}."
+            words = f"Nobody decides, so cases expire. Invite a {name_of(role)}."
             yield Item(what, "wait", words, "people", "Invite people")
 
 
@@ -130,17 +130,17 @@ def _installation(*, has_role: bool) -> Iterator[Item]:
     environment = settings.DURABLEAGENTS
     agents = registry.agents()
     names = ", ".join(agent.graph_id for agent in agents[:5]) + (" and more" if len(agents) > 5 else "")
-    none = "None is loaded: name their modules in DURABLEAGENTS_AGENTS."
+    none = "No agents loaded. List their modules in DURABLEAGENTS_AGENTS."
     yield _item("Agents", agents, f"Installed: {names}.", none, "agents" if has_role else "", "Agents")
-    by_hand = "You hand over links by hand, until DURABLEAGENTS_EMAIL_URL names a mail server."
+    by_hand = "Off: pass links on yourself, or set DURABLEAGENTS_EMAIL_URL."
     yield _item("Mail", mail.is_set(), f"Sent as {environment.email_from}.", by_hand)
     is_public = environment.base_url.startswith("https://") and bool(environment.allowed_hosts)
     local = "Set DURABLEAGENTS_BASE_URL to your proxy's https address, DURABLEAGENTS_ALLOWED_HOSTS to its name."
     yield _item("Address and TLS", is_public, environment.base_url, local)
-    open_ = "DURABLEAGENTS_ENV is development: cookies travel without TLS, the database's role isn't looked at."
+    open_ = "DURABLEAGENTS_ENV is development: cookies are sent without TLS, and the database role isn't checked."
     yield _item("Production", environment.is_production, "Its rules hold.", open_)
     problem = privileges.problem_of(_asked)
-    yield _item("Database role", not problem, "It owns nothing, and can't rewrite the record.", problem or "")
+    yield _item("Database role", not problem, "It can't change recorded data.", problem or "")
     yield _backups()
     for found in run_checks(tags=[Tags.security, "environment"], include_deployment_checks=environment.is_production):
         yield Item("Check", "wait", f"{found.msg} {found.hint or ''}".strip())

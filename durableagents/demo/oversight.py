@@ -31,7 +31,7 @@ CALENDAR = "office"
 POLICY = "large_customer_refunds"
 # Whoever starts it has a shell on the machine, and the record says so.
 BY = Actor(kind="system", name="demo", auth="shell")
-WHY = "The demo shows what can be said of a queue."
+WHY = "Demo settings of a queue."
 
 _OFFICE = "09:00-17:00"
 _REASONS = [

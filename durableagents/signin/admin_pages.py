@@ -87,7 +87,7 @@ class FactorAdmin(admin.ModelAdmin):
         signed_in.end_everywhere(obj.user.pk)  # someone with the device may be signed in by it
 
     def response_change(self, request: HttpRequest, obj: Authenticator) -> HttpResponse:
-        self.message_user(request, f"Every second factor of {obj.user.get_username()} is taken away.")
+        self.message_user(request, f"Second factors of {obj.user.get_username()} removed.")
         return redirect("admin:mfa_authenticator_changelist")
 
 

@@ -151,7 +151,7 @@ class WrongPassword(DurableAgentsError):
     status, code, title = 422, "wrong-password", "Wrong password"
 
     def __init__(self) -> None:
-        super().__init__("This is not your password. Nothing was done.")
+        super().__init__("Wrong password. Nothing was changed.")
 
 
 def _check(request: HttpRequest, user: User, has_factor: bool, terms: dict[str, Any]) -> tuple[str, Signed | None]:

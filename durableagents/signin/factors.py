@@ -41,10 +41,7 @@ class WrongCode(DurableAgentsError):
 
     status, code, title = 422, "wrong-code", "Wrong code"
 
-    told = (
-        "This code is not right, was used already or is too old. "
-        "Wait for the next one; see that your device's clock is right."
-    )
+    told = "The code is wrong, already used or expired. Wait for the next one, and check your device's clock."
 
     def __init__(self) -> None:
         super().__init__(self.told)
@@ -53,24 +50,24 @@ class WrongCode(DurableAgentsError):
 class NoCode(WrongCode):
     """The input can't be a device's code, so it doesn't count as a guess."""
 
-    told = "This is no code: type the six digits that your device shows."
+    told = "Enter the six-digit code from your app."
 
 
 class NoCodeOfEither(NoCode):
     """The input can't be a code of either kind."""
 
-    told = "This is no code: type the six digits that your device shows, or the eight of a recovery code."
+    told = "Enter the six-digit code from your app, or an eight-digit recovery code."
 
 
 class FactorExists(DurableAgentsError):
-    status, code, title = 409, "second-factor-exists", "There is a second factor"
+    status, code, title = 409, "second-factor-exists", "Second factor exists"
 
     def __init__(self) -> None:
-        super().__init__("This account has a second factor already. Take it away first to set up another one.")
+        super().__init__("This account already has a second factor. Turn it off first.")
 
 
 class NoFactor(DurableAgentsError):
-    status, code, title = 409, "no-second-factor", "There is no second factor"
+    status, code, title = 409, "no-second-factor", "No second factor"
 
     def __init__(self) -> None:
         super().__init__("This account has no second factor.")

@@ -37,10 +37,10 @@ SIGN_IN, AGAIN, MAKE = "a sign-in", "showing once more who one is", "a new passk
 
 
 class TooManyPasskeys(DurableAgentsError):
-    status, code, title = 409, "too-many-passkeys", "There are too many passkeys"
+    status, code, title = 409, "too-many-passkeys", "Too many passkeys"
 
     def __init__(self) -> None:
-        super().__init__(f"An account has {MOST} passkeys at most: remove one first.")
+        super().__init__(f"Limit reached: at most {MOST} passkeys. Remove one first.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def set_up(user: User, token: str, answer: str, name: str, *, by: Actor) -> list
         try:
             Authenticator.objects.create(user_id=user.pk, type=Authenticator.Type.WEBAUTHN, data=data)
         except IntegrityError:
-            raise WrongPasskey("this very passkey is set up already") from None
+            raise WrongPasskey("this passkey is already set up") from None
         return factors.new_codes(user) if is_first else []
 
 

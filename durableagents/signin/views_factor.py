@@ -115,7 +115,7 @@ class FactorRemovals(OfEveryone):
     """Remove the authenticator app."""
 
     http_method_names = ["post"]
-    risky = "take your second factor away"
+    risky = "turn off your second factor"
 
     def post(self, request: HttpRequest) -> HttpResponse:
         user = who(request)
@@ -123,7 +123,7 @@ class FactorRemovals(OfEveryone):
         if not factors.has_factor(user):
             door.shrunk(request)
         signed_in.end_elsewhere(who(request).pk, request)  # they were signed in by the removed factor
-        messages.success(request, "Your authenticator app is taken away.", extra_tags="ok")
+        messages.success(request, "Authenticator app turned off.", extra_tags="ok")
         return redirect("second_factor")
 
 
@@ -132,7 +132,7 @@ class RecoveryCodes(OfEveryone):
 
     template = "account/second_factor_page.html"
     http_method_names = ["post"]
-    risky = "make new recovery codes"
+    risky = "create new recovery codes"
 
     def post(self, request: HttpRequest) -> HttpResponse:
         codes = factors.renew_codes(who(request), by=actor(request, ""))
@@ -144,7 +144,7 @@ class SignInLinks(OfEveryone):
 
     template = "account/linking.html"
     http_method_names = ["post"]
-    risky = "link another way to sign in"
+    risky = "link another sign-in"
 
     def post(self, request: HttpRequest) -> HttpResponse:
         provider = named(request.POST.get("provider", ""))
@@ -156,7 +156,7 @@ class SignInRemovals(OfEveryone):
     """Unlink a provider."""
 
     http_method_names = ["post"]
-    risky = "unlink a way to sign in"
+    risky = "unlink a sign-in"
 
     def post(self, request: HttpRequest) -> HttpResponse:
         given = request.POST.get("link", "")
@@ -168,7 +168,7 @@ class SignInRemovals(OfEveryone):
             messages.error(request, gone.detail, extra_tags="bad")
         else:
             signed_in.end_elsewhere(who(request).pk, request)  # they may be signed in by the removed link
-            messages.success(request, "It is unlinked.", extra_tags="ok")
+            messages.success(request, "Unlinked.", extra_tags="ok")
         return redirect("second_factor")
 
 

@@ -20,7 +20,7 @@ class NewPasskey(OfEveryone):
 
     template = "account/second_factor_page.html"
     http_method_names = ["post"]
-    risky = "set up a passkey"
+    risky = "add a passkey"
 
     def post(self, request: HttpRequest) -> HttpResponse:
         return self.tell(request)
@@ -57,7 +57,7 @@ class Passkeys(NewPasskey):
         again.proved(request, passkeys.PASSKEY)
         if codes:
             return self.show(request, {**sections(request), "codes": codes})
-        messages.success(request, "The passkey is set up: sign in with it from now on, or say yes with it.", "ok")
+        messages.success(request, "Passkey added.", "ok")
         return redirect("second_factor")
 
 
@@ -65,7 +65,7 @@ class PasskeyNames(OfEveryone):
     """Rename a passkey."""
 
     http_method_names = ["post"]
-    risky = "call a passkey something else"
+    risky = "rename a passkey"
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
         try:
@@ -73,7 +73,7 @@ class PasskeyNames(OfEveryone):
         except DurableAgentsError as refusal:
             messages.error(request, refusal.detail, extra_tags="bad")
         else:
-            messages.success(request, "It is called so from now on.", extra_tags="ok")
+            messages.success(request, "Passkey renamed.", extra_tags="ok")
         return redirect("second_factor")
 
 
@@ -81,7 +81,7 @@ class PasskeyRemovals(OfEveryone):
     """Remove a passkey."""
 
     http_method_names = ["post"]
-    risky = "take a passkey away"
+    risky = "remove a passkey"
 
     def post(self, request: HttpRequest, pk: int) -> HttpResponse:
         user = who(request)
@@ -89,5 +89,5 @@ class PasskeyRemovals(OfEveryone):
         if not factors.has_factor(user):
             door.shrunk(request)
         signed_in.end_elsewhere(user.pk, request)  # they may be signed in by the removed passkey
-        messages.success(request, "The passkey is taken away.", extra_tags="ok")
+        messages.success(request, "Passkey removed.", extra_tags="ok")
         return redirect("second_factor")

@@ -75,5 +75,5 @@ class Callback(Sso):
         if wanted != provider.id or not request.user.is_authenticated or request.user.pk != asked:
             return redirect("login")
         links.link(provider, claims, request.user, by=actor(request, ""))
-        messages.success(request, f"You can sign in with {provider.name} now.", extra_tags="ok")
+        messages.success(request, f"You can now sign in with {provider.name}.", extra_tags="ok")
         return redirect("second_factor")

@@ -31,27 +31,25 @@ _once = throttle.Allowance("challenge", limit=1, window_seconds=LIVES_SECONDS)
 class PasskeysUnavailable(DurableAgentsError):
     """Browsers don't make passkeys for this installation's address."""
 
-    status, code, title = 409, "passkeys-unavailable", "There are no passkeys here"
+    status, code, title = 409, "passkeys-unavailable", "Passkeys are not available"
 
 
 class PasskeyTooLate(DurableAgentsError):
     """The challenge is too old or used. Nothing was done."""
 
-    status, code, title = 409, "passkey-too-late", "That took too long"
+    status, code, title = 409, "passkey-too-late", "Request expired"
 
     def __init__(self) -> None:
-        super().__init__(
-            "What your passkey was to sign was good for five minutes and once. Nothing was done: try again."
-        )
+        super().__init__("The passkey request expired or was already used. Nothing was changed. Try again.")
 
 
 class WrongPasskey(DurableAgentsError):
     """The passkey is refused. Nothing was done."""
 
-    status, code, title = 422, "wrong-passkey", "The passkey was not taken"
+    status, code, title = 422, "wrong-passkey", "Passkey rejected"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"Your passkey was not taken: {why}. Nothing was done.")
+        super().__init__(f"The passkey was rejected: {why}. Nothing was changed.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def whole(value: object) -> SafeString:
 
 
 def _left_out(characters: int) -> str:
-    return f'<span class="u" title="{characters:,} more characters are not shown here">… {characters:,} more</span>'
+    return f'<span class="u" title="{characters:,} more characters not shown">… {characters:,} more</span>'
 
 
 @register.filter
@@ -74,7 +74,7 @@ def _datum(text: str) -> SafeString:
     if not text.strip():
         return SafeString("")
     return format_html(
-        '<span class="data" title="A value from the run\u2019s data, not the console\u2019s words">{}</span>',
+        '<span class="data" title="A value from the run\u2019s data">{}</span>',
         _drawn(seen.middle(text, seen.MAX_LINE)),
     )
 
@@ -172,8 +172,8 @@ def _head(value: object) -> tuple[list[seen.Leaf], bool]:
 def cut_note(value: object, url: str = "") -> str:
     """Return the note below a truncated value: its size, and where to get all of it."""
     size = filesizeformat(_size(value))
-    link = f'<a class="target" href="{escape(url)}" download>Download all of it</a>.' if url else ""
-    return f'<p class="small muted" data-cut>Only the head is shown, of {escape(size)}. {link}</p>\n'
+    link = f'<a class="target" href="{escape(url)}" download>Download all</a>.' if url else ""
+    return f'<p class="small muted" data-cut>Only the beginning of {escape(size)} is shown. {link}</p>\n'
 
 
 def _size(value: object) -> int:

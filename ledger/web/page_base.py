@@ -28,10 +28,10 @@ EVERYONE = frozenset(EVERY)
 
 
 class OnlySent(DurableAgentsError):
-    status, code, title = 405, "method-not-allowed", "There is no page here"
+    status, code, title = 405, "method-not-allowed", "Page not found"
 
     def __init__(self) -> None:
-        super().__init__("Forms are sent to this address. Go back to the page that has the form; nothing was done.")
+        super().__init__("This address only accepts forms. Go back to the form's page. Nothing was changed.")
 
 
 class Page(View):
@@ -55,7 +55,7 @@ class Page(View):
                 must_see(kwargs["run_id"])
             return super().dispatch(request, *args, **kwargs)
         except Proposed as waits:
-            messages.success(request, "Nothing has changed yet: a second person has to agree.", extra_tags="ok")
+            messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=waits.change)
         except DurableAgentsError as error:
             return self.trouble(request, error)

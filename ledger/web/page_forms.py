@@ -98,9 +98,9 @@ def _as_seen(error: dict[str, str], seen: Mapping[str, tuple[str, str]]) -> dict
 def refuse_stray(names: Iterable[str]) -> None:
     """Refuse fields that the form doesn't have. Raises InvalidInput."""
     if stray := sorted(names):
-        told = {"problem": "no field of this form", "fix": "reload the page and fill in what it shows"}
+        told = {"problem": "isn't a field of this form", "fix": "reload the page and try again"}
         raise InvalidInput(
-            f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it does not have.",
+            f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it doesn't have.",
             errors=[{"field": name.replace("\x00", "\ufffd")[:200], **told} for name in stray[:_STRAY_SHOWN]],
         )
 

@@ -25,8 +25,8 @@ from runs.queries.manifest import manifest_of
 from runs.queries.tool_cards import certified_cards_of
 
 _MANIFEST = (
-    ("persisted", "On record"),
-    ("recomputed", "Made anew"),
+    ("persisted", "Recorded"),
+    ("recomputed", "Repeated"),
     ("secret", "Secret"),
     ("external", "Outside"),
 )

@@ -18,7 +18,7 @@ from runs.queries.attributes.shown import Told
 from runs.queries.attributes.shown import in_words as told
 
 _NOTES = {
-    "keywords": "several, separated by commas",
+    "keywords": "separated by commas",
     "number": "a number",
     "money": "US dollars",
     "date": "YYYY-MM-DD",
@@ -26,11 +26,11 @@ _NOTES = {
 
 
 _KINDS = {
-    "keyword": "a text",
-    "keywords": "several texts",
-    "number": "a number",
+    "keyword": "text",
+    "keywords": "list of texts",
+    "number": "number",
     "money": "US dollars",
-    "date": "a day",
+    "date": "date",
     "flag": "true or false",
 }
 

@@ -145,7 +145,7 @@ def _read(seen: str) -> Any:
         return strict_json.loads(seen.encode("utf-8", "replace"))
     except strict_json.MalformedJSON:
         problem = {"field": SEEN, "problem": "can't be read", "fix": "reload the page"}
-        raise InvalidInput("Nobody can tell for which caps the form was filled in.", errors=[problem]) from None
+        raise InvalidInput("The form is out of date.", errors=[problem]) from None
 
 
 def _value(name: str, text: str) -> Any:
@@ -155,8 +155,8 @@ def _value(name: str, text: str) -> Any:
         plain = text.replace(",", "") if _GROUPED.fullmatch(text) else text
         return int(plain) if _WHOLE.fullmatch(plain) else text
     if not _HOURS.fullmatch(text):
-        problem = {"field": "budget.wall_seconds", "problem": "is no number of hours", "fix": "such as 1.5 or 24"}
-        raise InvalidInput("The hours are no number.", errors=[problem])
+        problem = {"field": "budget.wall_seconds", "problem": "isn't a number of hours", "fix": "such as 1.5 or 24"}
+        raise InvalidInput("Enter the hours as a number.", errors=[problem])
     return int((Decimal(text) * HOUR).to_integral_value(ROUND_UP))
 
 
@@ -280,9 +280,7 @@ def _short(name: str, asked: Exceeded, share: Share | None) -> Short:
     least = asked.enough.get(name)
     wanted = None if least is None else max(least - share.used - share.reserved, 0)
     said = amounts_of(name, share.cap, share.used, share.reserved, share.left, wanted, least)
-    return Short(
-        name, [*zip(("cap", "used", "set aside", "left", "needed next", "enough would be"), said, strict=True)]
-    )
+    return Short(name, [*zip(("cap", "used", "reserved", "left", "needed next", "enough"), said, strict=True)])
 
 
 def block(

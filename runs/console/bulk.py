@@ -35,19 +35,19 @@ PAGE, ITEMS = 50, 100
 _NOT_DONE = ("refused", "failed")
 # The page's name for each action.
 LABELS = {name: verb.label for name, verb in VERBS.items()} | {
-    "priority": "Set the priority of",
-    "budget": "Raise the budget of",
-    "reconcile": "Settle the unknown outcome of",
+    "priority": "Set priority for",
+    "budget": "Raise budget for",
+    "reconcile": "Settle outcome for",
 }
 MEANS = {name: verb.means for name, verb in VERBS.items()} | {
-    "budget": "Caps are raised to what you say. Higher ones stay, and so does what has no cap.",
-    "reconcile": "The same verdict for each. Runs with none, or with several, are refused by name.",
+    "budget": "Raises caps to these values. Higher caps and unlimited ones stay.",
+    "reconcile": "The same outcome for each run with exactly one unknown call. Others are skipped.",
 }
 CAPS = ("usd", "model_calls", "tool_calls", "steps")
 FILTERED = {"q": "search", "where": "attributes", "parent": "started by"}
 STATES = {
-    "draft": ("looked at", "wait"),
-    "running": ("under way", "run"),
+    "draft": ("previewed", "wait"),
+    "running": ("in progress", "run"),
     "stopped": ("stopped", "hold"),
     "done": ("done", "ok"),
 }
@@ -76,7 +76,7 @@ class _Shown:
         self.label = LABELS.get(self.of.action, self.of.action)
         # Workers leave unauthentic batches alone.
         self.is_left_alone = self.of.state == "running" and not acts.is_as_asked(self.of)
-        self.word, self.tone = ("left alone", "stop") if self.is_left_alone else STATES[self.of.state]
+        self.word, self.tone = ("skipped", "stop") if self.is_left_alone else STATES[self.of.state]
 
     @property
     def states(self) -> list[tuple[str, int]]:
@@ -246,8 +246,8 @@ class BatchAct(BatchPage):
 
 
 class BatchStarts(BatchAct):
-    verb, done = "begin", "It is started. That is on the record."
+    verb, done = "begin", "Bulk job started."
 
 
 class BatchStops(BatchAct):
-    verb, done = "stop", "Stopped: nothing more of it is done. It is on the record."
+    verb, done = "stop", "Bulk job stopped."

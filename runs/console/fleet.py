@@ -58,7 +58,7 @@ class Drains(FleetActsPage):
             fleet.drain(body.process, by=self.acting(request, prefer=(OPERATOR,)), justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("drain", error, form.kept))
-        messages.success(request, "It lets go of what it has, and ends. It is on the record.", extra_tags="ok")
+        messages.success(request, "Draining: the worker hands over its runs and exits.", extra_tags="ok")
         return redirect("fleet")
 
 
@@ -73,6 +73,6 @@ class Deaths(FleetActsPage):
             count = fleet.declare_dead(body.host, by=by, justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("declare_dead", error, form.kept))
-        words = f"{count} process{'' if count == 1 else 'es'} on record as ended; their runs go on elsewhere."
+        words = f"{count} process{'' if count == 1 else 'es'} recorded as ended. Their runs continue on other workers."
         messages.success(request, words, extra_tags="ok")
         return redirect("fleet")

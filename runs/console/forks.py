@@ -89,7 +89,7 @@ class Forks(ForkPage):
             )
         except DurableAgentsError as error:
             return self.tell(request, run_id, visit or None, Refused("fork", error, form.kept))
-        messages.success(request, "The fork is made. It is on the record.", extra_tags="ok")
+        messages.success(request, "Fork created.", extra_tags="ok")
         return redirect("run", made.pk)
 
 
@@ -176,7 +176,7 @@ class NewStarts(StartAgainPage):
             )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused("start_again", error, form.kept))
-        messages.success(request, "It is started again. It is on the record.", extra_tags="ok")
+        messages.success(request, "New run started.", extra_tags="ok")
         return redirect("run", made.pk)
 
 

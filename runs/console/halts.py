@@ -22,12 +22,12 @@ from runs.services.halts.acts import ALL_OF_IT, HaltBody, LiftBody, StageBody
 
 PAGE = 20
 KINDS = (
-    ("halt", "Halt", "Nothing begins in the scope; runs under way stop at their next step."),
-    ("quarantine", "Quarantine", "A tool or a version: as a halt, and no new run starts on the version."),
-    ("starts", "Stop new starts", "Of an agent: runs under way go on."),
+    ("halt", "Halt", "Nothing starts. Active runs stop at their next step."),
+    ("quarantine", "Quarantine", "For a tool or a version: as a halt, and no new run starts on the version."),
+    ("starts", "Stop new starts", "No new runs. Active runs continue."),
 )
 SCOPES = (
-    ("all", "the whole installation"),
+    ("all", "everything"),
     ("tag", "a tag"),
     ("agent", "an agent"),
     ("version", "a version"),
@@ -83,7 +83,7 @@ class NewHalt(HaltsPage):
             acts.begin(body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, Refused("halt", error, form.kept))
-        messages.success(request, "It is halted: workers confirm below. It is on the record.", extra_tags="ok")
+        messages.success(request, "Halted. Workers confirm below.", extra_tags="ok")
         return redirect("halts")
 
 
@@ -101,7 +101,7 @@ class HaltStages(HaltsPage):
             acts.stage(halt, body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, Refused("stage", error, form.kept), halt)
-        messages.success(request, "The halt says so now. It is on the record.", extra_tags="ok")
+        messages.success(request, "Halt changed.", extra_tags="ok")
         return redirect("halts")
 
 
@@ -118,7 +118,7 @@ class HaltLiftings(HaltsPage):
             acts.lift(halt, form.read(LiftBody, revision=_whole), by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, Refused("lift", error, form.kept), halt)
-        messages.success(request, "The halt is lifted. It is on the record.", extra_tags="ok")
+        messages.success(request, "Halt lifted.", extra_tags="ok")
         return redirect("halts")
 
 

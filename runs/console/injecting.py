@@ -21,7 +21,7 @@ from runs.models import State
 from runs.services import lifecycle
 from runs.services.injecting import ContextBody, Look, Message, Patch, Seen, go_on, look
 
-_ACTS = {"resume": "Resumed with it. It is on the record.", "retry": "Retried with it. It is on the record."}
+_ACTS = {"resume": "Resumed.", "retry": "Retried."}
 
 
 class _Form(BaseModel):
@@ -88,8 +88,8 @@ class ContextLooks(ContextPage):
         try:
             body = _read(form)
             if body.patch is None and body.message is None:
-                problem = {"field": "patch", "problem": "nothing is handed over", "fix": "write a patch, or a message"}
-                raise InvalidInput("Nothing is handed over.", errors=[problem])
+                problem = {"field": "patch", "problem": "is empty", "fix": "enter state changes or a message"}
+                raise InvalidInput("Enter state changes or a message.", errors=[problem])
             found = look(run_id, patch=body.patch, message=body.message)
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused("look", _in_form(error), form.kept))

@@ -19,12 +19,12 @@ from runs.services.limits.acts import LimitBody
 
 PAGE = 100
 FIELDS = {
-    "per_minute": ("Tries a minute", "of a tool, a model or a provider"),
-    "burst": ("Burst", "how many may go at once after a quiet time"),
-    "at_once": ("At once", "tries under way; of an agent or a tag, runs driven"),
-    "breaker": ("Breaker opens at", "per cent of the tries of about a minute that fail"),
-    "rest": ("Rest", "seconds before one try finds out; 30"),
-    "weight": ("Weight", "of an agent or a tag: its share; 1"),
+    "per_minute": ("Calls per minute", "of a tool, a model or a provider"),
+    "burst": ("Burst", "burst size after a quiet period"),
+    "at_once": ("Concurrency", "calls in progress; for an agent or a tag, active runs"),
+    "breaker": ("Breaker opens at", "percent of failed calls in about a minute"),
+    "rest": ("Cool-down", "seconds until one test call; 30"),
+    "weight": ("Weight", "share of an agent or a tag; 1"),
 }
 
 
@@ -69,7 +69,7 @@ class LimitSettings(LimitsPage):
             acts.set_limit(body.key, body.rule, by=self.acting(request), justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("set", error, form.kept))
-        messages.success(request, "The limit is set. It is on the record.", extra_tags="ok")
+        messages.success(request, "Limit saved.", extra_tags="ok")
         return redirect("limits")
 
 
@@ -97,12 +97,12 @@ class LimitAct(LimitsPage):
 
 
 class LimitResets(LimitAct):
-    act, done = staticmethod(acts.reset_limit), "What was said before counts again. It is on the record."
+    act, done = staticmethod(acts.reset_limit), "Limit reset."
 
 
 class BreakerOpenings(LimitAct):
-    act, done = staticmethod(acts.open_breaker), "The breaker is open until somebody closes it. It is on the record."
+    act, done = staticmethod(acts.open_breaker), "Breaker opened. It stays open until someone closes it."
 
 
 class BreakerClosings(LimitAct):
-    act, done = staticmethod(acts.close_breaker), "The breaker is closed. It is on the record."
+    act, done = staticmethod(acts.close_breaker), "Breaker closed."

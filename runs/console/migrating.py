@@ -20,10 +20,10 @@ from runs.services.migrating.asked import LookBody, MigrateBody, old_nodes, prop
 from runs.services.migrating.outcomes import Outcome
 
 _WORDS = {
-    "replayed": ("ok", "goes on in the middle of its visit"),
-    "reentered": ("run", "enters the node from its top"),
-    "unbegun": ("ok", "has not begun"),
-    "refused": ("bad", "stays where it is"),
+    "replayed": ("ok", "continues mid-visit"),
+    "reentered": ("run", "restarts the node"),
+    "unbegun": ("ok", "not started"),
+    "refused": ("bad", "can't be moved"),
 }
 
 
@@ -114,7 +114,7 @@ class Migrating(MigrationsPage):
             return self.tell(request, graph_id, Refused("move", error, form.kept))
         moved = sum(each.is_moved for each in found)
         said = f"{moved} run{'' if moved == 1 else 's'} moved to {body.to_version}, {len(found) - moved} not."
-        messages.success(request, f"{said} It is on the record.", extra_tags="ok" if moved else "bad")
+        messages.success(request, said, extra_tags="ok" if moved else "bad")
         return self.tell(request, graph_id, typed=form.kept, found=found, is_done=True)
 
 

@@ -31,20 +31,20 @@ from runs.story.transcript import Said
 
 # For each status of an effect: chip and tone, note and tone.
 STANDINGS: dict[str, tuple[str, str, str, str]] = {
-    "held": ("held", "wait", "Waits for a decision; nothing has been sent.", "muted"),
-    "cleared": ("approved", "ok", "Approved; about to be sent.", "muted"),
-    "rejected": ("rejected", "", "Rejected; never sent.", "muted"),
-    "expired": ("nobody answered", "", "Nobody answered in time; never sent.", "muted"),
+    "held": ("held", "wait", "Waiting for approval. Not sent.", "muted"),
+    "cleared": ("approved", "ok", "Approved. About to be sent.", "muted"),
+    "rejected": ("rejected", "", "Rejected. Not sent.", "muted"),
+    "expired": ("expired", "", "Expired. Not sent.", "muted"),
     "sent": ("in flight", "run", "", ""),
-    "accepted": ("accepted", "wait", "Upstream took it and answers later.", "muted"),
-    "not_sent": ("not sent", "hold", "Provably nothing left; tried again by itself.", "muted"),
+    "accepted": ("accepted", "wait", "Accepted upstream; result pending.", "muted"),
+    "not_sent": ("not sent", "hold", "Not sent. Retried automatically.", "muted"),
     "committed": ("committed", "ok", "", ""),
     "failed": ("refused", "bad", "", ""),
-    "undone": ("undone", "hold", "It happened, and was undone since.", "muted"),
-    "unknown": ("unknown", "unsure", "May or may not have happened; never repeated unasked.", "muted"),
-    "settled_not": ("did not happen", "hold", "Settled by a person; about to be sent again.", "muted"),
+    "undone": ("undone", "hold", "Undone.", "muted"),
+    "unknown": ("unknown", "unsure", "May have happened. Not repeated without a decision.", "muted"),
+    "settled_not": ("did not happen", "hold", "Settled by a person. About to be sent again.", "muted"),
 }
-_CLASSES = {"idempotent_with_key": "keyed", "unsafe_on_replay": "unsafe to repeat", "": "never sent"}
+_CLASSES = {"idempotent_with_key": "idempotent", "unsafe_on_replay": "not repeatable", "": "never sent"}
 
 
 # Returns the URL of an event's whole payload, by its number.
@@ -60,7 +60,7 @@ def effect(e: Effect, tools: dict[str, Any], downloads: Downloads = _nowhere) ->
     chip, tone, note, note_tone = STANDINGS.get(e.status, (e.status, "", "", ""))
     is_answered = e.result is not None
     if e.belied and e.status == "settled_not":
-        note = "Settled by a person, who is asked again before anything is sent."
+        note = "Settled by a person, who must confirm before anything is sent."
     return SafeString(
         f'<div class="e" id="effect-{e.seq}"><b>{visible(title_of(tools, e.tool))}</b>'
         f'<span class="chip {tone}">{escape(chip)}</span>\n'
@@ -104,7 +104,7 @@ def _sending(e: Effect) -> str:
 
 def _afterwards(e: Effect) -> str:
     if e.belied:
-        return _wide("bad", f"<b>Look into this:</b> {belied(e)}, and {witness(e)}.")
+        return _wide("bad", f"<b>Check this:</b> {belied(e)}, and {witness(e)}.")
     return _wide("muted", f"{_sentence(witness(e))}: recorded, without effect.") if e.late else ""
 
 
@@ -121,9 +121,9 @@ def _pairs(e: Effect) -> list[tuple[str, str]]:
     if e.plan_hash:
         pairs.append(("bound to", _plan(e)))
     if e.interrupted:
-        pairs.append(("crashes", f"a worker died {_times(e.interrupted)} while it was in flight"))
+        pairs.append(("crashes", f"a worker died {_times(e.interrupted)} during the call"))
     if e.not_sent:
-        pairs.append(("not sent", f"{_times(e.not_sent)}, provably; tried again"))
+        pairs.append(("not sent", f"{_times(e.not_sent)}; retried"))
     if e.verdict and e.settled_by:
         pairs.append(("settled", f"{escape(words(findings.on_record(e.verdict)))} by {escape(e.settled_by)}"))
     return pairs

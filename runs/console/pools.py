@@ -26,7 +26,7 @@ _SCOPES = {
     "all": "every run",
     "tag": "runs with the tag",
     "agent": "runs of the agent",
-    "person": "runs that a person started",
+    "person": "runs started by a person",
     "provider": "models of the provider",
 }
 _RESOURCES = {
@@ -123,7 +123,7 @@ class NewPool(PoolsPage):
             acts.create(body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, Refused("pool", error, form.kept))
-        messages.success(request, "The pool is made. It is on the record.", extra_tags="ok")
+        messages.success(request, "Pool created.", extra_tags="ok")
         return redirect("pools")
 
 
@@ -138,7 +138,7 @@ class PoolLimits(PoolsPage):
             acts.change(pool_id, body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, Refused("limit", error, form.kept), pool_id)
-        messages.success(request, "The limit is set. It is on the record.", extra_tags="ok")
+        messages.success(request, "Limit saved.", extra_tags="ok")
         return redirect("pools")
 
 
@@ -156,7 +156,7 @@ class PoolClosings(PoolsPage):
             acts.switch_off(pool_id, by=by, justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, Refused("off", error, form.kept), pool_id)
-        messages.success(request, "The pool is off. It is on the record.", extra_tags="ok")
+        messages.success(request, "Pool switched off.", extra_tags="ok")
         return redirect("pools")
 
 

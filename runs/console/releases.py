@@ -24,7 +24,7 @@ from runs.services.bodies import SteerBody
 from runs.services.releases import acts
 from runs.services.releases.acts import RaiseBody, RampActBody, RampBody
 
-_WORDS = {"on": "on", "halted": "halted", "rolled_back": "taken back", "done": "finished"}
+_WORDS = {"on": "on", "halted": "halted", "rolled_back": "reverted", "done": "finished"}
 _TONES = {"on": "run", "halted": "bad", "rolled_back": "hold", "done": "ok"}
 
 
@@ -151,7 +151,7 @@ class _Acts(VersionsPage):
     http_method_names = ["post"]
 
     def _done(self, request: HttpRequest, graph_id: str, said: str) -> HttpResponse:
-        messages.success(request, f"{said} It is on the record.", extra_tags="ok")
+        messages.success(request, said, extra_tags="ok")
         return redirect("versions", graph_id=graph_id)
 
 
@@ -163,7 +163,7 @@ class VersionClosings(_Acts):
             acts.close(name, version, by=by, justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("closing", error, form.kept))
-        return self._done(request, graph_id, "The version is closed to new starts.")
+        return self._done(request, graph_id, "Version closed to new runs.")
 
 
 class VersionOpenings(_Acts):
@@ -174,7 +174,7 @@ class VersionOpenings(_Acts):
             acts.reopen(name, version, by=by, justification=body.justification)
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("opening", error, form.kept))
-        return self._done(request, graph_id, "The version is open to new starts.")
+        return self._done(request, graph_id, "Version open to new runs.")
 
 
 class NewRamp(_Acts):
@@ -186,7 +186,7 @@ class NewRamp(_Acts):
             acts.begin(body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("ramp", error, form.kept))
-        return self._done(request, graph_id, "The ramp is on.")
+        return self._done(request, graph_id, "Ramp started.")
 
 
 class RaiseRamp(_Acts):
@@ -197,7 +197,7 @@ class RaiseRamp(_Acts):
             acts.raise_to(ramp_id, body, by=self.acting(request, prefer=(OPERATOR,)))
         except DurableAgentsError as error:
             return self.tell(request, graph_id, Refused("share", error, form.kept))
-        return self._done(request, graph_id, "The share is raised.")
+        return self._done(request, graph_id, "Share raised.")
 
 
 class SteerRamp(_Acts):
@@ -216,9 +216,9 @@ class SteerRamp(_Acts):
 
 
 ACTS: Mapping[str, tuple[Callable[..., Ramp], str]] = {
-    "resume": (acts.go_on, "The ramp goes on."),
-    "rollback": (acts.roll_back, "The ramp is taken back, and the newer version is closed to new starts."),
-    "finish": (acts.finish, "The ramp is finished."),
+    "resume": (acts.go_on, "Ramp resumed."),
+    "rollback": (acts.roll_back, "Ramp reverted. The newer version is closed to new runs."),
+    "finish": (acts.finish, "Ramp finished."),
 }
 
 

@@ -230,15 +230,15 @@ class Act(RunPage):
 
 
 class Pauses(Act):
-    verb, done = "pause", "Pause requested. It is on the record."
+    verb, done = "pause", "Pause requested."
 
 
 class Resumptions(Act):
-    verb, done = "resume", "Resumed. It is on the record."
+    verb, done = "resume", "Resumed."
 
 
 class Cancellations(Act):
-    verb, done = "cancel", "Cancellation requested. It is on the record."
+    verb, done = "cancel", "Cancellation requested."
 
     def said(self, form: Sent) -> dict[str, Any]:
         body = form.read(CancelForm)
@@ -247,12 +247,12 @@ class Cancellations(Act):
 
 class Retries(Act):
     allowed = frozenset({OPERATOR})
-    verb, done = "retry", "The run goes on from the step that failed. It is on the record."
+    verb, done = "retry", "Retrying from the failed step."
 
 
 class Requeues(Act):
     allowed = frozenset({OPERATOR})
-    verb, done = "requeue", "Given back to the pool. It is on the record."
+    verb, done = "requeue", "Requeued for another worker."
 
 
 class Budgets(RunPage):
@@ -274,9 +274,9 @@ class Budgets(RunPage):
             return self.tell(request, run_id, Refused(authority.BUDGET, error, form.kept))
         waits = run.waits.filter(kind=Wait.Kind.BUDGET, resolved_at__isnull=True)
         if (asked := spending.exceeded(waits)) is None:
-            messages.success(request, "The budget is set. It is on the record.", extra_tags="ok")
+            messages.success(request, "Budget saved.", extra_tags="ok")
         else:
-            words = f"The budget is set, and on the record, but isn't enough. {budgets.enough_words(asked)}"
+            words = f"Budget saved, but it isn't enough. {budgets.enough_words(asked)}"
             messages.warning(request, words, extra_tags="hold")
         return redirect("run", run_id=run_id)
 
@@ -298,7 +298,7 @@ class Models(RunPage):
             )
         except DurableAgentsError as error:
             return self.tell(request, run_id, Refused(authority.MODELS, error, form.kept))
-        messages.success(request, "From the next request on the run asks them. It is on the record.", extra_tags="ok")
+        messages.success(request, "Models changed. They apply from the next request on.", extra_tags="ok")
         return redirect(f"{reverse('run', args=[run_id])}?tab=transcript")
 
 
@@ -357,7 +357,7 @@ class Messages(RunPage):
             sending.send(run_id, name, body.body, by=actor(request, role), sender_id=body.id)
         except DurableAgentsError as error:
             return self.tell(request, run_id, unsent=NotSent(name, request.POST, error))
-        messages.success(request, "Sent. The answer will stand below, and on the record.", extra_tags="ok")
+        messages.success(request, "Sent. The answer will appear below.", extra_tags="ok")
         return redirect("run", run_id=run_id)
 
 

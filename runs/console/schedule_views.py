@@ -91,12 +91,12 @@ def _json(text: str) -> Any:
 
 PAGE = 50
 _SETTERS = frozenset({OPERATOR, INTEGRATOR})
-MISSED = {"skip": "leave them out", "once": "start one run for all", "all": "start each, a hundred at most"}
+MISSED = {"skip": "skip", "once": "start one run", "all": "start each (max. 100)"}
 OVERLAP = {
-    "skip": "leave this one out",
-    "queue": "begin after it",
-    "replace": "cancel it and begin",
-    "allow": "begin beside it",
+    "skip": "skip this run",
+    "queue": "start after it",
+    "replace": "cancel it and start",
+    "allow": "start anyway",
 }
 
 
@@ -186,7 +186,7 @@ class NewSchedule(SchedulesPage):
         try:
             body, seen = asked(form, schedule), _moment(form.texts.get(SEEN, ""))
             if mark is None or (schedule is not None and seen is None):
-                raise marks.NotOurForm("set", "look whether it stands in the list above")
+                raise marks.NotOurForm("set", "check the list above")
             by = self.acting(request, prefer=(OPERATOR, INTEGRATOR))
             told = [body.model_dump(mode="json"), None if schedule is None else str(schedule.id)]
             marks.do_once(request, mark, told, lambda: self._act(body, schedule, seen, by).id)
@@ -194,7 +194,7 @@ class NewSchedule(SchedulesPage):
             return self.tell(request, Refused("set", FormUsed(), form.kept), changing=schedule)
         except DurableAgentsError as error:
             return self.tell(request, Refused("set", error, form.kept), changing=schedule, mark=mark)
-        messages.success(request, "The schedule is set. It is on the record.", extra_tags="ok")
+        messages.success(request, "Schedule saved.", extra_tags="ok")
         return redirect("schedules")
 
     def _act(self, body: ScheduleBody, schedule: Schedule | None, seen: datetime | None, by: Actor) -> Schedule:
@@ -216,7 +216,7 @@ class FormUsed(DurableAgentsError):
     status, code, title = 409, "form-used", "This form was used"
 
     def __init__(self) -> None:
-        super().__init__("This form has set a schedule before, with other values. Look at the list; then send it anew.")
+        super().__init__("This form was already used to set a schedule. Check the list, then send it again.")
 
 
 def _moment(text: str) -> datetime | None:
@@ -256,12 +256,12 @@ class ScheduleAct(SchedulesPage):
 
 
 class SchedulePauses(ScheduleAct):
-    verb, done = "pause", "The schedule is paused. It is on the record."
+    verb, done = "pause", "Schedule paused."
 
 
 class ScheduleResumptions(ScheduleAct):
-    verb, done = "resume", "The schedule goes on. It is on the record."
+    verb, done = "resume", "Schedule resumed."
 
 
 class ScheduleDeletions(ScheduleAct):
-    verb, done = "delete", "The schedule is taken away. It is on the record."
+    verb, done = "delete", "Schedule deleted."

@@ -43,15 +43,15 @@ class Reconciliations(Act):
     """A verdict on a call; where two people settle it, the first or second proposal."""
 
     allowed = frozenset({OPERATOR})
-    verb, done = "reconcile", "Settled. It is on the record."
-    first = "Your word is on the record. A second operator has to say the same before it counts."
+    verb, done = "reconcile", "Outcome recorded."
+    first = "Proposal recorded. A second operator has to confirm it."
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         form = Sent(request)
         try:
             if form.texts.get("verdict") not in reconciling.VERDICTS:
-                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose what became of the call"}
-                raise InvalidInput("Choose what became of the call.", errors=[problem])
+                problem = {"field": "verdict", "problem": "none chosen", "fix": "choose an outcome"}
+                raise InvalidInput("Choose an outcome.", errors=[problem])
             # The receipt counts only for `happened`; otherwise it need not be JSON.
             receipt = receipt_of if form.texts["verdict"] == "happened" else str
             body = form.read(ReconcileBody, receipt=receipt, sender_is_gone=_ticked, agrees_with=_number)
@@ -118,14 +118,14 @@ class _OnDoubt(Act):
 class TakenBack(_OnDoubt):
     """Taking back one's own proposal."""
 
-    verb, done = TAKE_BACK, "Taken back. It is on the record."
+    verb, done = TAKE_BACK, "Proposal withdrawn."
     service = staticmethod(agreeing.take_back)
 
 
 class Askings(_OnDoubt):
     """Having the upstream queried again."""
 
-    verb, done = ASK, "It is asked as soon as a worker has the run. What it says stands here then."
+    verb, done = ASK, "Check requested. The answer will appear here."
     service = staticmethod(senders.ask)
 
 

@@ -20,12 +20,10 @@ from runs.services.idempotency import KeyInUse, KeyReused, answer_once, kept_ans
 class NotOurForm(InvalidInput):
     """The form's mark was changed, so that a repeat couldn't be recognized."""
 
-    def __init__(
-        self, done: str = "started by it", look: str = "look in the list of runs first whether that started one"
-    ) -> None:
+    def __init__(self, done: str = "started by it", look: str = "check the list of runs first") -> None:
         super().__init__(
-            f"The form came without the mark that this page had given it, or with another. Nothing was {done}. "
-            f"Below it stands with a new mark, and with all that was typed: if you had sent it before, {look}."
+            f"The form's mark is missing or was changed. Nothing was {done}. "
+            f"What you typed is kept below. If you have sent it before, {look}."
         )
 
 
@@ -36,8 +34,7 @@ class FormUsed(DurableAgentsError):
 
     def __init__(self, further: UUID) -> None:
         super().__init__(
-            "This form has started a run before, with other values than it was sent with now, and one form starts one "
-            "run. Below stands that run, and then what was typed now, which can start another."
+            "This form has already started a run with other values. You can start another with the new ones."
         )
         self.further = further
 
@@ -45,10 +42,10 @@ class FormUsed(DurableAgentsError):
 class FormInUse(DurableAgentsError):
     """The same form was sent a moment ago and is still in progress."""
 
-    status, code, title = 409, "form-in-use", "Still at work"
+    status, code, title = 409, "form-in-use", "Still in progress"
 
     def __init__(self) -> None:
-        super().__init__("This form was sent a moment ago and is still at work. Send it again: it acts once.")
+        super().__init__("This form is still being processed. You can send it again: it acts only once.")
 
 
 def token_of(request: HttpRequest, mark: UUID) -> str:

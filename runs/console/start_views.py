@@ -32,16 +32,16 @@ from runs.services.starts import keys
 
 _LABELS = {
     "business_key": "Business key",
-    "on_conflict": "If a run of the key lives",
+    "on_conflict": "If a run with this key is active",
     "start_at": "Not before (UTC)",
     "start_before": "Not later than (UTC)",
 }
-_HELP = {"business_key": "such as an invoice or a customer: one run of an agent and a key lives"}
+_HELP = {"business_key": "for example an invoice number; only one active run per agent and key"}
 _RULES = [
-    ("", "refuse this start"),
-    ("join", "go to that run"),
-    ("queue", "begin after it"),
-    ("replace", "cancel it and begin"),
+    ("", "don't start"),
+    ("join", "open that run"),
+    ("queue", "start after it"),
+    ("replace", "cancel it and start"),
 ]
 _TIMES = ("start_at", "start_before")
 _LOCAL = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2})?")
@@ -172,13 +172,13 @@ class StartPage(Page):
     def _start(self, request: HttpRequest, mark: UUID, body: StartBody) -> tuple[UUID, str]:
         by, said = (
             self.acting(request, prefer=(INTEGRATOR, OPERATOR)),
-            "This form had already started a run; here it is.",
+            "This form had already started this run.",
         )
 
         def start() -> UUID:
             nonlocal said
             begun = keys.start(keys.Wanted.of(body), by=by)
-            said = "Run started." if begun.is_new else "A run of this key lives; here it is."
+            said = "Run started." if begun.is_new else "A run with this key is already active."
             return begun.run.id
 
         # Omitted fields stay omitted, so that a form sent before a field existed still matches.

@@ -26,11 +26,11 @@ class Outcome(NamedTuple):
 
 
 OUTCOMES = {
-    "": Outcome("wait", "waits for its answer"),
+    "": Outcome("wait", "waiting for an answer"),
     "answered": Outcome("ok", "answered"),
     "refused": Outcome("hold", "refused"),
     "failed": Outcome("bad", "failed"),
-    "ended": Outcome("hold", "not answered: the run ended first"),
+    "ended": Outcome("hold", "unanswered: the run ended"),
 }
 
 

@@ -35,11 +35,11 @@ def found(choice: ChoiceBody, *, most: int = MOST_RUNS + 1) -> list[UUID]:
     misread = [name for name in ("state", "parent") if getattr(choice, name) and not getattr(filters, name)]
     if misread:
         problems = [
-            {"field": f"filter.{name}", "problem": "not known", "fix": "as the list has it"} for name in misread
+            {"field": f"filter.{name}", "problem": "is unknown", "fix": "choose it from the list"} for name in misread
         ]
         raise InvalidInput(f"Invalid filter: {', '.join(misread)}.", errors=problems)
     if filters.found.is_cut:
-        fix = "look for an attribute instead, or name the runs"
+        fix = "search by attribute, or list the runs"
         raise InvalidInput(
             f"The search may match more than {search.MOST:,} runs, which is the limit.",
             errors=[{"field": "filter.q", "problem": "matches more runs than a search reads", "fix": fix}],

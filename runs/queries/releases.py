@@ -97,15 +97,15 @@ def _forecast(
     latest = None if nearly is None else max(now, newest + timedelta(seconds=nearly))
     why = ""
     if not is_counted:
-        why = f"more than {MOST_ALIVE} are under way"
+        why = f"more than {MOST_ALIVE} are active"
     elif sum(ended for _, ended in lasted) < FEWEST:
         why = f"fewer than {FEWEST} of its runs have ended"
     elif paused or asking:
         why = _of_people(paused, asking)
     elif nearly is None or latest is None:
-        why = "too many of its newest runs are under way still"
+        why = "too many recent runs are still active"
     elif (now - oldest).total_seconds() > nearly:
-        why = "some have taken longer than nearly all others did"
+        why = "some are unusually slow"
     if why:
         latest = None
         earliest = earliest if is_counted and sum(ended for _, ended in lasted) >= FEWEST else None

@@ -12,13 +12,13 @@ ON_RECORD = {
     "fail": "fail the run",
     "refused": "it was refused",
 }
-UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "nothing that can be used"}
+UPSTREAM = {"happened": "it happened", "did_not": "it did not happen", "nothing": "no usable answer"}
 # Texts of late results: who reports what.
 WITNESSES = {
-    "happened": ("the worker that had sent", "says that it happened"),
-    "accepted": ("the worker that had sent", "says that it was taken"),
-    "refused": ("the worker that had sent", "says that it was refused"),
-    CALLED_BACK: ("the other side has answered", "since"),
+    "happened": ("the sending worker of", "reports that it happened"),
+    "accepted": ("the sending worker of", "reports that it was accepted"),
+    "refused": ("the sending worker of", "reports that it was refused"),
+    CALLED_BACK: ("upstream has since answered", ""),
 }
 
 
@@ -28,12 +28,12 @@ def on_record(found: str) -> str:
 
 
 def source(found: str) -> str:
-    return "the record says" if found == "refused" else "the verdict was"
+    return "recorded as" if found == "refused" else "settled as"
 
 
 def witness(told: str, call: str = "the call") -> str:
-    who, what = WITNESSES.get(told, ("the worker that had sent", f"says: {told}"))
-    return f"{who} {call} {what}"
+    who, what = WITNESSES.get(told, ("the sending worker of", f"reports: {told}"))
+    return f"{who} {call} {what}".rstrip()
 
 
 class Findings:

@@ -185,7 +185,7 @@ def _call_trouble(timeline: Timeline, line: Fact) -> None:
     row.note, row.noted, row.traced = "", line.seq, line.seq
 
 
-_WITNESSES = {"hook": "upstream was asked", "worker": "the worker that had sent it handed its answer in"}
+_WITNESSES = {"hook": "upstream was asked", "worker": "reported by the sending worker"}
 
 
 def _reconciled(timeline: Timeline, line: Fact) -> None:
@@ -209,20 +209,20 @@ def _told(timeline: Timeline, line: Fact) -> None:
     told = findings.witness(line.clear.get("outcome", CALLED_BACK), line.clear["tool"])
     if belied:
         note = f"{findings.source(belied)} “{findings.on_record(belied)}”, and {told}"
-        timeline.mark(line, "told otherwise", tone="bad", note=note, kind="error")
+        timeline.mark(line, "contradicted", tone="bad", note=note, kind="error")
     else:
         label = "late callback" if line.kind == "CallbackArrivedLate" else "late answer"
-        timeline.mark(line, label, note=f"{told}: recorded, without effect")
+        timeline.mark(line, label, note=f"{told}; recorded without effect")
 
 
 def _not_sent(timeline: Timeline, line: Fact) -> None:
     row = timeline._calls.get(line.slot or "")
     if row is not None:
-        row.note, row.noted = f"not sent {line.clear['n'] + 1}×, tried again: ", line.seq
+        row.note, row.noted = f"not sent {line.clear['n'] + 1}×, retried: ", line.seq
 
 
 def _branches(timeline: Timeline, line: Fact) -> None:
-    timeline.mark(line, f"{line.clear['branches']} branches at once")
+    timeline.mark(line, f"{line.clear['branches']} parallel branches")
 
 
 def _gate(timeline: Timeline, line: Fact) -> None:
@@ -248,10 +248,10 @@ def _told_of(timeline: Timeline, line: Fact) -> None:
 
 
 _SINCE: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "ApprovalEscalated": lambda f: f"nobody answered, so {f['to']} may decide it too",
-    "InquiryMade": lambda f: f"{f['by']} asked {f['to']} about it",
+    "ApprovalEscalated": lambda f: f"escalated to {f['to']}",
+    "InquiryMade": lambda f: f"{f['by']} asked {f['to']}",
     "InquiryEnded": lambda f: f"{f['by']} answered" if f["outcome"] == "answered" else "",
-    "ApprovalDelegated": lambda f: f"{f['by']} handed it to {f['to']}",
+    "ApprovalDelegated": lambda f: f"{f['by']} delegated it to {f['to']}",
 }
 
 
@@ -304,11 +304,11 @@ def _moved(timeline: Timeline, line: Fact) -> None:
 
 
 _CAME = {
-    "ContextInjected": "something was handed to it",
-    "RunRequeued": "given back to the pool",
-    "OutcomeProposed": "the first of two says what became of it",
-    "OutcomeWithdrawn": "what was said is taken back",
-    "UpstreamAsked": "the other side is to be asked",
+    "ContextInjected": "context changed",
+    "RunRequeued": "requeued",
+    "OutcomeProposed": "outcome proposed",
+    "OutcomeWithdrawn": "proposal withdrawn",
+    "UpstreamAsked": "upstream check requested",
 }
 
 

@@ -57,8 +57,8 @@
     note.tabIndex = -1;
     note.setAttribute("role", "alert");
     note.textContent = root.dataset.left === "signed-out"
-      ? "You are signed out, so this was not sent. What you wrote is kept in this tab. "
-      : "This page is not shown to you any more, so this was not sent. Copy what you wrote, then open the page again: it says why.";
+      ? "You are signed out, so this was not sent. Your text is kept in this tab. "
+      : "You no longer have access to this page, so this was not sent. Copy your text, then reload the page.";
     if (root.dataset.left === "signed-out") {
       const again = document.createElement("a");
       again.href = `/login?next=${encodeURIComponent(form.dataset.here || location.pathname + location.search)}`;

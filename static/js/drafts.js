@@ -70,7 +70,7 @@
     note.className = "note row wrap full";
     note.dataset.draftNote = "";
     note.setAttribute("role", "status");
-    note.textContent = "What you typed before is back in this form; it was not sent. ";
+    note.textContent = "Your unsent text was restored. ";
     discard.type = "button";
     discard.className = "btn compact";
     discard.textContent = "Discard";

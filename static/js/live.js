@@ -52,11 +52,11 @@
       }
       for (const said of form.querySelectorAll("[data-follows]")) said.hidden = true;
       const why = form.querySelector("[data-why]");
-      if (why) why.textContent = "Closed meanwhile: nothing can be sent.";
+      if (why) why.textContent = "Already closed: nothing can be sent.";
       const note = document.createElement("div");
       note.className = "note bad";
       note.setAttribute("role", "alert");
-      note.textContent = `${ended.get(form.dataset.case) || "This is not asked any more."} Your text is kept.`;
+      note.textContent = `${ended.get(form.dataset.case) || "This case is closed."} Your text is kept.`;
       form.prepend(note);
     }
   }
@@ -102,7 +102,7 @@
   const held = () => [...live().querySelectorAll("form[data-keep][data-here]")].find(isKept);
   const here = () => live().dataset.here || held()?.dataset.here || location.pathname + location.search;
   const seq = () => Number(live()?.dataset.seq || 0);
-  const sayLive = () => isLeft || (isPaused() ? say("paused", isWanted ? "held · there is more" : "held") : say("live", seq() ? `live · seq ${seq()}` : "live"));
+  const sayLive = () => isLeft || (isPaused() ? say("paused", isWanted ? "paused · updates available" : "paused") : say("live", seq() ? `live · seq ${seq()}` : "live"));
 
   // One polite sentence for whoever can't see the page change, and only when what it says is new.
   const region = document.getElementById("said");
@@ -189,7 +189,7 @@
   function leave(isSignedOut) {
     isLeft = true;
     document.documentElement.dataset.left = isSignedOut ? "signed-out" : "closed";
-    if (window.consoleHasText()) say("closed", `${isSignedOut ? "signed out · your text is kept" : "not shown to you any more · copy your text"}`);
+    if (window.consoleHasText()) say("closed", `${isSignedOut ? "signed out · your text is kept" : "no access · copy your text"}`);
     else location.assign(here());
   }
 

@@ -11,7 +11,7 @@
     const shown = document.querySelector("#count-inbox-wide .count");
     const number = shown?.firstChild?.textContent.trim() || "";
     // That something was not done is the first thing to be said.
-    const title = `${number && !plain().startsWith("Not ") ? `(${number}) ` : ""}${plain()}`;
+    const title = `${number && !plain().startsWith("Error: ") ? `(${number}) ` : ""}${plain()}`;
     if (document.title !== title) document.title = title;
   }
   count();
@@ -48,9 +48,9 @@
   function show() {
     if (!state) return;
     const isDenied = isPossible && Notification.permission === "denied";
-    state.textContent = !isPossible ? "This browser knows no notifications."
-      : isDenied ? "This browser was told to show no notifications of this site: its settings say otherwise, if you wish."
-        : isWished() ? "This browser notifies you." : "This browser does not notify you.";
+    state.textContent = !isPossible ? "This browser doesn’t support notifications."
+      : isDenied ? "Notifications from this site are blocked. Allow them in the browser’s settings."
+        : isWished() ? "Notifications are on in this browser." : "Notifications are off in this browser.";
     on.hidden = !isPossible || isDenied || isWished();
     off.hidden = !isWished();
   }

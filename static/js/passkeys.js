@@ -15,16 +15,16 @@
   }
 
   const REFUSED = {
-    NotAllowedError: "Nothing was given: it was cancelled, took too long, or this device has no passkey of yours.",
-    InvalidStateError: "This device has a passkey of yours here already.",
-    SecurityError: "This browser makes no passkeys for this address.",
+    NotAllowedError: "No passkey was used: you cancelled, it timed out, or this device has none of yours.",
+    InvalidStateError: "This device already has a passkey for this account.",
+    SecurityError: "This browser can’t use passkeys at this address.",
   };
 
   async function asked(button) {
     const given = { ...button.dataset };
     if (given.from) Object.assign(given, await (await fetch(given.from, { headers: { Accept: "application/json" }, cache: "no-store" })).json());
     if (given.problem) throw new Error(given.problem);
-    if (given.origin && given.origin !== location.origin) throw new Error(`Passkeys of this installation work at ${given.origin}: open it there.`);
+    if (given.origin && given.origin !== location.origin) throw new Error(`Passkeys only work at ${given.origin}. Open that address.`);
     const options = JSON.parse(given.options);
     options.challenge = bytes(options.challenge);
     options.allowCredentials = known(options.allowCredentials);
@@ -42,7 +42,7 @@
     for (const note of form.querySelectorAll("[data-no-script]")) note.hidden = true;
     button.addEventListener("click", async () => {
       say("");
-      if (!window.PublicKeyCredential) { say("This browser knows no passkeys, or this page did not come by https."); return; }
+      if (!window.PublicKeyCredential) { say("Passkeys need https and a browser that supports them."); return; }
       button.disabled = true;
       try {
         const [token, credential] = await asked(button);

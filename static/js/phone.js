@@ -15,9 +15,9 @@
   function show() {
     const isDenied = isPossible && Notification.permission === "denied";
     on.hidden = !isPossible || isDenied;
-    say(!isPossible ? "This browser can’t be told of anything while no page is open. On an iPhone, add the page to the home screen first."
-      : isDenied ? "This browser was told to show no notifications of this site: its settings say otherwise, if you wish."
-        : "here" in on.dataset ? "This device is told." : "This device is not told yet.");
+    say(!isPossible ? "This browser doesn’t support push notifications. On an iPhone, add this page to the home screen first."
+      : isDenied ? "Notifications from this site are blocked. Allow them in the browser’s settings."
+        : "here" in on.dataset ? "This device receives notifications." : "This device doesn’t receive notifications yet.");
   }
 
   on.addEventListener("click", async () => {
@@ -34,7 +34,7 @@
       form.elements.auth.value = made.keys.auth;
       form.requestSubmit();
     } catch (error) {
-      say(`It could not be set up: ${error.message || error}`);
+      say(`Setup failed: ${error.message || error}`);
     } finally {
       on.disabled = false;
     }

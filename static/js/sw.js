@@ -36,7 +36,7 @@ self.addEventListener("push", (event) => {
   let told = {};
   try { told = event.data?.json() || {}; } catch { /* a push that can't be read still has to be shown, as something */ }
   const path = typeof told.url === "string" && /^\/(?![/\\])/.test(told.url) ? told.url : "/inbox";
-  event.waitUntil(self.registration.showNotification(String(told.title || "Something waits for you"), {
+  event.waitUntil(self.registration.showNotification(String(told.title || "A case is waiting for you"), {
     body: String(told.body || ""), tag: String(told.tag || ""), icon: "/static/img/icon-192.png", data: { path },
   }));
 });

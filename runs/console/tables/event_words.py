@@ -18,8 +18,8 @@ from runs.story import Effect, Line, findings
 
 HOW = {"fork": "a fork", "start_again": "started again from the input"}
 _STOOD = {
-    "consent": "a person said so here",
-    "audit": "a person said so before the run began",
+    "consent": "decided by a person here",
+    "audit": "decided by a person before the start",
 }
 
 
@@ -38,7 +38,7 @@ def how(word: object) -> str:
 def forked(f: Mapping[str, Any], attempt: int = 0) -> str:
     n = f["effects"]
     many = f"{escape(str(n))} effect{'' if n == 1 else 's'}"
-    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · told of {many}"
+    return f"{how(f['how'])} of {_run(f['origin'])}{_at(f['visit'])} · knows {many}"
 
 
 def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
@@ -48,8 +48,8 @@ def fork_made(f: Mapping[str, Any], attempt: int = 0) -> str:
 def taken_over(f: Mapping[str, Any], attempt: int = 0) -> str:
     why = visible(_STOOD.get(str(f["how"]), str(f["how"])))
     named = f" {visible(f['external_id'])}" if f.get("external_id") else ""
-    at = f" · on record at {visible(f['of_slot'])} of {_run(f['of_run'])}" if f["of_slot"] else ""
-    return f"<code>{visible(f['tool'])}</code>{named} · nothing was sent: {why}{at}"
+    at = f" · recorded at {visible(f['of_slot'])} of {_run(f['of_run'])}" if f["of_slot"] else ""
+    return f"<code>{visible(f['tool'])}</code>{named} · not sent: {why}{at}"
 
 
 # No answer, and news without an outcome.
@@ -89,8 +89,8 @@ WHY = {
     "tag": "by its tag",
     "share": "by the ramp's share",
     "halted": "the ramp was halted",
-    "unserved": "no living worker had the newer one",
-    "unknown": "whoever took the start had not the newer one",
+    "unserved": "no worker had the newer one",
+    "unknown": "the starting process lacked the newer one",
 }
 
 
@@ -99,7 +99,7 @@ def assigned(f: Mapping[str, Any], attempt: int = 0) -> str:
     why = visible(WHY.get(str(f["why"]), str(f["why"])))
     tag = f" <code>{visible(f['tag'])}</code>" if f.get("tag") else ""
     share, place = (escape(f"{int(f[name]) / 100:g}") for name in ("share", "place"))
-    at = f" (its key stands at {place} of 100, the share is {share})" if f["why"] == "share" else ""
+    at = f" (key at {place} of 100, share {share})" if f["why"] == "share" else ""
     return f"version <b>{visible(version)}</b>, {why}{tag}{at} · ramp {escape(str(f['ramp']))}"
 
 
@@ -122,8 +122,8 @@ def _plain(value: object) -> str:
 
 def _context(fields: Facts) -> str:
     place = fields["place"]
-    after = f"after call {_plain(place)}" if isinstance(place, int) and place > 0 else "as it is entered"
-    return f"the node has it {after}, visit {_plain(str(fields['visit']).partition('.')[2])}"
+    after = f"after call {_plain(place)}" if isinstance(place, int) and place > 0 else "on entry"
+    return f"applies {after}, visit {_plain(str(fields['visit']).partition('.')[2])}"
 
 
 def _usd(micro: object) -> str:
@@ -194,7 +194,7 @@ def _again(attempt: int) -> str:
 
 def _invoked(f: Facts, attempt: int) -> str:
     granted = " · approval consumed" if f["grant"] else ""
-    return f"{_tool(f, attempt)} · intent durable, {_words(f['replay_class'])}{_again(attempt)}{granted}"
+    return f"{_tool(f, attempt)} · intent recorded, {_words(f['replay_class'])}{_again(attempt)}{granted}"
 
 
 def _returned(f: Facts, attempt: int) -> str:
@@ -219,13 +219,13 @@ def _cancelled(f: Facts, attempt: int) -> str:
 
 def _lost(f: Facts, attempt: int) -> str:
     at = f" · at {_words(f['reached'])}" if f["reached"] else ""
-    call = f" · in doubt {visible(f['call'])}" if f["call"] else ""
+    call = f" · unknown outcome of {visible(f['call'])}" if f["call"] else ""
     counted = f" · death {_plain(f['deaths'])} counted" if f["is_counted"] else ""
     return f"pid {_plain(f['pid'])}: {_words(f['cause'])}: {visible(f['proof'])}{at}{call}{counted}"
 
 
 def _child_started(f: Facts, attempt: int) -> str:
-    aside = f" · set aside {_caps(f['caps'])}" if f["caps"] else ""
+    aside = f" · reserved {_caps(f['caps'])}" if f["caps"] else ""
     return f"{visible(f['agent'])} {_run(f['child'])}{_again(attempt)}{aside}"
 
 
@@ -239,7 +239,7 @@ def _planned(f: Facts, attempt: int) -> str:
     key = f"key {visible(f['business_key'])}, {_words(f['on_conflict'])}" if f["business_key"] else ""
     behind = f"queued behind {_run(f['behind'])}" if f["behind"] else ""
     at = f"not before {_plain(str(f['start_at'])[:19])}" if f["start_at"] else ""
-    before = f"begun before {_plain(str(f['start_before'])[:19])}, or not at all" if f["start_before"] else ""
+    before = f"start before {_plain(str(f['start_before'])[:19])}" if f["start_before"] else ""
     schedule = f"by schedule, planned for {_plain(str(f['planned_at'])[:16])}" if f["schedule"] else ""
     return " · ".join(part for part in (schedule, key, behind, at, before) if part)
 
@@ -262,7 +262,7 @@ def _effect(f: Facts) -> str:
 def _undo_begun(f: Facts, attempt: int) -> str:
     why = f"{_words(f['reason'])} {visible(words(f['code']))}".strip()
     n = f["effects"]
-    return f"{_plain(n)} effect{'' if n == 1 else 's'} looked at, the last first; then it ends as {why}"
+    return f"{_plain(n)} effect{'' if n == 1 else 's'} to undo, newest first; then it ends as {why}"
 
 
 def _screened(f: Facts, attempt: int) -> str:
@@ -273,7 +273,7 @@ def _screened(f: Facts, attempt: int) -> str:
 
 def _policy(f: Facts, _: Any) -> str:
     by = f"policy {visible(f['policy'])}, version {_plain(f['version'])}" if f["policy"] else "no policy matched"
-    asks = f" · asks {visible(', '.join(f['queues']))}" if f["queues"] else ""
+    asks = f" · requires {visible(', '.join(f['queues']))}" if f["queues"] else ""
     return f"{_tool(f, 0)} · {visible(words(f['effect']))} · {by}{asks}"
 
 
@@ -287,14 +287,14 @@ def _withheld(f: Facts, attempt: int) -> str:
     )
 
 
-_WHY_FURTHER = {"away": "everybody is away", "amended": "it was before the change"}
+_WHY_FURTHER = {"away": "everyone is away", "amended": "it was before the change"}
 EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCreated": _by,
     "StartPlanned": _planned,
     "RunAdmitted": _admitted,
     "VersionAssigned": assigned,
-    "RunRenewed": lambda f, _: f"it goes on as {_run(f['successor'])}, with an empty journal",
-    "RunHandedOff": lambda f, _: f"it goes on as {_run(f['successor'])} of {visible(f['agent'])}",
+    "RunRenewed": lambda f, _: f"continues as {_run(f['successor'])} with an empty journal",
+    "RunHandedOff": lambda f, _: f"continues as {_run(f['successor'])} of {visible(f['agent'])}",
     "RunCarriedOn": _carried_on,
     "RunMigrated": lambda f, _: f"{visible(f['of'])} → {visible(f['to'])}, by {visible(f['by'])}: {_words(f['how'])}",
     "RunForked": forked,
@@ -304,10 +304,10 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",
     "UndoBegun": _undo_begun,
     "EffectUndone": lambda f, _: f"{_effect(f)} is undone",
-    "EffectLeft": lambda f, _: f"{_effect(f)} stands, by {visible(f['by'])}",
+    "EffectLeft": lambda f, _: f"{_effect(f)} kept, by {visible(f['by'])}",
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
-    "RunParked": lambda f, _: f"{_words(f['state'])}; the worker let go",
+    "RunParked": lambda f, _: f"{_words(f['state'])}; released by the worker",
     "RunReleased": lambda f, _: visible(f["reason"]),
     "RunPaused": _by,
     "PauseRequested": _by,
@@ -316,7 +316,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunCancelled": _cancelled,
     "RunFailed": _code,
     "RunRetried": _by,
-    "RunRequeued": lambda f, _: f"by {visible(f['by'])}, {'from its worker' if f['worker'] else 'to be taken at once'}",
+    "RunRequeued": lambda f, _: f"by {visible(f['by'])}, {'from its worker' if f['worker'] else 'for another worker'}",
     "RunCompleted": lambda f, _: "",
     "OperatorNeeded": lambda f, _: visible(words(f["reason"])),
     "WorkerLost": _lost,
@@ -326,14 +326,14 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ToolInvoked": _invoked,
     "ToolReturned": _returned,
     "ToolFailed": lambda f, attempt: f"{_tool(f, attempt)} {_code(f, attempt)}",
-    "ToolNotDispatched": _tool_and("provably nothing left"),
+    "ToolNotDispatched": _tool_and("provably not sent"),
     "ToolRedispatched": _tool_and("sent again"),
     "ToolOutcomeUnknown": _tool_and("may or may not have happened"),
     "ToolReconciled": _found,
-    "OutcomeProposed": lambda f, attempt: f"{_found(f, attempt)}: a second person has to say the same",
-    "UpstreamAsked": lambda f, _: f"the other side is to be asked once more, by {visible(f['by'])}",
-    "UpstreamTold": lambda f, _: f"the other side says: {_plain(findings.UPSTREAM.get(f['answer'], f['answer']))}",
-    "OutcomeWithdrawn": lambda f, _: f"what was said of it is taken back, by {visible(f['by'])}",
+    "OutcomeProposed": lambda f, attempt: f"{_found(f, attempt)}: a second person has to confirm",
+    "UpstreamAsked": lambda f, _: f"upstream check requested by {visible(f['by'])}",
+    "UpstreamTold": lambda f, _: f"upstream says: {_plain(findings.UPSTREAM.get(f['answer'], f['answer']))}",
+    "OutcomeWithdrawn": lambda f, _: f"proposal withdrawn by {visible(f['by'])}",
     "ToolAccepted": _tool,
     "ToolAnsweredLate": _late,
     "CallbackReceived": _tool,
@@ -341,10 +341,10 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ModelRequested": lambda f, _: f"{visible(f['model'])}, {_turn(f)}",
     "ModelResponded": lambda f, _: f"{_turn(f)} · {_plain(f['tokens_in'])} in, {_plain(f['tokens_out'])} out",
     "ModelFailed": _code,
-    "ModelRouted": lambda f, _: f"{_plain(f['model'])} · set aside {_amounts(f)}",
+    "ModelRouted": lambda f, _: f"{_plain(f['model'])} · reserved {_amounts(f)}",
     "ModelsChosen": lambda f, _: f"{_models(f)} · by {visible(f['by'])}",
     "TranscriptCompacted": lambda f, _: (
-        f"{_plain(f['messages'])} messages made short · about {_plain(f['tokens_before'])} tokens, "
+        f"{_plain(f['messages'])} messages summarised · about {_plain(f['tokens_before'])} tokens, "
         f"then {_plain(f['tokens_after'])}"
     ),
     "ContentScreened": _screened,
@@ -353,7 +353,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "CachedReadTaken": lambda f, _: (
         f"{_tool(f, 0)} · from the cache: read at {_plain(str(f['read_at'])[:19])} by {_run(f['run_read'])}"
     ),
-    "ToolReadAnew": lambda f, _: f"{_tool(f, 0)} · read again: what was on record had become too old",
+    "ToolReadAnew": lambda f, _: f"{_tool(f, 0)} · read again: the cached value was too old",
     "AttributesSet": lambda f, _: f"{_attributes(f)} · by {visible(f['by'])}",
     "BudgetSet": lambda f, _: f"{_caps(f['caps'])} · by {visible(f['by'])}",
     "BudgetDebited": lambda f, _: _amounts(f) + (" · estimated: its answer was lost" if f.get("is_estimate") else ""),
@@ -375,26 +375,26 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "ApprovalRequested": lambda f, _: f"{_plain(f['queue'])} · {_plan(f)}",
     "ApprovalTimed": lambda f, _: (
         f"{'calendar ' + visible(f['calendar']) + ', ' if f['calendar'] else ''}"
-        f"when nobody answers: {_words(f['on_timeout'])}"
+        f"if nobody decides: {_words(f['on_timeout'])}"
     ),
     "ApprovalReminded": lambda f, _: (
-        f"people are reminded {'again ' if f['cause'] == 'no_deadline' else ''}before {_plain(str(f['deadline'])[:19])}"
+        f"reminder {'again ' if f['cause'] == 'no_deadline' else ''}before {_plain(str(f['deadline'])[:19])}"
     ),
     "ApprovalEscalated": lambda f, _: (
-        f"put to <b>{visible(f['to'])}</b> too: "
-        f"{_WHY_FURTHER.get(f['cause'], 'nobody answered')}; until {_plain(str(f['deadline'])[:19])}"
+        f"escalated to <b>{visible(f['to'])}</b>: "
+        f"{_WHY_FURTHER.get(f['cause'], 'deadline missed')}; until {_plain(str(f['deadline'])[:19])}"
     ),
     "ApprovalVoted": lambda f, _: f"{_words(f['verdict'])}, a vote of {visible(f['by'])} · {_plan(f)}",
     "ApprovalDecided": lambda f, _: f"{_words(f['verdict'])} by {visible(f['by'])} · {_plan(f)}",
     "InquiryMade": lambda f, _: (
         f"{visible(f['by'])} asks <b>{visible(f['to'])}</b>"
-        f"{'; its clock stops, until ' + _plain(str(f['deadline'])[:19]) + ' at most' if f['deadline'] else ''}"
+        f"{'; deadline paused, until ' + _plain(str(f['deadline'])[:19]) + ' at most' if f['deadline'] else ''}"
     ),
     "InquiryEnded": lambda f, _: (
         f"{_words(f['outcome'])} by {visible(f['by'])}"
-        f"{'; its clock goes on, until ' + _plain(str(f['deadline'])[:19]) if f['deadline'] else ''}"
+        f"{'; deadline resumed, until ' + _plain(str(f['deadline'])[:19]) if f['deadline'] else ''}"
     ),
-    "ApprovalDelegated": lambda f, _: f"{visible(f['by'])} hands it to <b>{visible(f['to'])}</b>",
-    "DelegationEnded": lambda f, _: f"what was handed over is taken back, by {visible(f['by'])}",
+    "ApprovalDelegated": lambda f, _: f"{visible(f['by'])} delegates it to <b>{visible(f['to'])}</b>",
+    "DelegationEnded": lambda f, _: f"delegation ended by {visible(f['by'])}",
     "PlanAmended": lambda f, _: f"changed by {visible(f['by'])} · {_plan(f)}",
 }

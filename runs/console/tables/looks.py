@@ -63,10 +63,7 @@ def unserved_sentence(d: Dossier) -> str:
     drivable = getattr(d.head, "drivable", None)
     if drivable is None or not is_left_alone(d.run, frozenset(drivable)):
         return ""
-    return (
-        f" <b>No running worker has {visible(d.run.graph_id)}</b>: the run loses nothing, what it waits for may come"
-        " and its deadlines stand; it goes on when a worker has that version again."
-    )
+    return f" <b>No running worker has {visible(d.run.graph_id)}</b>. The run continues when one does."
 
 
 def unserved_in_list(card: Card) -> str:
@@ -137,11 +134,11 @@ def _muted(html: str) -> str:
 
 
 def _behind_row(card: Card) -> str:
-    return f"behind the others of <b>{visible(card.run.business_key)}</b>"
+    return f"behind other runs of <b>{visible(card.run.business_key)}</b>"
 
 
 def _early_row(card: Card) -> str:
-    return f"begins {clock(card.run.ready_at)}"
+    return f"starts {clock(card.run.ready_at)}"
 
 
 def _failed_row(card: Card) -> str:
@@ -210,7 +207,7 @@ def _under_way(d: Dossier) -> str:
 
 def _waits(otherwise: str) -> Callable[[Dossier], str]:
     def words_for(d: Dossier) -> str:
-        return f"{sentences(d.waits, d.tools) or otherwise} No worker is held."
+        return f"{sentences(d.waits, d.tools) or otherwise}"
 
     return words_for
 
@@ -218,114 +215,107 @@ def _waits(otherwise: str) -> Callable[[Dossier], str]:
 def _queued(d: Dossier) -> str:
     ready = d.run.ready_at
     if not d.blocked:
-        return f"Ready to go on{_at_node(d)}; queued for a worker since {began(ready)}."
-    until_one = "is" if d.blocked == "no worker is running" else "does"
-    return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.blocked)}: it waits until one {until_one}."
+        return f"Ready{_at_node(d)}; queued for a worker since {began(ready)}."
+    return f"Ready{_at_node(d)} since {clock(ready)}, but {visible(d.blocked)}."
 
 
 def _behind(d: Dossier) -> str:
     ahead = d.ahead
-    who = f"until {to_run(str(ahead), 'the run before it')} has ended" if ahead else "until its turn comes"
-    return f"Queued behind the other runs of <b>{visible(d.run.business_key)}</b>: it waits {who}.{_in_time(d)}"
+    who = f"until {to_run(str(ahead), 'the run before it')} ends" if ahead else "until its turn comes"
+    return f"Queued behind the other runs of <b>{visible(d.run.business_key)}</b>, {who}.{_in_time(d)}"
 
 
 def _early(d: Dossier) -> str:
-    return f"Accepted, and not to be begun before {clock(d.run.ready_at)}.{_in_time(d)} No worker is held."
+    return f"Accepted; starts at {clock(d.run.ready_at)}.{_in_time(d)}"
 
 
 def _in_time(d: Dossier) -> str:
     before = d.run.start_before
-    return f" If it has not begun by {clock(before)}, it ends as cancelled." if before else ""
+    return f" It is cancelled if it doesn't start by {clock(before)}." if before else ""
 
 
 def _running(d: Dossier) -> str:
     if d.story.under_way:
-        text = f"Working at {_here(d)}: {_under_way(d)} is under way"
+        text = f"Running at {_here(d)}: {_under_way(d)}"
     else:
-        text = f"Working at {_here(d)}" if d.node_title else "A worker has begun"
+        text = f"Running at {_here(d)}" if d.node_title else "Running"
     if owner := d.story.owner:
         pid, host = escape(str(owner.clear["pid"])), visible(owner.clear["host"])
-        text += f", driven by pid {pid} on {host} since {clock(owner.at)}"
+        text += f", in process {pid} on {host} since {clock(owner.at)}"
     return f"{text}."
 
 
 def _pausing(d: Dossier) -> str:
-    ends = f"waits for {_under_way(d)} to end" if d.story.under_way else "stops at the next step boundary"
-    return f"Pausing: {ends}{_at_node(d)}. Nothing new is dispatched."
+    ends = f"waits for {_under_way(d)} to end" if d.story.under_way else "stops after the current step"
+    return f"Pausing: {ends}{_at_node(d)}. Nothing new is sent."
 
 
 def _cancelling(d: Dossier) -> str:
-    first = f"{_under_way(d)} was already sent and is recorded first" if d.story.under_way else ""
-    return f"Cancelling: {first or 'ends at the next step boundary'}. Nothing new is dispatched."
+    first = f"{_under_way(d)} was sent; its result is recorded first" if d.story.under_way else ""
+    return f"Cancelling: {first or 'ends after the current step'}. Nothing new is sent."
 
 
 def _paused(d: Dossier) -> str:
     at = f", at {_here(d)}" if d.node_title else ""
     # With `is_woken` a worker has something to do, whether news came or the run was paused in between.
     is_due = d.run.is_woken and d.waits and all(wait.kind != "operator" for wait in d.waits)
-    goes_on = " Once it is resumed, a worker takes it at once." if is_due else ""
-    return (
-        f"Paused{_by(d)} since {began(d.run.updated_at)}{at}; stands still until someone resumes it.{goes_on}"
-        " No worker is held."
-    )
+    goes_on = " It has work to do once resumed." if is_due else ""
+    return f"Paused{_by(d)} since {began(d.run.updated_at)}{at}, until someone resumes it.{goes_on}"
 
 
 def _unknown(d: Dossier) -> str:
     opened, deadline = (d.wait.opened_at, d.wait.deadline) if d.wait else (None, None)
     if d.unknown and d.unknown.belied and not d.unknown.is_of_earlier:
         return (
-            f"Asked once more what became of <b>{visible(name_of(d.wait))}</b>: {belied(d.unknown)}, and"
-            f" {witness(d.unknown)}. Nothing of it is sent before {_who_settles(d)} it;\n"
-            f"waiting since {began(opened)}, {due(deadline)}. No worker is held."
+            f"The outcome of <b>{visible(name_of(d.wait))}</b> is unknown again: {belied(d.unknown)}, and"
+            f" {witness(d.unknown)}. {_who_settles(d)} it;\n"
+            f"waiting since {began(opened)}, {due(deadline)}."
         )
     news = f" But {belied(d.unknown)}, and {witness(d.unknown)}." if d.unknown and d.unknown.belied else ""
     return (
-        f"Nobody can tell whether <b>{visible(name_of(d.wait))}</b> happened. It must not be sent twice, so"
-        f" {_who_settles(d)} it;\n"
-        f"waiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)} No worker is held."
+        f"The outcome of <b>{visible(name_of(d.wait))}</b> is unknown. {_who_settles(d)} it;\n"
+        f"waiting since {began(opened)}, {due(deadline)}.{news}{suspicion(d.wait)}"
     )
 
 
 def _who_settles(d: Dossier) -> str:
-    return "two people settle" if d.is_for_two else "a person settles"
+    return "Two operators have to settle" if d.is_for_two else "An operator has to settle"
 
 
 def _stopped(d: Dossier) -> str:
     reason = detail_text(d.wait, "reason")
     return (
         f"Stopped for an operator{f': <b>{visible(words(reason))}</b>' if reason else ''},\n"
-        f"since {began(d.wait.opened_at if d.wait else None)}. The engine does not guess. No worker is held."
+        f"since {began(d.wait.opened_at if d.wait else None)}. "
     )
 
 
 def _damaged(d: Dossier) -> str:
     if d.run.state not in State.values or d.is_headless:
         return _is_so(d)
-    return (
-        _stopped(d) if d.wait is not None else "Waits for nothing that its record names: it is stopped for an operator."
-    )
+    return _stopped(d) if d.wait is not None else "Stopped for an operator."
 
 
 def _exceeded(d: Dossier) -> str:
     asked = (sentence(wait, d.tools) for wait in d.waits if wait.kind == "budget")
-    return f"{' '.join(asked)} No worker is held."
+    return " ".join(asked)
 
 
 def _completed(d: Dossier) -> str:
-    return f"Completed at {clock(d.story.ended_at)}. Final."
+    return f"Completed at {clock(d.story.ended_at)}."
 
 
 def _gone_on(how: str, as_what: str) -> Callable[[Dossier], str]:
     def words_for(d: Dossier) -> str:
         heir = to_run(str(d.run.goes_on_as), f"{as_what} <code>{escape(str(d.run.goes_on_as)[-8:])}</code>")
-        return f"{how} at {clock(d.story.ended_at)}: it goes on as {heir}. What is sent to this one reaches that one."
+        return f"{how} at {clock(d.story.ended_at)}. It continues as {heir}, which also gets its messages."
 
     return words_for
 
 
 def _gone_on_row(card: Card) -> str:
     heir = to_run(str(card.run.goes_on_as), f"<code>{escape(str(card.run.goes_on_as)[-8:])}</code>")
-    return _muted(f"goes on as {heir}")
+    return _muted(f"continues as {heir}")
 
 
 def _failed(d: Dossier) -> str:
@@ -339,11 +329,11 @@ def _failed(d: Dossier) -> str:
 def _cancelled(d: Dossier) -> str:
     last: Any = d.story.last.clear.get("in_flight") if d.story.last is not None else None
     n = len(last) if isinstance(last, list) else 0
-    calls = f" {n} call{'' if n == 1 else 's'} had been sent and not answered: see side effects." if n else ""
+    calls = f" {n} call{'' if n == 1 else 's'} had no answer: see side effects." if n else ""
     said = d.story.output if isinstance(d.story.output, dict) else {}
     reason = said.get("justification")
     because = f": {visible(reason)}" if isinstance(reason, str) and reason.strip() else ""
-    return f"Cancelled{_by(d)} at {clock(d.story.ended_at)}{because}. Final.{calls}"
+    return f"Cancelled{_by(d)} at {clock(d.story.ended_at)}{because}.{calls}"
 
 
 # --- the tables -------------------------------------------------------------------------------------------------------
@@ -357,8 +347,8 @@ LOOKS: dict[str, Look] = {
     ),
     "halted": Look("halted", "hold", halt_row),
     "running": Look("running", "run", _at),
-    "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, stops at the step boundary"),
-    "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settles what is in flight"),
+    "pausing": Look("pausing", "hold", lambda card: f"{_at(card)}, after the current step"),
+    "cancelling": Look("cancelling", "hold", lambda card: f"{_at(card)}, settling calls in progress"),
     "waiting_human": Look("waiting for a person", "wait", _person_row),
     "waiting_tool": Look("waiting for a system", "wait", _tool_row),
     "waiting_event": Look("waiting for time", "wait", _event_row),
@@ -382,7 +372,7 @@ LOOKS: dict[str, Look] = {
 }
 
 # The page's sentence with links, by the cause that `why` finds.
-_OF_WAITS = _waits("Waits.")
+_OF_WAITS = _waits("Waiting.")
 SENTENCES: dict[str, Callable[[Dossier], str]] = {
     "completed": _completed,
     "renewed": _gone_on("Renewed", "run"),
@@ -424,43 +414,40 @@ VERBS: dict[str, Verb] = {
         "pauses",
         opener="",
         button="main",
-        means="The step under way ends first; then the run stands still until someone resumes it."
-        " What it waits for may still arrive.",
-        for_children="paused with it, and going on when it does.",
+        means="The current step ends first. Then nothing happens until someone resumes the run.",
+        for_children="paused and resumed together with it.",
     ),
     "resume": Verb(
         "Resume",
         "resumptions",
         opener="go",
         button="go",
-        means="The run goes on from where it stands. Nothing that is on record is done again.",
-        for_children="going on with it, but for what somebody paused for its own sake.",
+        means="The run continues where it stopped. Nothing is repeated.",
+        for_children="resumed with it, except those paused separately.",
     ),
     "cancel": Verb(
         "Cancel",
         "cancellations",
         opener="stop",
         button="stop full",
-        means="Nothing new is sent; a call in flight is settled first. Effects that can't be undone stay as they are."
-        " This is final.",
-        for_children="cancelled with it, and all runs below.",
+        means="Nothing new is sent. Calls in progress are settled first. This can't be undone.",
+        for_children="cancelled with it.",
     ),
     "retry": Verb(
         "Retry",
         "retries",
         opener="main",
         button="main",
-        means="The run enters the failed node again. Calls that succeeded are answered from the journal;"
-        " only definite failures are tried anew. A gated call goes out again under an approval that is still in time,"
-        " or its queue is asked anew. For a child run that failed or was cancelled another is started.",
-        for_children="left as they are, and waited for again.",
+        means="The failed node runs again. Calls that succeeded are not repeated. Approvals still in time"
+        " are reused; others are requested again. Failed or cancelled child runs are started again.",
+        for_children="they continue.",
     ),
     "requeue": Verb(
         "Requeue",
         "requeues",
         opener="",
         button="main",
-        means="The worker that drives the run writes no more, and the next one takes it at once. A call under way is"
-        " asked about, sent again under its own key, or shown to a person, as after a loss.",
+        means="Another worker takes over the run now, as after a crash. A call in progress is checked,"
+        " sent again under its key, or shown to a person.",
     ),
 }

@@ -51,7 +51,7 @@ def began(at: datetime | None) -> str:
 
 
 def _other(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    return f"Waits for <b>{visible(name_of(wait))}</b> since {began(wait.opened_at)};\ndue {until(wait.deadline)}."
+    return f"Waiting for <b>{visible(name_of(wait))}</b> since {began(wait.opened_at)};\ndue {until(wait.deadline)}."
 
 
 def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
@@ -59,25 +59,25 @@ def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     tool = tools.get(detail_text(wait, "tool"))
     name = visible(tool.title) if tool and tool.title == name_of(wait) else datum(name_of(wait))
     return (
-        f"Waits for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
+        f"Waiting for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
         f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{to_approval(detail_text(wait, 'approval_id'), name)},\n"
         f"since {began(wait.opened_at)};\n"
         f"{_IN_TIME.get(detail_text(wait, 'on_timeout'), _DENIED)} {clock(wait.deadline)} ({until(wait.deadline)})."
     )
 
 
-_DENIED = "denied by itself if nobody has by"
+_DENIED = "rejected if undecided by"
 # For queues and gates with another rule for timeouts.
 _IN_TIME = {
-    "escalate": "put to further people, or denied after the last of them, if nobody has by",
-    "remind": "without a deadline: people are reminded next at",
+    "escalate": "escalated if undecided by",
+    "remind": "no deadline, next reminder",
 }
 
 
 def _input(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     return (
         f"Asks <b>{visible(detail_text(wait, 'of') or 'somebody')}</b>: {datum(name_of(wait))},\n"
-        f"since {began(wait.opened_at)};\nnot waited for after {clock(wait.deadline)} ({until(wait.deadline)})."
+        f"since {began(wait.opened_at)};\ndeadline {clock(wait.deadline)} ({until(wait.deadline)})."
     )
 
 
@@ -91,8 +91,8 @@ def _budget(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     queue = detail_text(wait, "queue")
     title = asked.title if asked is not None else visible(name_of(wait))
     return (
-        f"<b>{title}</b>{cap}: stands still until {_raisers(queue)} raises it,\n"
-        f"since {began(wait.opened_at)}; ends as cancelled if nobody has by {clock(wait.deadline)}"
+        f"<b>{title}</b>{cap}: waiting for {_raisers(queue)} to raise it,\n"
+        f"since {began(wait.opened_at)}; cancelled if nobody does by {clock(wait.deadline)}"
         f" ({until(wait.deadline)})."
     )
 
@@ -106,7 +106,7 @@ def spent(asked: Exceeded) -> str:
         used, most = amounts_of(asked.resource, asked.used, asked.at_most)
         return f"{used} of {most} used"
     wanted, left, most, aside = amounts_of(asked.resource, asked.wanted, asked.left, asked.at_most, asked.reserved)
-    return f"needs {wanted}, {left} of {most} left{f', {aside} set aside' if asked.reserved else ''}"
+    return f"needs {wanted}, {left} of {most} left{f', {aside} reserved' if asked.reserved else ''}"
 
 
 def amounts_of(resource: str, *numbers: int | None) -> list[str]:
@@ -128,7 +128,7 @@ def amount_of(resource: str, number: int | None) -> str:
 
 
 def _reconcile(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
-    return f"A person has to settle what became of <b>{visible(name_of(wait))}</b>.{suspicion(wait)}"
+    return f"An operator has to settle the outcome of <b>{visible(name_of(wait))}</b>.{suspicion(wait)}"
 
 
 def suspicion(wait: Wait | None) -> str:
@@ -137,46 +137,49 @@ def suspicion(wait: Wait | None) -> str:
         return ""
     said = detail_text(wait, "said")
     told = f": <q>{visible(said)}</q>" if said else ""
-    return f" The other side rejected its key{told}. <b>A duplicate is suspected</b>: look there before you settle it."
+    return (
+        f" The upstream system rejected its key{told}. <b>It may be a duplicate</b>: check there before you settle it."
+    )
 
 
 def _signal(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = detail_text(wait, "name", "title") or "a signal"
-    return f"Waits to be told <b>{visible(name)}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+    since_when = began(wait.opened_at)
+    return f"Waiting for the signal <b>{visible(name)}</b>\nsince {since_when}; times out {until(wait.deadline)}."
 
 
 def _message(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = visible(name_of(wait))
-    return f"Waits to be asked: <b>{name}</b>,\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+    return f"Waiting for a message: <b>{name}</b>,\nsince {began(wait.opened_at)}; times out {until(wait.deadline)}."
 
 
 # Reasons for a missing permit, following the call's name.
 _HELD = {
-    "rate": "is called as often as it may be",
-    "at_once": "has as many calls under way as it may have",
-    "asked": "asked to be left alone for a while",
-    "changed": "has a limit that was changed in the database, outside the application: an administrator confirms it",
-    "breaker": "has its circuit breaker open: it failed too often, or an operator opened it",
+    "rate": "has reached its call rate limit",
+    "at_once": "has reached its limit of concurrent calls",
+    "asked": "asked to be called later",
+    "changed": "has a limit that was changed outside the application; an administrator has to confirm it",
+    "breaker": "has an open circuit breaker",
 }
 
 
 def _timer(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     if isinstance(wait.detail, dict) and wait.detail.get("retry"):
         why = visible(detail_text(wait, "error"))
-        return f"<b>{visible(name_of(wait))}</b> could not be reached ({why});\ntried again {until(wait.deadline)}."
+        return f"<b>{visible(name_of(wait))}</b> could not be reached ({why});\nretry {until(wait.deadline)}."
     if limit := detail_text(wait, "limit"):
         held = _HELD.get(detail_text(wait, "why"), "is limited")
-        return f"<b>{visible(name_of(wait))}</b> waits: {datum(limit)} {held};\nasked again {until(wait.deadline)}."
-    return f"Sleeps until {clock(wait.deadline)} ({until(wait.deadline)})."
+        return f"<b>{visible(name_of(wait))}</b> waits: {datum(limit)} {held};\nretry {until(wait.deadline)}."
+    return f"Waiting until {clock(wait.deadline)} ({until(wait.deadline)})."
 
 
 def _pool(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = visible(detail_text(wait, "name") or "a pool")
     refills = _moment(detail_text(wait, "refills_at"))
-    again = f"\nfilled again {until(refills)}, or when an operator raises it;" if refills is not None else ""
+    again = f"\nrefilled {until(refills)};" if refills is not None else ""
     return (
-        f"Waits for room in the <b>{to_pools(name)}</b> pool\nsince {began(wait.opened_at)};{again}\n"
-        f"ends as cancelled if there was none by {clock(wait.deadline)} ({until(wait.deadline)})."
+        f"Waiting for room in the <b>{to_pools(name)}</b> pool\nsince {began(wait.opened_at)};{again}\n"
+        f"cancelled if there is none by {clock(wait.deadline)} ({until(wait.deadline)})."
     )
 
 
@@ -190,16 +193,16 @@ def _moment(text: str) -> datetime | None:
 
 def _webhook(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     name = visible(name_of(wait))
-    return f"Waits for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; given up {until(wait.deadline)}."
+    return f"Waiting for the answer to <b>{name}</b>\nsince {began(wait.opened_at)}; times out {until(wait.deadline)}."
 
 
 # A stopped child's need for a person, on its parent's page.
 _NEEDS = {
     "approval": "an approval",
     "input": "an answer",
-    "reconcile": "the outcome of a call to be settled",
+    "reconcile": "an outcome to be settled",
     "operator": "an operator",
-    "budget": "its budget to be raised",
+    "budget": "more budget",
     "resume": "somebody to resume it",
 }
 _CHILDREN_TOLD = 3
@@ -209,7 +212,7 @@ def _child(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     child = child_of(wait)
     name = f"<b>{visible(name_of(wait))}</b>"
     linked = to_run(child.id, name) if child is not None else name
-    return f"Waits for the child run {linked}\nsince {began(wait.opened_at)}.{_stands(child)}"
+    return f"Waiting for the child run {linked}\nsince {began(wait.opened_at)}.{_stands(child)}"
 
 
 def _stands(child: Child | None, one: str = "It") -> str:
@@ -217,7 +220,7 @@ def _stands(child: Child | None, one: str = "It") -> str:
         return ""
     who = one if child.at == child.id else "A run below it"
     linked = who if who == "It" else to_run(child.at, who)
-    return f" {linked} stands still for <b>{escape(_NEEDS.get(child.need, child.need))}</b>."
+    return f" {linked} needs <b>{escape(_NEEDS.get(child.need, child.need))}</b>."
 
 
 def stopped(waits: Iterable[Wait]) -> list[Child]:
@@ -231,13 +234,13 @@ def sentences(waits: Sequence[Wait], tools: Mapping[str, ToolCard]) -> str:
         return " ".join(sentence(wait, tools) for wait in waits)
     told = [sentence(wait, tools) for wait in waits if wait.kind != Wait.Kind.CHILD]
     told.append(
-        f"Waits for <b>{len(of_children)} child runs</b>,\nfor the first since {began(of_children[0].opened_at)}."
+        f"Waiting for <b>{len(of_children)} child runs</b>,\nthe first since {began(of_children[0].opened_at)}."
     )
     still = stopped(of_children)
     if len(still) == 1:
         told.append(_stands(still[0], "One of them").strip())
     elif still:
-        told.append(f"<b>{len(still)} of them</b> stand still for a person.")
+        told.append(f"<b>{len(still)} of them</b> need a person.")
     return " ".join(told)
 
 

@@ -85,7 +85,7 @@ class _Token:
 def read(text: str) -> Expression:
     """Parse an expression. Raises Misread."""
     if len(text) > LONGEST:
-        raise Misread(LONGEST + 1, f"is {len(text)} characters long", f"say it in at most {LONGEST}")
+        raise Misread(LONGEST + 1, f"is {len(text)} characters long", f"use at most {LONGEST}")
     return _Reader(list(_tokens(text))).whole()
 
 
@@ -95,10 +95,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         found = _TOKEN.match(text, place)
         if found is None:
             is_open = text[place] == '"'
-            problem = (
-                "has a quotation mark that is never closed" if is_open else f"has {text[place]!r}, which says nothing"
-            )
-            raise Misread(place + 1, problem, 'close it with another "' if is_open else "put a text into quotes")
+            problem = "has an unclosed quotation mark" if is_open else f"has an unexpected {text[place]!r}"
+            raise Misread(place + 1, problem, 'add the closing "' if is_open else 'put text in "quotes"')
         if found.lastgroup != "space":
             yield _Token(str(found.lastgroup), found.group(), place + 1)
         place = found.end()
@@ -113,7 +111,7 @@ class _Reader:
 
     def whole(self) -> Expression:
         if self._next.kind == "end":
-            raise Misread(1, "is empty", 'such as: customer = "ACME" and score > 3')
+            raise Misread(1, "is empty", 'enter a condition, for example: customer = "ACME" and score > 3')
         found = self._either(0)
         if self._next.kind != "end":
             raise self._unexpected("and, or, or the end")
@@ -135,7 +133,8 @@ class _Reader:
         return is_it
 
     def _unexpected(self, wanted: str) -> Misread:
-        return Misread(self._next.at, f"has {self._next.shown} where it doesn't belong", f"here comes {wanted}")
+        problem = "ends too early" if self._next.kind == "end" else f"has an unexpected {self._next.shown}"
+        return Misread(self._next.at, problem, f"expected {wanted}")
 
     def _either(self, depth: int) -> Expression:
         parts = [self._both(depth)]
@@ -151,7 +150,7 @@ class _Reader:
 
     def _part(self, depth: int) -> Expression:
         if depth > DEEPEST:
-            raise Misread(self._next.at, f"goes more than {DEEPEST} levels deep", "say it with fewer brackets")
+            raise Misread(self._next.at, f"nests more than {DEEPEST} levels deep", "use fewer brackets")
         if self._is("not"):
             return Not(self._part(depth + 1))
         if self._is("("):
@@ -164,11 +163,11 @@ class _Reader:
     def _look(self) -> Look:
         name = self._next
         if name.kind != "word" or name.text.lower() in _WORDS:
-            raise self._unexpected("the name of an attribute, not, or (")
+            raise self._unexpected("an attribute's name, not, or (")
         self._take()
         self._looks += 1
         if self._looks > MOST_LOOKS:
-            raise Misread(name.at, f"looks at more than {MOST_LOOKS} attributes", "look for less at once")
+            raise Misread(name.at, f"uses more than {MOST_LOOKS} attributes", "use fewer")
         sign = self._next
         if self._is("in"):
             return Look(name.text, "in", self._list(), name.at, sign.at)
@@ -185,7 +184,7 @@ class _Reader:
 
     def _list(self) -> tuple[Value, ...]:
         if not self._is("("):
-            raise self._unexpected("( with the values, separated by commas")
+            raise self._unexpected("a list, for example: (a, b)")
         values = [self._value()]
         while self._is(","):
             values.append(self._value())
@@ -203,4 +202,4 @@ class _Reader:
         if token.kind == "word" and token.text.lower() not in _WORDS:
             self._take()
             return Value(token.text, token.at)
-        raise self._unexpected('a value; a text of several words stands in "quotes"')
+        raise self._unexpected('a value; put text with spaces in "quotes", for example: customer = "ACME Ltd"')

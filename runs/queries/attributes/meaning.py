@@ -23,8 +23,10 @@ class BadSearch(DurableAgentsError):
 
     def __init__(self, field: str, misread: Misread) -> None:
         at = f"at character {misread.at}: " if field == "where" else ""
+        where = f" at character {misread.at}" if field == "where" else ""
+        subject, fix = ("search" if field == "where" else "order"), misread.fix[:1].upper() + misread.fix[1:]
         super().__init__(
-            f"The {'search' if field == 'where' else 'order'} {misread.problem} ({at}{misread.fix}).",
+            f"The {subject} {misread.problem}{where}. {fix}.",
             errors=[{"field": field, "problem": f"{at}{misread.problem}", "fix": misread.fix}],
             at=misread.at,
         )
@@ -141,11 +143,11 @@ def _attribute(name: str, at: int, known: Mapping[str, Mapping[str, Attribute]])
     if kinds is None:
         names = sorted(known)
         told = ", ".join(names[:_SHOWN]) + ("…" if len(names) > _SHOWN else "")
-        fix = f"there are {told}" if names else "no agent here declares any"
-        raise Misread(at, f"names {name[:64]!r}, which is no attribute", fix)
+        fix = f"known attributes: {told}" if names else "no agent declares attributes"
+        raise Misread(at, f"names {name[:64]!r}, which isn't an attribute", fix)
     if len(kinds) > 1:
         problem = f"names {name!r}, which is a {' and a '.join(sorted(kinds))} of different agents"
-        raise Misread(at, problem, "say whose runs are meant, by the agent's name")
+        raise Misread(at, problem, "choose one agent")
     (attribute,) = kinds.values()
     return attribute
 
@@ -153,11 +155,19 @@ def _attribute(name: str, at: int, known: Mapping[str, Mapping[str, Attribute]])
 def _looked(look: Look, attribute: Attribute) -> Condition:
     kind = attribute.kind
     if attribute.is_list and look.sign not in ("has", "in", "set"):
-        raise Misread(look.sign_at, f"compares the list {look.name}", f"such as: {look.name} has {attribute.like}")
+        raise Misread(
+            look.sign_at, f"compares the list {look.name}", f"use has, for example: {look.name} has {attribute.like}"
+        )
     if not attribute.is_list and look.sign == "has":
-        raise Misread(look.sign_at, f"asks what {look.name} has, which is a {kind} and no list", "compare it with =")
+        raise Misread(
+            look.sign_at,
+            f"uses has with {look.name}, which isn't a list",
+            f"use =, for example: {look.name} = {attribute.like}",
+        )
     if kind == "flag" and look.sign in _ORDERED:
-        raise Misread(look.sign_at, f"orders the flag {look.name}", "a flag is = true or = false")
+        raise Misread(
+            look.sign_at, f"compares the flag {look.name} by order", f"use =, for example: {look.name} = true"
+        )
     values = tuple(dict.fromkeys(_text(look.name, attribute, value) for value in look.values))
     if look.sign == "!=":
         return Lacks(Has(Rows(look.name, attribute, "=", values)))
@@ -170,4 +180,4 @@ def _text(name: str, attribute: Attribute, value: Value) -> str:
         return attribute.text(of_words(attribute, value.words))
     except ValueError as error:
         problem = f"compares {name} with {value.words[:40]!r}, which {error}"
-        raise Misread(value.at, problem, f"{name} is a {attribute.kind}, such as {attribute.like}") from error
+        raise Misread(value.at, problem, f"enter a {attribute.kind}, for example {attribute.like}") from error

@@ -169,13 +169,13 @@ def _ahead(run: Run) -> UUID | None:
 
 
 _STANDS: Mapping[str, str] = {
-    "paused": "The run is paused: it goes on once somebody resumes it.",
-    "pausing": "The run is being paused: it goes on once somebody resumes it.",
-    "exceeded": "The run has come to a cap of its budget: it goes on once that is raised.",
-    "stopped": "The run is stopped: it goes on once an operator has looked at it.",
+    "paused": "The run is paused. Resume it to continue.",
+    "pausing": "The run is being paused. Resume it to continue.",
+    "exceeded": "The run has used up its budget. Raise it to continue.",
+    "stopped": "The run is stopped. An operator has to examine it.",
     "cancelling": "The run is being cancelled.",
 }
-_HALTED = "The run stands still under a halt: it goes on once that lets it."
+_HALTED = "The run is halted. It continues when the halt is lifted."
 
 
 def stands_still(run_id: UUID) -> str:
@@ -188,4 +188,4 @@ def stands_still(run_id: UUID) -> str:
 
 
 def what_comes(run_id: UUID) -> str:
-    return stands_still(run_id) or "The run goes on."
+    return stands_still(run_id) or "The run continues."

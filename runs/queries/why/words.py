@@ -15,13 +15,13 @@ from runs.services.authority import put_to
 
 Words = Callable[[Seen], str]
 _HELD = {
-    "rate": "it is called as often as it may be",
-    "at_once": "it has as many calls under way as it may have",
-    "asked": "the other side asked to be left alone for a while",
-    "changed": "its limit was changed in the database, outside the application, and an administrator has to confirm it",
+    "rate": "its call rate limit is reached",
+    "at_once": "its limit of concurrent calls is reached",
+    "asked": "the system asked to be called later",
+    "changed": "its limit was changed outside the application, and an administrator has to confirm it",
 }
 # For queues and gates with another rule for timeouts.
-_NOBODY = {"escalate": "put to further people if nobody does", "remind": "it waits until somebody does"}
+_NOBODY = {"escalate": "escalated if nobody does", "remind": "it has no deadline"}
 
 
 def at(moment: datetime | None) -> str:
@@ -34,7 +34,7 @@ def _ended(how: str) -> Words:
 
 
 def _gone_on(how: str) -> Words:
-    return lambda s: f"{how} at {at(s.run.ended_at)}: it goes on as run {s.run.goes_on_as}."
+    return lambda s: f"{how} at {at(s.run.ended_at)}. It continues as run {s.run.goes_on_as}."
 
 
 def _failed(s: Seen) -> str:
@@ -45,15 +45,15 @@ def _failed(s: Seen) -> str:
 
 def _damaged(s: Seen) -> str:
     if s.head is None:
-        return "Its record lacks its head: nothing can be done to it until whoever runs the database has put that back."
+        return "The run's head row is missing. The database administrator has to restore it."
     if s.wait is not None:
-        return f"Its record is damaged, so it stands still for an operator since {at(s.wait.opened_at)}."
-    return "Its rows contradict one another: `manage.py ledger verify` names what is wrong."
+        return f"Its journal is damaged. It has been waiting for an operator since {at(s.wait.opened_at)}."
+    return "Its rows contradict one another: `manage.py ledger verify` lists the problems."
 
 
 def _paused(s: Seen) -> str:
     by = f" by {s.holder}" if s.holder else ""
-    return f"Paused{by} since {at(s.run.updated_at)}: it stands still until somebody resumes it."
+    return f"Paused{by} since {at(s.run.updated_at)}, until somebody resumes it."
 
 
 def _budget(s: Seen) -> str:
@@ -61,8 +61,8 @@ def _budget(s: Seen) -> str:
     if asked is None:
         return "Needs a higher budget."
     return (
-        f"Needs more of {asked.label}: it stands still until somebody raises it, since {at(asked.since)}; it ends as"
-        f" cancelled if nobody has by {at(asked.until)}."
+        f"Its budget of {asked.label} is used up since {at(asked.since)}. It is cancelled unless somebody"
+        f" raises it by {at(asked.until)}."
     )
 
 
@@ -75,13 +75,13 @@ def _until(s: Seen, wait: Wait) -> str:
         case "escalate":
             return f", due {at(wait.deadline)}"
         case _:
-            return f", until {at(wait.deadline)} at most"
+            return f", deadline {at(wait.deadline)}"
 
 
 def _wait(said: Callable[[Seen, Wait], str]) -> Words:
     def words(s: Seen) -> str:
         if s.wait is None:
-            return "Waits for something that its record does not name."
+            return "Waiting; its record doesn't say for what."
         more = f" And {len(s.waits) - 1} more." if len(s.waits) > 1 else ""
         return f"{said(s, s.wait)}, since {at(s.wait.opened_at)}{_until(s, s.wait)}.{more}"
 
@@ -90,16 +90,16 @@ def _wait(said: Callable[[Seen, Wait], str]) -> Words:
 
 def _child(s: Seen, wait: Wait) -> str:
     child = child_of(wait)
-    need = f", which stands still for {child.need}" if child is not None and child.need else ""
-    return f"Waits for the child run {child.id if child is not None else name_of(wait)}{need}"
+    need = f", which needs {child.need}" if child is not None and child.need else ""
+    return f"Waiting for the child run {child.id if child is not None else name_of(wait)}{need}"
 
 
 def _unknown(s: Seen, wait: Wait) -> str:
-    doubt = f"Nobody can tell whether “{name_of(wait)}” happened, "
+    doubt = f"The outcome of “{name_of(wait)}” is unknown"
     if s.said is None:
-        return f"{doubt}so a person settles it"
-    found = "it did" if s.said.verdict == "happened" else "it did not"
-    return f"{doubt}and {s.said.by} says that {found}: a second operator has to say the same before it counts"
+        return f"{doubt}. An operator has to settle it"
+    found = "it happened" if s.said.verdict == "happened" else "it did not happen"
+    return f"{doubt}. {s.said.by} says that {found}. A second operator has to confirm it"
 
 
 def _limit(s: Seen, wait: Wait) -> str:
@@ -109,29 +109,29 @@ def _limit(s: Seen, wait: Wait) -> str:
 
 def _driven(s: Seen) -> str:
     at_node = f" at {s.run.node}" if s.run.node else ""
-    return f"A worker drives it{at_node}, process {s.run.owner}."
+    return f"Running{at_node} in worker process {s.run.owner}."
 
 
 def _pausing(s: Seen) -> str:
-    return "Somebody asked for a pause: it stops at the next step boundary, once the step under way has ended."
+    return "Pausing: it stops after the current step."
 
 
 def _cancelling(s: Seen) -> str:
-    return "Somebody has cancelled it: nothing new is sent, and it ends once what is in flight is settled."
+    return "Cancelling: nothing new is sent. It ends when calls in progress are settled."
 
 
 def _not_due(s: Seen) -> str:
-    return f"Accepted, and not to be begun before {at(s.run.ready_at)}.{_in_time(s)}"
+    return f"Accepted; starts at {at(s.run.ready_at)}.{_in_time(s)}"
 
 
 def _behind(s: Seen) -> str:
-    until = f"run {s.ahead} has ended" if s.ahead else "its turn comes"
-    return f"Queued behind the others of its key {s.run.business_key}: it waits until {until}.{_in_time(s)}"
+    until = f"run {s.ahead} ends" if s.ahead else "its turn comes"
+    return f"Queued behind other runs with the key {s.run.business_key}, until {until}.{_in_time(s)}"
 
 
 def _in_time(s: Seen) -> str:
     before = s.run.start_before
-    return f" If it has not begun by {at(before)}, it ends as cancelled." if before else ""
+    return f" It is cancelled if it doesn't start by {at(before)}." if before else ""
 
 
 def _blocked(s: Seen) -> str:
@@ -154,33 +154,28 @@ SENTENCES: dict[str, Words] = {
     "stopped": _wait(lambda s, w: f"Stopped for an operator: {detail_text(w, 'reason') or 'see the run'}"),
     "approval": _wait(
         lambda s, w: (
-            f"Waits for {' or '.join(put_to(w)) or 'an approver'} to decide “{name_of(w)}”;"
-            f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'denied by itself if nobody does')}"
+            f"Waiting for {' or '.join(put_to(w)) or 'an approver'} to decide “{name_of(w)}”;"
+            f" {_NOBODY.get(detail_text(w, 'on_timeout'), 'rejected if nobody does')}"
         )
     ),
     "question": _wait(lambda s, w: f"Asks {detail_text(w, 'of') or 'somebody'}: “{name_of(w)}”"),
-    "callback": _wait(lambda s, w: f"Waits for the answer to “{name_of(w)}”"),
-    "signal": _wait(lambda s, w: f"Waits for the signal {detail_text(w, 'name', 'title')}"),
-    "message": _wait(lambda s, w: f"Waits to be sent a message: “{name_of(w)}”"),
+    "callback": _wait(lambda s, w: f"Waiting for the answer to “{name_of(w)}”"),
+    "signal": _wait(lambda s, w: f"Waiting for the signal {detail_text(w, 'name', 'title')}"),
+    "message": _wait(lambda s, w: f"Waiting for a message: “{name_of(w)}”"),
     "child": _wait(_child),
-    "pool": _wait(lambda s, w: f"Waits for room in the pool {detail_text(w, 'name')}"),
+    "pool": _wait(lambda s, w: f"Waiting for room in the pool {detail_text(w, 'name')}"),
     "limit": _wait(_limit),
-    "breaker": _wait(
-        lambda s, w: (
-            f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open, because it"
-            " failed too often or an operator opened it"
-        )
-    ),
+    "breaker": _wait(lambda s, w: f"“{name_of(w)}” waits: the circuit breaker of {detail_text(w, 'limit')} is open"),
     "retry_timer": _wait(
-        lambda s, w: f"“{name_of(w)}” could not be reached ({detail_text(w, 'error')}) and is tried again by itself"
+        lambda s, w: f"“{name_of(w)}” could not be reached ({detail_text(w, 'error')}) and is retried automatically"
     ),
-    "timer": _wait(lambda s, w: "Sleeps"),
+    "timer": _wait(lambda s, w: "Waiting for a timer"),
     "not_due": _not_due,
     "behind_key": _behind,
     "no_worker": _blocked,
     "no_version": _blocked,
     "draining": _blocked,
-    "queued": lambda s: f"Ready to go on since {at(s.run.ready_at)}: a worker takes it when its turn comes.",
+    "queued": lambda s: f"Ready since {at(s.run.ready_at)}, waiting for a worker.",
     "driven": _driven,
-    "undoing": lambda s: "It undoes its effects, and ends then.",
+    "undoing": lambda s: "Undoing its effects. It ends after that.",
 }

@@ -223,7 +223,7 @@ def test_one_person_is_not_two_queues(stage: Stage, tools: Toolbox, outside: Out
         assert stage.drive() == "parked"
     second, _ = open_case(run)
     assert second.queue == "legal"
-    with pytest.raises(AlreadyVoted, match="One person has one word"):
+    with pytest.raises(AlreadyVoted, match="Each person has one vote"):
         yes(second, both)
     yes(second, somebody("lena", roles["legal"]))
     assert stage.drive() == "completed" and len(outside.executed("order")) == 1 and problems(run) == []

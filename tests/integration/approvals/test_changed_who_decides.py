@@ -74,7 +74,7 @@ def test_nor_does_anybody_in_their_place(stage: Stage, tools: Toolbox, ada: Acto
     if how == "one case":
         delegate(approval.id, to="bob", justification=WHY, by=replace(ada, role=FINANCE))
     limited(ada, None, person="ada")
-    with pytest.raises(Forbidden, match="ada, for whom you stand in, changed who decides here"):
+    with pytest.raises(Forbidden, match="ada, whose deputy you are, changed who decides here"):
         say(approval, bob)
     assert Approval.objects.get(pk=approval.pk).state == "open"
 

@@ -122,7 +122,7 @@ def test_what_either_had_a_hand_in_is_not_decided_by_the_deputy(stage: Stage, to
 
     approval = Approval.objects.get()
     away(people["ann"], "bob")
-    words = "ann, for whom you stand in, started this run" if whose == "ann" else "You started this run"
+    words = "ann, whose deputy you are, started this run" if whose == "ann" else "You started this run"
     changed(lambda: say(approval, people["bob"]), words, Forbidden)
 
 
@@ -131,7 +131,7 @@ def test_a_hand_in_it_while_one_reads_counts(stage: Stage, tools: Toolbox) -> No
     approval = asked(stage, tools)
     away(ann, "bob")
     signals.signal(approval.run_id, "price", 7, by=ann)
-    changed(lambda: say(approval, bob), "ann, for whom you stand in, sent this run a signal", Forbidden)
+    changed(lambda: say(approval, bob), "ann, whose deputy you are, sent this run a signal", Forbidden)
 
 
 def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, tools: Toolbox) -> None:
@@ -139,10 +139,10 @@ def test_a_deputy_is_one_only_as_long_as_the_principal_decides(stage: Stage, too
     approval = asked(stage, tools)
     row = away(ann, "bob")
     rewrite(User.objects.filter(pk=ann.person), is_active=False)
-    changed(lambda: say(approval, bob), "ann, for whom you stand in, does not decide", Forbidden)
+    changed(lambda: say(approval, bob), "ann, whose deputy you are, can't decide", Forbidden)
     rewrite(User.objects.filter(pk=ann.person), is_active=True)
     deputies.revoke(row.pk, by=ann, justification="back again")
-    changed(lambda: say(approval, bob), "no longer stand in for ann: it was revoked", Forbidden)
+    changed(lambda: say(approval, bob), "no longer the deputy of ann: it was revoked", Forbidden)
     changed(lambda: deputies.revoke(row.pk, by=ann, justification=WHY), "revoked before", deputies.DeputyOver)
 
 
@@ -150,11 +150,11 @@ def test_their_time_counts_by_the_databases_clock(stage: Stage, tools: Toolbox) 
     ann, bob = somebody("ann", "approver_finance"), somebody("bob", "operator")
     approval = asked(stage, tools)
     row = away(ann, "bob", starts_at=timezone.now() + timedelta(days=1))
-    changed(lambda: say(approval, bob), "You stand in for ann from .* on, not before", Forbidden)
+    changed(lambda: say(approval, bob), "Your deputyship for ann starts at", Forbidden)
     row.starts_at, row.ends_at = timezone.now() - timedelta(days=2), timezone.now() - timedelta(seconds=1)
     row.seal()
     row.save()
-    changed(lambda: say(approval, bob), "Your time as the deputy of ann was over", Forbidden)
+    changed(lambda: say(approval, bob), "Your deputyship for ann ended", Forbidden)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_forged_deputy_decides_nothing_and_one_that_ended_is_not_revived(stage
         " revoked_by) VALUES"
         f" ({ann.person}, {bob.person}, now() - interval '1 day', now() + interval '1 day', 'x', 'user:ann', now(), '')"
     )
-    changed(lambda: say(approval, bob), "That you stand in for ann was not put on record", Forbidden)
+    changed(lambda: say(approval, bob), "Your deputyship for ann is not authentic", Forbidden)
     row = away(ann, "bob")
     deputies.revoke(row.pk, by=ann, justification="back again")
     with pytest.raises(Exception, match="Cannot update rows"):
@@ -251,7 +251,7 @@ def test_a_deputys_inbox_shows_whose_place_they_take_and_decides_there(stage: St
     assert "You decide on behalf of" in client.get(f"/inbox/{approval.id}").content.decode()
     limited(boss(), "1", person="ann")
     page = client.get(f"/inbox/{approval.id}").content.decode()
-    assert "above the limit of ann of $1" in page and "You may reject it" in page
+    assert "above the limit of ann of $1" in page and "You can reject it" in page
     assert client.post(address, {"verdict": "approve", **sent}).status_code == 403
     assert client.post(address, {"verdict": "reject", **sent}).status_code == 302
     assert Decision.objects.get().standing["deputy_of"]["name"] == "ann"

@@ -193,7 +193,7 @@ def test_the_page_says_it_in_words_and_draws_nothing_that_hides(stage: Stage, to
     first, second = [text("Pay 100 to Acme.")], [text("Pay 100 to \u202eemcA\u202c.\n<script>alert(1)</script>")]
     approval = asked(stage, paying(tools, first, second))
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
-    assert "What is signed or paid · 1 document" in ann.read(f"/inbox/{approval.id}")
+    assert "Documents · 1" in ann.read(f"/inbox/{approval.id}")
     page = ann.read(f"/inbox/{revised(stage, approval).id}")
     assert "another than in revision 1" in page and "[removed] Acme." in page and "[added] U+202E emcA" in page
     assert "<script>alert(1)" in page, "as words"
@@ -278,7 +278,7 @@ def test_what_is_not_shown_can_only_be_rejected(stage: Stage, tools: Toolbox, ou
     assert problem in found.not_shown and found.documents[0].problem == "" and not found.is_editable
     page = Reader(User.objects.get(pk=ann.person)).read(f"/inbox/{approval.id}")
     assert "A document can't be shown:" in page and given.digest in page
-    assert "so nobody can approve this. You may reject it." in page
+    assert "You can reject it." in page
     say(approval, ann, "reject")
     assert stage.drive() == "parked" and outside.requests == []
     say(Approval.objects.get(state="open"), ann)
@@ -616,7 +616,7 @@ def test_whoever_looks_or_says_no_waits_a_moment_however_much_there_is_to_draw(t
     ann = Reader(User.objects.get(pk=somebody("ann", "approver_finance").person))
     began = monotonic()
     page = ann.read("/inbox")
-    assert "Being drawn:" in page and "You may reject it." in page
+    assert "Loading documents." in page and "You can reject it." in page
     assert monotonic() - began < SOON and 0 < len(drawn._under_way) <= drawn.AT_ONCE
     began = monotonic()
     answer = ann.post(f"/approvals/{ten.id}/decision", verdict="reject", plan_hash=ten.plan_hash, justification="no")

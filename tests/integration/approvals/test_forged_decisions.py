@@ -73,8 +73,8 @@ def test_an_expired_question_was_decided_by_nobody_whatever_a_row_says(stage: St
     sweep()
     forged(approval, fiona, closes=True, person=None, at=database_now())
     page = reads(frank).read(f"/inbox/{approval.id}")
-    assert "Expired. not genuine That user:fiona decided this" in page and "It decided nothing" in page
-    assert "Expired by user:fiona" not in page and "Nobody answered." in page
+    assert "Expired. not authentic A decision by user:fiona" in page and "It has no effect" in page
+    assert "Expired by user:fiona" not in page and "Deadline missed." in page
     row = calls(frank).get(f"approvals/{approval.id}").json()
     assert (row["state"], row["decision"]["is_genuine"]) == ("expired", False)
     with pytest.raises(AlreadyDecided) as no:
@@ -86,7 +86,7 @@ def test_what_was_decided_is_genuine_and_says_no_more_than_it_did(stage: Stage, 
     approval, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     say(approval, fiona)
     page = reads(fiona).read(f"/inbox/{approval.id}")
-    assert "not genuine" not in page and "Approved by user:fiona as" in page
+    assert "not authentic" not in page and "Approved by user:fiona as" in page
     assert calls(fiona).get(f"approvals/{approval.id}").json()["decision"]["is_genuine"] is True
     with pytest.raises(AlreadyDecided, match="approved by user:fiona"):
         say(approval, somebody("frank", FINANCE))
@@ -107,7 +107,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
     approval, fiona, frank = Approval.objects.get(), somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(approval, fiona, closes=True, person=None, at=database_now())
     page = reads(frank).read(f"/inbox/{approval.id}")
-    assert "Open. not genuine" in page and "nobody can decide this while it is there" in page
+    assert "Open. not authentic" in page and "must remove it before anybody" in page
     before = len(events(approval.run))
     body = {"plan_hash": approval.plan_hash, "justification": "as quoted"} | said
     answer = calls(frank).post(f"approvals/{approval.id}/decision", body)
@@ -285,7 +285,7 @@ def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
     assert opened(case, eve) == set() and not is_role("newcomers")
     assert "zzz" in wait_hooks.queues and wait_hooks.queues["zzz"] == ""
     page = signed_in(admin).get("/queues").content.decode()
-    assert "zzz" in page and "not genuine" in page
+    assert "zzz" in page and "not authentic" in page
     told = signed_in(admin).get("/setup").content.decode()
     assert "Queue zzz" in told and "written past this installation" in told
 
@@ -460,7 +460,7 @@ def test_the_audit_lists_them_as_unverified_among_others(busy: Run, read: Callab
     ids += [f"override-{override(said, busy)}", f"override-{override(said, busy, 'budget')}"]
     ids += [f"decision-{decision(said, busy)}"]
     page = read("/audit")
-    assert page.status_code == 200 and page.content.decode().count("not genuine") == len(ids)
+    assert page.status_code == 200 and page.content.decode().count("not authentic") == len(ids)
     rows = read("/api/v1/audit").json()["results"]
     assert {row["id"] for row in rows if row["is_genuine"] is False} == set(ids)
     assert [row["id"] for row in rows if row["id"] not in ids] == before
@@ -534,7 +534,7 @@ def test_a_proposed_change_that_nobody_can_read_takes_no_list_away(said: str) ->
     row = RuleChange.objects.get()
     assert not row.is_genuine
     page = admin.get("/changes")
-    assert page.status_code == 200 and "not genuine" in page.content.decode()
+    assert page.status_code == 200 and "not authentic" in page.content.decode()
     assert admin.get(f"/changes/{row.pk}").status_code == 200
     (told,) = admin.get("/api/v1/changes").json()["results"]
     assert told["is_genuine"] is False and told["told"] == []
@@ -661,7 +661,7 @@ def marks() -> dict[str, bool | None]:
 def test_what_our_processes_wrote_is_genuine(busy: Run, read: Callable[[str], Any]) -> None:
     assert marks() == dict.fromkeys(("approve", "pause", "resume", "start", "declare_dead"), True)
     page = read("/audit").content.decode()
-    assert "not genuine" not in page
+    assert "not authentic" not in page
 
 
 @pytest.mark.parametrize(
@@ -838,7 +838,7 @@ def test_forged_calendars_break_no_page_and_are_shown_as_what_they_are() -> None
         == {}
     )
     page = signed_in(admin).get("/queues/calendars").content.decode()
-    assert page.count("not genuine: does not count") == len(BAD) and 'calendars/of/garb3"' in page
+    assert page.count("not authentic: has no effect") == len(BAD) and 'calendars/of/garb3"' in page
     assert "/of/a/b" not in page and "/of/a%2Fb" not in page
 
 

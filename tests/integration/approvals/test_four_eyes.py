@@ -77,7 +77,7 @@ def refused(by: Actor, words: str) -> None:
 def test_renaming_oneself_does_not_make_one_somebody_else(stage: Stage, tools: Toolbox, multi: User, kind: str) -> None:
     lifecycle.start(buying(tools).graph_id, {}, by=as_(multi, "integrator", "key"))
     stage.drive()
-    refused(as_(multi, "approver_finance", kind), "You started this run: somebody else has to decide this")
+    refused(as_(multi, "approver_finance", kind), "You started this run, so someone else has to decide")
     multi.username = "Multi"
     multi.save()
     refused(as_(multi, "approver_finance", kind), "You started this run")
@@ -226,7 +226,7 @@ def test_old_rows_count_by_every_name_that_the_account_has_had(
     if renamed:
         multi.username = "another"
         multi.save()
-    refused(as_(multi, "approver_finance"), "somebody else has to decide this")
+    refused(as_(multi, "approver_finance"), "someone else has to decide")
     approve(FIONA)
 
 

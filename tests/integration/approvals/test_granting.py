@@ -249,9 +249,9 @@ def bounded(stage: Stage, tools: Toolbox) -> Approval:
 @each_case(
     ("said", "words"),
     [
-        ({"times": 6}, "“How many more” is more than 5"),
-        ({"days": -1}, "“Until when” has passed"),
-        ({"days": 31}, "“Until when” is after 2.* UTC, the latest there"),
+        ({"times": 6}, "“Number of calls” is more than 5"),
+        ({"days": -1}, "“Expires” has passed"),
+        ({"days": 31}, "“Expires” is after 2.* UTC, the latest there"),
         ({"sum": "30001"}, "more than .30,000"),
         ({"sum": None}, "names an amount"),
     ],
@@ -503,14 +503,14 @@ def test_a_used_up_one_is_withdrawn_with_its_unused_yes(stage: Stage, tools: Too
     client.force_login(reader)
     for grant in grants:
         assert one(grant.pk, reader).state == "used_up" and one(grant.pk, reader).may_end
-        assert "Take it back" in client.get(reverse("standing_grant", args=[grant.pk])).content.decode()
+        assert "Revoke" in client.get(reverse("standing_grant", args=[grant.pk])).content.decode()
     if what == "beside another":
         yes(Approval.objects.get(run=cases[1].run, state="open"), lena)
     else:
         lifecycle.resume(cases[1].run_id, by=olga, justification=WHY)
     assert stage.drive() == "completed" and paid(tools) == 3
     assert not one(grants[1].pk, reader).may_end
-    assert "Take it back" not in client.get(reverse("standing_grant", args=[grants[1].pk])).content.decode()
+    assert "Revoke" not in client.get(reverse("standing_grant", args=[grants[1].pk])).content.decode()
     form = {"justification": WHY}
     assert client.post(reverse("standing_grant_ends", args=[grants[0].pk]), form).status_code == 302
     assert ActRecord.objects.get(action="standing_revoke").after == {"lapsed": 1}

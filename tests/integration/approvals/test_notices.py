@@ -62,7 +62,7 @@ def test_a_question_is_mailed_only_to_who_may_decide_it(stage: Stage, tools: Too
     assert sorted(postbox.to) == ["fiona@example.org", "frank@example.org"]
     text = postbox.text()
     assert postbox.mails[0]["Subject"] == "To decide: Pay, $5,000"
-    assert "Amount: $5,000" in text and "Queue: finance_po" in text and "Until: " in text and "Asked by: " in text
+    assert "Amount: $5,000" in text and "Queue: finance_po" in text and "Until: " in text and "Requested by: " in text
     assert f"http://127.0.0.1:8000/inbox/{approval.pk}\n" in text
     assert states() == [("email", "sent")] * 2
     deliver()
@@ -277,7 +277,7 @@ def test_a_digest_is_one_mail_of_all_that_still_waits(stage: Stage, tools: Toolb
     soon()
     deliver()
     (mail,) = postbox.mails
-    assert mail["Subject"].startswith("2 things wait; the first: ")
+    assert mail["Subject"].startswith("2 notifications, first: ")
     assert all(str(one.pk) in postbox.text() for one in (first, third)) and str(second.pk) not in postbox.text()
     assert sorted(state for _, state in states()) == ["needless", "sent", "sent"]
 
@@ -316,7 +316,7 @@ def test_quiet_hours_are_kept_and_end_in_one_mail(stage: Stage, tools: Toolbox, 
     prefer(by)
     soon()
     deliver()
-    assert len(postbox.mails) == 2 and "2 things wait" in postbox.mails[-1]["Subject"]
+    assert len(postbox.mails) == 2 and "2 notifications" in postbox.mails[-1]["Subject"]
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_the_others_are_told_who_says_what(run: Run, ann: Actor, postbox: Postbo
     deliver()
     assert postbox.to == ["ben@example.org"]
     text = postbox.text()
-    assert "Second word" in postbox.mails[0]["Subject"] and "user:ann: it happened" in text
+    assert "Confirm outcome" in postbox.mails[0]["Subject"] and "user:ann: it happened" in text
     assert f"/runs/{run.pk}" in text and "seen there" not in text, "no receipt leaves in a mail"
     deliver()
     assert len(postbox.mails) == 1

@@ -240,13 +240,15 @@ def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbo
         return found["cause"], found["sentence"], client.get(f"/runs/{run.pk}").content.decode()
 
     cause, sentence, page = told_of(asleep, blind)
-    assert cause == "breaker" and "circuit breaker of tool:pay is open" in sentence and "Sleeps" not in page
-    assert "has its circuit breaker open" in page and ERROR not in page + sentence
+    assert (
+        cause == "breaker" and "circuit breaker of tool:pay is open" in sentence and "Waiting for a timer" not in page
+    )
+    assert "has an open circuit breaker" in page and ERROR not in page + sentence
     _, sentence, page = told_of(runs[0], blind)
-    assert "it waits until somebody does" in sentence and "denied by itself" not in sentence + page
-    assert "people are reminded next at" in page
+    assert "it has no deadline" in sentence and "rejected if" not in sentence + page
+    assert "no deadline, next reminder" in page
     _, _, page = told_of(runs[4], blind)
-    assert "A duplicate is suspected" in page and REJECTED not in page
+    assert "It may be a duplicate" in page and REJECTED not in page
     rights.let_role_read_payloads(OPERATOR, True, by=boss, justification=WHY)
     assert REJECTED in told_of(runs[4], readers)[2]
 
@@ -304,7 +306,7 @@ def test_a_role_is_let_and_not_on_its_page_with_a_reason(told: list[Run]) -> Non
     assert words(told, client, key, FEW).keys() == AT_LEGAL
     assert boss.post("/people/payloads", form).status_code == 302
     assert words(told, client, key, FEW).keys() >= {STATE, ARGUMENT, SAID, "a key"}
-    assert "reads them, as Legal approver" in " ".join(boss.get(f"/people/{actor.person}").content.decode().split())
+    assert "all runs, as Legal approver" in " ".join(boss.get(f"/people/{actor.person}").content.decode().split())
     assert boss.post("/people/payloads", form | {"may": "no"}).status_code == 302
     assert words(told, client, key, FEW).keys() == AT_LEGAL
 

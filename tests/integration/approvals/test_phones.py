@@ -174,7 +174,7 @@ def test_quiet_hours_and_digests_are_for_devices_too(stage: Stage, tools: Toolbo
     soon()
     deliver()
     (told,) = service.told(phone)
-    assert told["title"].startswith("2 things wait") and told["url"] == "/inbox"
+    assert told["title"].startswith("2 notifications") and told["url"] == "/inbox"
     assert {each.state for each in Delivery.objects.filter(by="push")} == {"sent"}
     begins = (now() - timedelta(hours=1)).time()
     ends = (now() + timedelta(hours=1)).time()
@@ -320,7 +320,7 @@ def test_it_is_listed_and_taken_away_on_the_account_s_page_without_its_address(p
     (cookie,) = [each for name, each in answer.cookies.items() if name.startswith("durableagents_device_")]
     assert cookie["httponly"] and cookie["samesite"] == "Lax"
     text = page.get("/account").content.decode()
-    assert "Chrome on Android" in text and "by localhost" in text and "this one" in text
+    assert "Chrome on Android" in text and "by localhost" in text and "this device" in text
     assert "secret-part" not in text and push.own().public in text
     device = Device.objects.get()
     assert device.person == User.objects.get(username="fiona").pk

@@ -201,14 +201,17 @@ def admin(stage: Stage, tools: Toolbox) -> Actor:
         ({"tool": "nothing"}, "tool is no tool"),
         ({"queue": "nowhere"}, "queue does not exist"),
         ({"queue": ""}, "queue does not exist"),
-        ({"condition": "args.amount > much"}, r"condition compares args.amount with 'much', which is no number \(char"),
-        ({"condition": "args.amout > 5"}, r"condition asks for args.amout, which the tool's input has not"),
-        ({"condition": "args.name > 5"}, "which is a text, by >"),
+        (
+            {"condition": "args.amount > much"},
+            r"condition compares args.amount with 'much', which isn't a number \(char",
+        ),
+        ({"condition": "args.amout > 5"}, r"condition uses args.amout, which isn't an input field of the tool"),
+        ({"condition": "args.name > 5"}, "which is a text, with >"),
         ({"condition": "cost > 5 and"}, r"\(character 13\)"),
-        ({"condition": "nonsense = 5"}, "asks for nonsense, which no call has"),
+        ({"condition": "nonsense = 5"}, "uses nonsense, which isn't a field of calls"),
         ({"condition": "source = people"}, "compares source with 'people'"),
-        ({"condition": 'args.name = "a'}, "never closed"),
-        ({"tool": "", "condition": "args.amount > 5"}, "names no tool"),
+        ({"condition": 'args.name = "a'}, "unclosed quotation mark"),
+        ({"tool": "", "condition": "args.amount > 5"}, "without a tool"),
         ({"rule": "  "}, "rule is empty"),
         ({"rule": "see \u202e evil"}, "invisible characters"),
         ({"tool": ""}, "every call of every agent"),
@@ -471,7 +474,7 @@ def test_one_person_gives_one_yes_to_all_queues(stage: Stage, tools: Toolbox, ou
     turned(admin)
     assert stage.drive() == "parked" and outside.requests == []
     second = Approval.objects.get(run=run, state="open")
-    with pytest.raises(AlreadyVoted, match="One person has one word"):
+    with pytest.raises(AlreadyVoted, match="Each person has one vote"):
         yes(second, both)
     assert Approval.objects.get(pk=second.pk).state == "open"
     yes(second, somebody("lena", roles["legal"]))
@@ -727,7 +730,7 @@ def test_a_shell_lists_the_rules_and_tries_one(stage: Stage, tools: Toolbox) -> 
     )
     told = out.getvalue()
     assert "known@1\tdeny\tany agent mail" in told and "finance_po" in told, "gates in code are among them"
-    assert "2 calls since" in told and "held up for a yes\t1\t" in told and "queue legal\t1" in told
+    assert "2 calls since" in told and "held for approval\t1\t" in told and "queue legal\t1" in told
     with pytest.raises(CommandError, match="no tool"):
         call_command("policies", "try", tool="nothing", effect="deny")
     assert Policy.objects.count() == 1
@@ -748,7 +751,7 @@ def test_a_second_person_tries_a_proposal(client: Client, stage: Stage, tools: T
     told = client.post("/policies/tries", sent)
     page = told.content.decode()
     assert told.status_code == 200 and "Tried on history" in page and "Not tried" not in page
-    assert re.search(r'held up for a yes</b></td><td class="num" data-label="calls">2</td>', page)
+    assert re.search(r'held for approval</b></td><td class="num" data-label="calls">2</td>', page)
     assert not Policy.objects.exists()
 
 

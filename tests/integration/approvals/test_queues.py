@@ -182,7 +182,7 @@ def test_whoever_is_above_their_limit_may_only_say_no(stage: Stage, tools: Toolb
     admin, finn = boss(), somebody("finn", "approver_finance")
     approval = asked(stage, tools)
     limited(admin, "4999.99")
-    changed(lambda: say(approval, finn), r"about \$5,000, above your limit of \$4,999.99", Forbidden)
+    changed(lambda: say(approval, finn), r"\$5,000 is above your limit of \$4,999.99", Forbidden)
     limited(admin, "5000", person="finn")
     say(approval, finn)
     (decision,) = Decision.objects.all()
@@ -227,7 +227,7 @@ def test_a_question_at_a_removed_queue_says_who_must_act(stage: Stage, tools: To
     row.state = Queue.State.REMOVED
     row.seal()
     row.save()
-    changed(lambda: say(approval, FIONA), "was removed; an administrator has to add it again", Forbidden)
+    changed(lambda: say(approval, FIONA), "was removed. An administrator has to add it again", Forbidden)
 
 
 def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
@@ -239,7 +239,7 @@ def test_a_forged_row_lets_nobody_decide(stage: Stage, tools: Toolbox) -> None:
         "INSERT INTO approvals_limit (queue_id, person, most, currency, set_by, set_at, ended_by) SELECT id, "
         f"{finn.person}, NULL, 'USD', 'user:boss', clock_timestamp(), '' FROM approvals_queue WHERE name = 'finance_po'"
     )
-    changed(lambda: say(approval, finn), "not put on record by this installation", Forbidden)
+    changed(lambda: say(approval, finn), "not authentic", Forbidden)
     run_sql("UPDATE approvals_queue SET role = 'approver_legal' WHERE name = 'finance_po'")
     for by in (lena, finn):
         changed(lambda by=by: say(approval, by), "changed past this installation", Forbidden)
@@ -454,7 +454,7 @@ def test_what_is_wrong_with_a_form_is_told_of_the_field_that_is_seen() -> None:
     )
     told = refusals(form)
     assert [field for field, _ in told] == ["steps", "steps", "remind", "remind"]
-    begins = ("hours they have (2): ", "hours they have (3): ", "half: ", "120: ")
+    begins = ("hours (2): ", "hours (3): ", "half: ", "120: ")
     assert all(problem.startswith(begin) for (_, problem), begin in zip(told, begins, strict=True))
     lines = "2026-12-25 Christmas Day\n\nsoon the fair"
     (found,) = refusals(CalendarForm(name="DE", zone="UTC", holidays=lines, justification=WHY, **OFFICE))

@@ -188,7 +188,7 @@ def test_one_person_has_one_word_by_whatever_key(ask: Callable[..., Approval]) -
     say(fiona)
     for by in (fiona, replace(fiona, kind="key", name="laptop"), replace(fiona, kind="key", name="server")):
         for verdict in ("approve", "reject", "abstain"):
-            nothing_changes(partial(say, by, verdict), AlreadyVoted, "One person has one word")
+            nothing_changes(partial(say, by, verdict), AlreadyVoted, "Each person has one vote")
 
 
 def test_a_deputy_and_their_principal_are_one(stage: Fleet, ask: Callable[..., Approval]) -> None:
@@ -210,7 +210,7 @@ def test_a_deputy_of_somebody_who_voted_stands_in_for_another(ask: Callable[...,
     dora = somebody("dora", LEGAL)
     say(fiona)
     away(fiona, "dora")
-    nothing_changes(lambda: say(dora), AlreadyVoted, "fiona, for whom you stand in,")
+    nothing_changes(lambda: say(dora), AlreadyVoted, "fiona, whose deputy you are,")
     away(frank, "dora")
     assert say(dora).state == "approved"
     assert events(asked.run, e.ApprovalVoted)[-1].principal == frank.person
@@ -448,44 +448,44 @@ def test_the_page_says_who_decides_and_what_ones_own_yes_does(stage: Fleet, ask:
     first, _ = ask(LEGAL_THEN_TWO, tries=2), four_people()
     page = reads("lena").read(f"/inbox/{first.id}")
     for words in (
-        "Who decides",
-        "0 of 1 yes",
-        "you may be the first",
-        "finance_po next 0 of 2 yes",
-        "finance_po is asked next. Nothing is sent before",
+        "Approvers",
+        "0 of 1 approved",
+        "you would be the first",
+        "finance_po next 0 of 2 approved",
+        "Nothing is sent yet: finance_po decides next",
         "Fail the run",
         "Abstain",
     ):
         assert words in page, (words, page)
     told = text_of(decides(reads("lena"), first, "approve", stage="1"))
-    assert "Approved. It is put to finance_po next." in told and "lena said yes" in told
+    assert "Approved. finance_po decides next." in told and "lena approved" in told
     stage.drive()
-    assert "Asked after this one, as a case of its own" in reads("lena").read(f"/inbox/{first.id}")
+    assert "Follows as a separate case" in reads("lena").read(f"/inbox/{first.id}")
     second = now()
     page = reads("fiona").read(f"/inbox/{second.id}")
     for words in (
         "legal done",
-        "1 of 1 yes",
-        "user:lena said yes",
+        "1 of 1 approved",
+        "user:lena approved",
         "“approve as quoted”",
-        "0 of 2 said yes",
-        "Your yes is counted, and 1 more is needed",
-        "2 different people, each a finance approver",
+        "0 of 2 approved",
+        "Nothing is sent yet: 1 more approval is needed",
+        "2 people must approve, each a finance approver",
     ):
         assert words in page, (words, page)
-    assert "stage 2 of 2: 0 of 2 yes" in reads("fiona").read("/inbox")
+    assert "stage 2 of 2: 0 of 2 approved" in reads("fiona").read("/inbox")
     told = text_of(decides(reads("fiona"), second, "approve", stage="2"))
-    assert "Your yes is counted. It waits for somebody else" in told and "You approved this at" in told
+    assert "Your approval is recorded. More approvals are needed" in told and "You approved this at" in told
     page = reads("frank").read(f"/inbox/{second.id}")
-    assert "1 of 2 said yes: you may be the second" in page and "sent once" in page
-    assert "stage 2 of 2: 1 of 2 yes; you had your say" in reads("fiona").read("/inbox")
+    assert "1 of 2 approved: you would be the second" in page and "sent once" in page
+    assert "stage 2 of 2: 1 of 2 approved; you voted" in reads("fiona").read("/inbox")
     page = reads("frank").read("/inbox")
-    assert "stage 2 of 2: 1 of 2 yes" in page and "you had your say" not in page
-    assert "Approved. The run goes on." in text_of(decides(reads("frank"), second, "approve"))
+    assert "stage 2 of 2: 1 of 2 approved" in page and "you voted" not in page
+    assert "Approved. The run continues." in text_of(decides(reads("frank"), second, "approve"))
     page = reads("greta").read(f"/inbox/{second.id}")
-    assert "2 of 2 yes" in page and "finance_po done" in page
-    assert "finance_po done 2 of 2 yes" in reads("lena").read(f"/inbox/{first.id}")
-    assert "user:fiona said yes" in reads("lena").read(f"/inbox/{first.id}"), (
+    assert "2 of 2 approved" in page and "finance_po done" in page
+    assert "finance_po done 2 of 2 approved" in reads("lena").read(f"/inbox/{first.id}")
+    assert "user:fiona approved" in reads("lena").read(f"/inbox/{first.id}"), (
         "whoever decided first sees what became of it"
     )
     assert stage.drive() == "completed"
@@ -544,6 +544,6 @@ def test_a_forged_vote_is_shown_as_none_and_counts_for_nothing(ask: Callable[...
     fiona, frank = somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(asked, fiona)
     page = reads("frank").read(f"/inbox/{asked.id}")
-    assert "not genuine" in page and "0 of 2 yes" in page
+    assert "not authentic" in page and "0 of 2 approved" in page
     say(frank)
     assert Approval.objects.get().state == "open"

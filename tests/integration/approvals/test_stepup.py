@@ -291,7 +291,7 @@ def test_a_policy_wants_it_shown_and_says_so_on_record(stage: Stage, tools: Tool
     change = PolicyBody(effect="require", queue="finance_po", rule="so", justification=WHY, confirm="every call")
     assert rule_row(listed.shown(row)).proof == row_of("dear").versions[0].proof == row.proof
     assert policies.change("dear", change, by=by).proof is None
-    assert "A yes shows" in {each.what for each in listed.versions("dear")[0].changes}
+    assert "Extra verification" in {each.what for each in listed.versions("dear")[0].changes}
 
 
 def test_what_a_policy_wants_shown_is_not_taken_away_past_us(stage: Stage, tools: Toolbox, outside: Outside) -> None:

@@ -92,7 +92,7 @@ def test_guessing_the_old_password_is_slowed_down(ada: Reader) -> None:
 def test_keys_end_with_the_password_where_that_is_asked_for(ada: Reader, end: bool) -> None:
     assert ada.user is not None
     token = issue_key(ada.user, "laptop")
-    assert "End my 1 API key too" in ada.read("/account/password")
+    assert "Also revoke my 1 API key" in ada.read("/account/password")
     change(ada, **({"end_keys": "on"} if end else {}))
     assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == (
         401 if end else 200

@@ -43,11 +43,7 @@ def test_a_pause_is_done_recorded_and_told(operator: Reader) -> None:
     run = start()
     answer = operator.client.post(f"/runs/{run.id}/pauses", {"justification": "Month end."}, follow=True)
     page = text_of(answer)
-    assert (
-        "Pause requested. It is on the record." in page
-        and "Paused by user:operator" in page
-        and "No worker is held." in page
-    )
+    assert "Pause requested." in page and "Paused by user:operator" in page
     assert records(run) == [("pause", "user:operator", "Month end.")]
     assert "“Month end.”" in operator.read(f"/runs/{run.id}", tab="decisions")
 
@@ -110,7 +106,7 @@ class TestSettling:
             "Send a letter: did it happen?",
             "chairs",
             "the line went dead",
-            "is done: nothing of this attempt can still leave",
+            "stopped; this attempt can't be sent any more",
             "Result fields: po",
         ):
             assert words in page
@@ -118,7 +114,7 @@ class TestSettling:
 
     def test_others_read_along(self, finance: Reader, run: Run) -> None:
         page = finance.read(f"/runs/{run.id}")
-        assert "An operator settles this." in page and "Settle it" not in page
+        assert "An operator has to settle this." in page and "Settle</button>" not in page
 
     @each_case(
         ("receipt", "status", "words"),
@@ -161,7 +157,7 @@ class TestSettling:
 
     def test_no_verdict_is_no_settlement(self, operator: Reader, run: Run) -> None:
         answer = operator.post(f"/runs/{run.id}/reconciliations", justification="Seen.")
-        assert answer.status_code == 422 and "Choose what became of the call." in text_of(answer) and records(run) == []
+        assert answer.status_code == 422 and "Choose an outcome." in text_of(answer) and records(run) == []
 
     def test_a_verdict_settles_it_on_the_record(self, operator: Reader, run: Run) -> None:
         operator.post(
@@ -284,14 +280,14 @@ def test_a_look_shows_what_would_change_and_the_act_is_offered_after_it(browser:
     assert "terms.price" in page and "Resume with it" not in page and "signal go at 0.1/1" in page
     before = dump()
     seen = browser.post(f"/runs/{run.id}/context/looks", FORM).content.decode()
-    assert "What would change" in seen and "Resume with it" in seen and dump() == before
+    assert "Changes" in seen and "Resume run" in seen and dump() == before
     assert "<b>tin</b>" not in seen and "&lt;b&gt;tin&lt;/b&gt;" in seen
     done = browser.post(f"/runs/{run.id}/context/resumptions", FORM | hidden(seen) | {"justification": WHY})
     assert done.status_code == 302 and kinds(run)[-2:] == ["ContextInjected", "RunResumed"]
     assert fresh(run).state == "waiting_event"
     page = browser.get(f"/runs/{run.id}").content.decode()
-    assert "something was handed to it" in page
-    assert "the node has it after call 1" in browser.get(f"/runs/{run.id}?tab=journal").content.decode()
+    assert "context changed" in page
+    assert "applies after call 1" in browser.get(f"/runs/{run.id}?tab=journal").content.decode()
 
 
 @pytest.mark.django_db(transaction=True)
@@ -300,9 +296,9 @@ def test_a_look_shows_what_would_change_and_the_act_is_offered_after_it(browser:
     [
         ({"patch": "{"}, "not JSON"),
         ({"patch": '{"terms": {"price": 0}}'}, "terms.price"),
-        ({"patch": ""}, "Nothing is handed over"),
+        ({"patch": ""}, "Enter state changes or a message"),
         ({"patch": "[1]"}, "patch"),
-        ({"stray": "x"}, "does not have"),
+        ({"stray": "x"}, "1 field that it"),
     ],
 )
 def test_what_is_refused_keeps_what_was_typed(browser: Client, run: Run, more: dict[str, str], words: str) -> None:
@@ -342,12 +338,11 @@ def test_a_run_at_its_cap_says_which_who_may_raise_it_and_what_happens_then(oper
     for said in (
         "needs budget",
         "tool calls: needs 1, 0 of 0 left",
-        "stands still until an operator raises it",
-        "Tool calls cap 0 used 0 set aside 0 left 0 needed next 1 enough would be 1",
-        "who may raise it Operator",
-        "the run ends as cancelled",
-        "what it did stays as it is",
-        "No worker is held.",
+        "waiting for an operator to raise it",
+        "Tool calls cap 0 used 0 reserved 0 left 0 needed next 1 enough 1",
+        "can be raised by Operator",
+        "the run is cancelled",
+        "its effects stay",
     ):
         assert said in page, said
     html = operator.get(f"/runs/{run.id}").content.decode()
@@ -361,7 +356,7 @@ def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
     form = filled_in(operator.get(f"/runs/{run.id}").content.decode())
     answer = operator.client.post(f"/runs/{run.id}/budgets", form | {"justification": WHY}, follow=True)
     page = text_of(answer)
-    assert "The budget is set. It is on the record." in page and "0 of 2" in page and "2 left" in page
+    assert "Budget saved." in page and "0 of 2" in page and "2 left" in page
     assert Head.objects.get(pk=run.pk).cap_tool_calls == 2 and Run.objects.get(pk=run.pk).state == "running"
     record = OverrideRecord.objects.get(run_id=run.pk)
     assert (record.action, record.by, record.justification) == ("budget", "user:operator", WHY)
@@ -378,8 +373,8 @@ def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
         ({"budget.usd": "<b>much</b>"}, "budget.usd", "decimal"),
         ({"budget.model_calls": "9" * 5000}, "budget.model_calls", "integer"),
         ({"budget.steps": "1.5"}, "budget.steps", "integer"),
-        ({"budget.wall_seconds": "soon"}, "budget.wall_seconds", "no number of hours"),
-        ({"budget.wall_seconds": "1e999999999"}, "budget.wall_seconds", "no number of hours"),
+        ({"budget.wall_seconds": "soon"}, "budget.wall_seconds", "a number of hours"),
+        ({"budget.wall_seconds": "1e999999999"}, "budget.wall_seconds", "a number of hours"),
     ],
 )
 def test_a_fault_is_said_at_its_field_and_all_typed_is_kept(
@@ -415,13 +410,13 @@ def test_others_get_no_form(operator: Reader, finance: Reader, reader: Callable[
     run = overdue_run()
     assert reader("integrator").get(f"/runs/{run.id}").status_code == 404, "whose it isn't, for them there is none"
     for somebody in (finance, reader("auditor")):
-        assert "None of your roles may raise it." in somebody.read(f"/runs/{run.id}")
+        assert "Your roles can't raise it." in somebody.read(f"/runs/{run.id}")
         assert "budget-form" not in somebody.get(f"/runs/{run.id}").content.decode()
         answer = somebody.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
         assert answer.status_code == 403
     settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"budget_queue": "finance_po"})
-    assert "who may raise it Operator, Finance approver" in operator.read(f"/runs/{run.id}")
-    assert "Raise it" in finance.read(f"/runs/{run.id}")
+    assert "can be raised by Operator, Finance approver" in operator.read(f"/runs/{run.id}")
+    assert "Raise budget" in finance.read(f"/runs/{run.id}")
     answer = finance.post(f"/runs/{run.id}/budgets", **{"budget.wall_seconds": "9"}, justification=WHY)
     assert answer.status_code == 302 and OverrideRecord.objects.get().role == "approver_finance"
 

@@ -59,7 +59,7 @@ def test_a_parent_shows_children_that_need_a_person_first(grown: Callable[..., R
     listed = rows(page)
     assert len(listed) == 4 and listed[0] == str(children(run, "waiting_human")[0].pk)
     assert listed[1] == str(children(run, "waiting_event")[0].pk)
-    assert "Waits for the child run Helper" in text and "It stands still for an answer" in text
+    assert "Waiting for the child run Helper" in text and "It needs an answer" in text
     assert f'href="/runs?parent={run.pk}&amp;state=failed"' in page
 
 
@@ -71,7 +71,7 @@ def test_a_child_links_the_run_that_started_it(grown: Callable[..., Run], operat
     assert f"as step <code>{child.parent_slot}</code>" in page and f'href="/runs/{run.pk}"' in page
     assert 'id="children"' not in page and 'id="parent"' not in html(operator, f"/runs/{run.pk}")
     Run.objects.filter(pk=child.pk).update(parent=uuid4())
-    assert "a run that is not here any more" in operator.read(f"/runs/{child.pk}")
+    assert "a run that no longer exists" in operator.read(f"/runs/{child.pk}")
 
 
 def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run], operator: Reader) -> None:
@@ -90,7 +90,7 @@ def test_lists_mark_children_and_show_those_of_one_run(grown: Callable[..., Run]
     assert rows(html(operator, "/runs", parent=run.pk, q="helper", agent="helper"), "row") == []
     assert len(rows(html(operator, "/runs", parent=run.pk, q="Spring", agent="helper"), "row")) == 3
     assert rows(html(operator, "/runs", parent=children(run, "failed")[0].pk), "row") == []
-    assert "fit these filters" in operator.read("/runs", parent=str(uuid4()))
+    assert "match these filters" in operator.read("/runs", parent=str(uuid4()))
     for made_up in ("rubbish", "\x00", "1" * 300):
         assert len(rows(html(operator, "/runs", parent=made_up), "row")) == 6
     assert len(children(other, "completed")) == 1
@@ -100,14 +100,14 @@ def test_whoever_stops_a_run_is_told_what_becomes_of_its_children(grown: Callabl
     run = grown("fss")
     ready(run, failed=1, waiting_event=2)
     text = operator.read(f"/runs/{run.pk}")
-    assert "2 child runs have not ended: paused with it, and going on when it does." in text
-    assert "2 child runs have not ended: cancelled with it, and all runs below." in text
+    assert "2 child runs are active: paused and resumed together with it." in text
+    assert "2 child runs are active: cancelled with it." in text
     operator.post(f"/runs/{run.pk}/pauses", justification="Look at it first.")
     text = operator.read(f"/runs/{run.pk}")
-    assert "2 paused" in text and "going on with it, but for what somebody paused for its own sake" in text
+    assert "2 paused" in text and "resumed with it, except those paused separately" in text
     operator.post(f"/runs/{run.pk}/cancellations", justification="Not wanted any more.")
     text = operator.read(f"/runs/{run.pk}")
-    assert "2 cancelled" in text and "have not ended" not in text
+    assert "2 cancelled" in text and "are active" not in text
 
 
 def test_a_page_of_a_family_costs_no_more_statements(grown: Callable[..., Run], operator: Reader) -> None:
@@ -137,12 +137,10 @@ def old() -> Iterator[Run]:
 def test_each_page_leads_to_the_other(old: Run, operator: Reader) -> None:
     new = succession.newest(old.pk)
     page, text = operator.get(f"/runs/{old.pk}").content.decode(), operator.read(f"/runs/{old.pk}")
-    assert (
-        "renewed" in text and f'href="/runs/{new.pk}"' in page and "What is sent to this one reaches that one" in text
-    )
+    assert "renewed" in text and f'href="/runs/{new.pk}"' in page and "which also gets its messages" in text
     assert "/pauses" not in page and "/retries" not in page, "what has gone on is not steered here"
     page, text = operator.get(f"/runs/{new.pk}").content.decode(), operator.read(f"/runs/{new.pk}")
-    assert f'href="/runs/{old.pk}"' in page and "Goes on from run" in text and "1 went before it" in text
+    assert f'href="/runs/{old.pk}"' in page and "Continues run" in text and "number 2 in the chain" in text
     journal = operator.read(f"/runs/{new.pk}", tab="journal")
     assert "renewal of" in journal and "<b>Shop" not in page
 
@@ -152,7 +150,7 @@ def test_the_list_marks_what_has_gone_on(old: Run, operator: Reader) -> None:
         signals.signal(old.pk, "go", letter, by=SHOP)
     until(lambda: Run.objects.filter(agent="desk", state="completed").exists(), "the desk")
     text = operator.read("/runs", state="done")
-    assert text.count("goes on as") == 3 and "handed off" in text and text.count("renewed") >= 2
+    assert text.count("ontinues as") == 3 and "handed off" in text and text.count("renewed") >= 2
 
 
 HERE = "scripted:thinker"
@@ -173,12 +171,12 @@ def test_the_transcript_says_whom_it_asks_and_operators_may_move_it(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
     page = operator.read(f"/runs/{run.pk}", tab="transcript")
-    assert f"thinker {HERE} the installation, when the run first asked" in page and "Ask other models" in page
-    assert "Ask other models" not in finance.read(f"/runs/{run.pk}", tab="transcript")
+    assert f"thinker {HERE} default" in page and "Change models" in page
+    assert "Change models" not in finance.read(f"/runs/{run.pk}", tab="transcript")
     form = {"models": f"openai:gpt-4.1 {HERE}", "assistant": "", "justification": WHY}
     assert finance.post(f"/runs/{run.pk}/models", **form).status_code == 403
     answer = operator.client.post(f"/runs/{run.pk}/models", form, follow=True)
-    assert "It is on the record" in text_of(answer)
+    assert "Models changed." in text_of(answer)
     assert f"openai:gpt-4.1 , {HERE}" in text_of(answer) and "user:operator" in text_of(answer)
     (record,) = OverrideRecord.objects.filter(run_id=run.pk)
     assert (record.action, record.justification) == ("models", WHY)
@@ -188,4 +186,4 @@ def test_the_transcript_says_whom_it_asks_and_operators_may_move_it(
 def test_who_has_no_conversation_has_no_models(reader: Callable[..., Reader], operator: Reader) -> None:
     with purchase_agent():
         made = lifecycle.start("purchase", {"item": "chair", "amount": 5}, by=SHOP)
-        assert "Whom it asks" not in operator.read(f"/runs/{made.pk}", tab="transcript")
+        assert "Change models" not in operator.read(f"/runs/{made.pk}", tab="transcript")

@@ -53,7 +53,7 @@ def test_money_first_then_everything_that_is_bound(finance: Reader, asked: Calla
         "from supplier",
         "price 84000",
         "It is needed.",
-        "Asked for by key:shop",
+        "Requested by key:shop",
         "If approved",
         "If rejected",
         "revision 1",
@@ -88,7 +88,7 @@ def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Appr
     )
     page = text_of(answer)
     assert (
-        "Approved. The run goes on." in page
+        "Approved. The run continues." in page
         and "Approved by user:approver_finance as Finance approver" in page
         and "“Fine by me.”" in page
     )
@@ -101,15 +101,15 @@ def test_a_decision_is_taken_and_told(finance: Reader, asked: Callable[..., Appr
 STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
     "paused": (
         lambda run: lifecycle.pause(run.pk, by=OLGA, justification="let me see"),
-        "The run is paused: it goes on once somebody resumes it.",
+        "The run is paused. Resume it to continue.",
     ),
-    "halted": (lambda run: halt("agent", "buyer"), "The run stands still under a halt: it goes on once that lets it."),
-    "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run goes on."),
+    "halted": (lambda run: halt("agent", "buyer"), "The run is halted. It continues when the halt is lifted."),
+    "only new ones": (lambda run: halt("agent", "buyer", kind="starts"), "The run continues."),
     "stopped": (
         lambda run: Wait.objects.create(
             id=uuid4(), run=run, kind="operator", slot="stop", opened_at=run.created_at, deadline=run.created_at
         ),
-        "The run is stopped: it goes on once an operator has looked at it.",
+        "The run is stopped. An operator has to examine it.",
     ),
 }
 
@@ -125,7 +125,7 @@ def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[...,
         follow=True,
     )
     page = text_of(answer)
-    assert f"Approved. {words}" in page and ("The run goes on." in page) is (how == "only new ones")
+    assert f"Approved. {words}" in page and ("The run continues." in page) is (how == "only new ones")
 
 
 def test_what_is_said_of_a_run_that_stands_still_is_of_looks_that_there_are() -> None:
@@ -153,9 +153,9 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
     [
         ({"plan_hash": "sha256:0"}, 409, "another plan"),
         ({"justification": " "}, 422, "needs a justification"),
-        ({"verdict": "maybe"}, 422, "Choose approve or reject"),
+        ({"verdict": "maybe"}, 422, "Choose Approve"),
         ({"justification": "why\x00not"}, 422, "holds a NUL character"),
-        ({"amount": "9"}, 422, "it does not have"),
+        ({"amount": "9"}, 422, "it doesn't have"),
         ({"justification": "x" * 4001}, 422, "too long: 4001 characters"),
         ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
         ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
@@ -193,17 +193,17 @@ def test_who_may_not_decide_is_told_so_and_nothing_of_the_form(
         )
         said = text_of(answer)
         assert answer.status_code == 403 and words in said
-        assert not any(word in said for word in ("Choose approve", "plan_hash", "no field of this", "NUL", "larger"))
+        assert not any(word in said for word in ("Choose approve", "plan_hash", "field of this form", "NUL", "larger"))
     assert Approval.objects.get().state == "open"
 
 
 @each_case("role", ["operator", "auditor", "approver_legal"])
 def test_other_roles_read_along(reader: Callable[..., Reader], asked_plainly: Approval, role: str) -> None:
     page = reader(role).get(f"/inbox/{asked_plainly.id}")
-    assert b'id="decide"' not in page.content and "you read along" in text_of(page)
+    assert b'id="decide"' not in page.content and "can decide this" in text_of(page)
     is_read = role != "approver_legal"  # others without the right are told so
     assert ("$5.00" in text_of(page)) is is_read
-    assert ("What exactly is asked is not shown to you" in text_of(page)) is not is_read
+    assert ("You can't see the details" in text_of(page)) is not is_read
 
 
 def test_an_integrator_reads_only_their_own(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
@@ -213,14 +213,12 @@ def test_an_integrator_reads_only_their_own(reader: Callable[..., Reader], asked
     above = lifecycle.start("buyer", {"item": "chairs"}, by=SHOP, tags=["acme"])
     Run.objects.filter(pk=approval.run_id).update(parent=above.pk, parent_slot="0.1/1", depth=1)
     own_tags.give(somebody.user, "acme", justification="Theirs.")
-    assert "you read along" in somebody.read(f"/inbox/{approval.id}") and "$5.00" in somebody.read("/inbox")
+    assert "can decide this" in somebody.read(f"/inbox/{approval.id}") and "$5.00" in somebody.read("/inbox")
 
 
 def test_whoever_asked_has_no_button(reader: Callable[..., Reader], asked: Callable[..., Approval]) -> None:
     page = reader("approver_finance", name="shop").get(f"/inbox/{asked().id}")
-    assert b'id="decide"' not in page.content and "You started this run: somebody else has to decide this" in text_of(
-        page
-    )
+    assert b'id="decide"' not in page.content and "You started this run, so someone else has to decide" in text_of(page)
 
 
 def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finance: Reader) -> None:
@@ -237,7 +235,7 @@ def test_a_revision_stands_beside_the_one_before_and_why_that_was_rejected(finan
         second = question(run, revision=2)
     answer = finance.get(f"/inbox/{second.id}")
     page = text_of(answer)
-    assert "against revision 1" in page and "Revision 1 was rejected" in page and "“Half of it will do.”" in page
+    assert "compared with revision 1" in page and "Revision 1 was rejected" in page and "“Half of it will do.”" in page
     assert "<del>100</del> <ins>50</ins>" in answer.content.decode() and "chairs unchanged" in page
     assert "rejected: Half of it will do." in finance.read(f"/runs/{run.id}")
 
@@ -258,7 +256,7 @@ def test_a_cut_search_says_so(finance: Reader, asked: Callable[..., Approval], m
     assert "2+ , by deadline" in finance.read("/inbox", q="chairs")
 
 
-ON_IT, LET_GO, OVER = "I'm on it, for ten minutes", "Let it go", "Take it over from"
+ON_IT, LET_GO, OVER = "Assign to me (10 min)", "Release", "Take over from"
 
 
 @pytest.fixture
@@ -281,20 +279,22 @@ def test_whoever_may_decide_says_that_they_are_on_it_and_everybody_else_reads_it
     finance: Reader, frank: Reader, reader: Callable[..., Reader], asked_plainly: Approval
 ) -> None:
     page = finance.read(f"/inbox/{asked_plainly.id}")
-    assert ON_IT in page and "Nobody has said that they are on it." in page
+    assert ON_IT in page and "Unassigned" in page
     page = on(finance, asked_plainly)
-    assert "You are on it until" in page and "Ten more minutes" in page and LET_GO in page and OVER not in page
+    assert "Assigned to you until" in page and "Extend by 10 min" in page and LET_GO in page and OVER not in page
     page = frank.read(f"/inbox/{asked_plainly.id}")
-    assert re.search(r"approver_finance is reading it until [^.]*\. You may decide it all the same", page)
+    assert re.search(r"ssigned to approver_finance until [^.]*\. You can still decide", page)
     assert f"{OVER} approver_finance" in page and ON_IT not in page
-    assert "approver_finance is reading it until" in frank.read("/inbox") and "you are on it until" in finance.read(
+    assert "ssigned to approver_finance until" in frank.read("/inbox") and "assigned to you until" in finance.read(
         "/inbox"
     )
     for role in ("operator", "auditor"):
         page = reader(role).read(f"/inbox/{asked_plainly.id}")
-        assert "approver_finance is reading it until" in page and OVER not in page and ON_IT not in page
-        assert "approver_finance is reading it until" in reader(role).read("/inbox")
-    assert "user:approver_finance is on it until" in reader("auditor").read(f"/inbox/{asked_plainly.id}"), "its history"
+        assert "ssigned to approver_finance until" in page and OVER not in page and ON_IT not in page
+        assert "ssigned to approver_finance until" in reader(role).read("/inbox")
+    assert "Assigned to user:approver_finance until" in reader("auditor").read(f"/inbox/{asked_plainly.id}"), (
+        "its history"
+    )
 
 
 def test_a_second_claimer_may_take_over_and_the_first_learns(
@@ -305,12 +305,12 @@ def test_a_second_claimer_may_take_over_and_the_first_learns(
     assert "user:approver_finance has claimed it until" in page and "Take the claim over" in page
     (row,) = Claim.objects.all()
     page = on(frank, asked_plainly, take_over=row.pk)
-    assert "You are on it until" in page
+    assert "Assigned to you until" in page
     first = finance.read(f"/inbox/{asked_plainly.id}")
-    assert "frank took it over from you" in first and "frank is reading it until" in first
+    assert "frank took over from you" in first and "Assigned to frank until" in first
     assert "when user:frank took it over" in first
     frank.post(f"/approvals/{asked_plainly.id}/releases")
-    assert "took it over from you" not in on(finance, asked_plainly), "who is on it again knows"
+    assert "took over from you" not in on(finance, asked_plainly), "who is on it again knows"
 
 
 def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
@@ -333,7 +333,7 @@ def test_the_list_is_narrowed_to_what_nobody_is_on_and_to_mine(
         assert listed(who, on="nobody", q=str(asked_plainly.run_id)) == set()
     assert listed(finance, on="me") == {str(asked_plainly.id)} == listed(finance, on="me", q=str(asked_plainly.run_id))
     assert listed(frank, on="me") == listed(reader("operator"), on="me") == set()
-    assert "You are on nothing" in frank.read("/inbox", on="me")
+    assert "Nothing is assigned to you" in frank.read("/inbox", on="me")
     page = finance.get("/inbox", on="me").content.decode()
     assert '<input type="hidden" name="on" value="me">' in page and "?on=nobody" in page
     Claim.objects.update(until=timezone.now() + timedelta(hours=9))  # nobody can have claimed it for that long
@@ -367,7 +367,7 @@ def test_what_would_change_is_shown_and_then_exactly_that_is_approved(finance: R
     assert "Change…" in finance.read(f"/inbox/{asked_deep.id}")
     page = finance.read(f"/approvals/{asked_deep.id}/changes")
     assert 'value="look">' in finance.get(f"/approvals/{asked_deep.id}/changes").content.decode()
-    assert "What may be changed" in page and "Approve with these changes" not in page
+    assert "Editable values" in page and "Approve with these changes" not in page
     look = changed(finance, asked_deep, **{"amount": "500", "step": "look"})
     words = text_of(look)
     assert "<dd><del>84000</del> <ins>500</ins></dd>" in look.content.decode().replace("\n</dd>", "</dd>"), "as it is"
@@ -416,7 +416,7 @@ def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked_deep: Approva
         ({"amount": "much"}, "whole number"),
         ({"amount": ""}, "is empty"),
         ({}, "change something"),
-        ({"why": "no field"}, "it does not have"),
+        ({"why": "no field"}, "it doesn't have"),
     ],
 )
 def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(
@@ -472,7 +472,7 @@ def field(page: str) -> str:
 
 
 def test_reasons_are_set_one_in_each_line_and_shown_to_everybody(boss: Reader, finance: Reader) -> None:
-    assert "None are offered" in finance.read("/queues/of/finance_po")
+    assert "None. Approvers write" in finance.read("/queues/of/finance_po")
     assert boss.post("/queues/of/finance_po/reasons", **SET).status_code == 302
     assert Queue.objects.get(name="finance_po").reasons == ["Budget line is used up.", HOSTILE_AREA]
     page = finance.get("/queues/of/finance_po").content.decode()
@@ -566,12 +566,15 @@ def test_a_question_is_found_and_answered_by_whom_it_is_put_to(reader: Callable[
     assert "1 waiting for you" in legal.read("/inbox")
     page = legal.get(f"/runs/{run.id}")
     assert f'id="answer-{mine.id}"' in page.content.decode() and f'id="answer-{theirs.id}"' not in page.content.decode()
-    assert "Answered by approver finance or operator" in text_of(page) and "<script>alert" not in page.content.decode()
+    assert (
+        "To be answered by approver finance or operator" in text_of(page)
+        and "<script>alert" not in page.content.decode()
+    )
     form = form_of(page, mine)
     name = next(key for key in form if key.endswith(".people")).partition(".")[0]
     typed = form | {f"{name}.people": "3", f"{name}.where.street": "Quay 1", "justification": "they called"}
     answer = legal.client.post(f"/runs/{run.id}/answers/{mine.id}", typed, follow=True)
-    assert answer.status_code == 200 and "Answered. The run goes on." in text_of(answer)
+    assert answer.status_code == 200 and "Answered. The run continues." in text_of(answer)
     (told,) = events(run, e.InputAnswered)
     assert (told.by, told.role) == ("user:approver_legal", "approver_legal")
     given = {"day": "monday", "people": 3, "where": {"street": "Quay 1"}}
@@ -628,5 +631,5 @@ def test_others_may_not_answer_nor_learn_of_faults(reader: Callable[..., Reader]
         answer = reader(role).client.post(f"/runs/{run.id}/answers/{wait.id}", form)
         said = text_of(answer)
         assert answer.status_code == 403 and "Only approver_legal or operator may answer this" in said
-        assert "is missing" not in said and "no field of this form" not in said and "NUL" not in said
+        assert "is missing" not in said and "field of this form" not in said and "NUL" not in said
     assert not events(run, e.InputAnswered)

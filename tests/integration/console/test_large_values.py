@@ -118,7 +118,7 @@ def test_pages_of_a_run_with_large_values_show_heads_that_can_be_downloaded(read
         answer = boss.get(page)
         assert answer.status_code == 200 and len(answer.content) < MAX_PAGE, page
     journal = boss.get(f"{own}?tab=journal").content.decode()
-    assert f"/runs/{run.id}/events/{event_of(run)}/payload" in journal and "Only the head is shown, of 15." in journal
+    assert f"/runs/{run.id}/events/{event_of(run)}/payload" in journal and "Only the beginning of 15." in journal
     assert "line\n" * 10_000 in boss.get(f"/inbox/{approval.id}").content.decode(), "what a yes binds is shown in full"
 
 

@@ -188,7 +188,7 @@ def test_the_audit_is_filtered_by_act_person_and_run(operator: Reader, reader: C
 
 def test_the_page_of_a_verification_says_what_it_found(operator: Reader) -> None:
     run = start()
-    assert "The journal holds. 1 event, gapless" in operator.read(f"/runs/{run.id}/verification")
+    assert "Verified. 1 event, chain intact" in operator.read(f"/runs/{run.id}/verification")
     tamper("UPDATE ledger_event SET sealed = '\\x007b7d' WHERE run_id = %s AND seq = 1", run.id)
     assert "event 1 was changed" in operator.read(f"/runs/{run.id}/verification")
 
@@ -234,18 +234,18 @@ WHY = "The supplier is down."
 def test_all_that_fit_are_looked_at_started_and_told_one_by_one(operator: Reader) -> None:
     runs = [start(item=f"chair {n}") for n in range(3)]
     lifecycle.cancel(runs[0].pk, by=OLGA, justification="not this one")
-    assert "Act on all that fit" in operator.read("/runs", agent="buyer")
+    assert "Bulk actions" in operator.read("/runs", agent="buyer")
     page = operator.read("/bulk/new", agent="buyer")
-    assert "Act on 3 runs" in page and "buyer" in page
+    assert "Bulk actions: 3 runs" in page and "buyer" in page
     answer = operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
     batch = Batch.objects.get()
     assert answer.status_code == 302 and answer["Location"] == f"/bulk/{batch.pk}" and batch.state == "draft"
     page = operator.read(f"/bulk/{batch.pk}")
-    assert "it may be done to 2 of 3 runs" in page and "1 would be refused" in page and WHY in page
+    assert "It applies to 2 of 3 runs" in page and "1 would be refused" in page and WHY in page
     assert not working.work(1)
     start(item="came later")
     assert operator.post(f"/bulk/{batch.pk}/starts", justification="Looked at it.").status_code == 302
-    assert "under way" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
+    assert "in progress" in operator.read(f"/bulk/{batch.pk}") and "Stop…" in operator.read(f"/bulk/{batch.pk}")
     # no run's event announces the end of the last one: the page polls
     assert "data-every" in operator.get(f"/bulk/{batch.pk}").content.decode()
     assert not working.work(60)
@@ -264,10 +264,10 @@ def test_nobody_is_offered_what_only_others_may_say(reader: Callable[..., Reader
     seen = {}
     for role in ("operator", "approver_finance", "integrator"):
         page = reader(role).read("/bulk/new", agent="buyer")
-        seen[role] = [word for word in ("Of a priority", "Of a budget", "Of unknown outcomes") if word in page]
+        seen[role] = [word for word in ("Priority (-100", "Raise budget to", "Unknown outcomes") if word in page]
     assert seen == {
-        "operator": ["Of a priority", "Of a budget", "Of unknown outcomes"],
-        "approver_finance": ["Of a budget"],
+        "operator": ["Priority (-100", "Raise budget to", "Unknown outcomes"],
+        "approver_finance": ["Raise budget to"],
         "integrator": [],
     }
 
@@ -301,7 +301,7 @@ def test_an_auditor_reads_and_does_nothing(reader: type[Reader], operator: Reade
     operator.post("/bulk/new", agent="buyer", action="pause", justification=WHY)
     auditor = reader("auditor")
     page = auditor.read(f"/bulk/{Batch.objects.get().pk}")
-    assert "Start…" not in page and "Act on all that fit" not in auditor.read("/runs")
+    assert "Start…" not in page and "Bulk actions" not in auditor.read("/runs")
 
 
 class Wanted(BaseModel):
@@ -361,7 +361,7 @@ def test_what_is_typed_into_the_start_form_is_set(reader: Callable[..., Reader])
         assert told in plain, (told, plain[:4000])
     assert verify(run.id).problems == []
     again = somebody.client.post("/runs/new", form, follow=True)
-    assert "already started a run" in text_of(again) and Run.objects.count() == 1
+    assert "already started this run" in text_of(again) and Run.objects.count() == 1
 
 
 def test_the_list_is_searched_sorted_and_paged(operator: Reader) -> None:

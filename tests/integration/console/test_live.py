@@ -475,7 +475,7 @@ async def test_the_one_asked_alone_hears_of_it(finance: Reader, ira: Reader, iva
     read = database_sync_to_async(ira.read)
     async with listening(ira) as hers, listening(ivan) as his:
         await moved(hers, inquiries.ask, case.id, to="ira", question="Do you know them?", by=asker)
-        assert "asks you" in await read("/inbox") and await his.is_quiet()
+        assert "asked you" in await read("/inbox") and await his.is_quiet()
         await moved(hers, inquiries.answer, case.id, 0, answer="For ten years.", by=person)
         await moved(hers, inquiries.ask, case.id, to="ira", question="And their bank?", by=asker)
         await moved(hers, inquiries.withdraw, case.id, 1, justification=WHY, by=asker)
@@ -486,7 +486,7 @@ async def test_a_delegate_hears_of_start_and_end(finance: Reader, ira: Reader, i
     principal = await database_sync_to_async(by)(finance)
     async with listening(ira) as hers, listening(ivan) as his:
         await moved(hers, delegations.delegate, case.id, to="ira", justification=WHY, by=principal)
-        assert "handed to you" in await database_sync_to_async(ira.read)("/inbox")
+        assert "delegated to you" in await database_sync_to_async(ira.read)("/inbox")
         await moved(hers, delegations.take_back, case.id, 0, justification=WHY, by=principal)
         assert await his.is_quiet()
 

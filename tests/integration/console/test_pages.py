@@ -51,10 +51,10 @@ def test_a_page_is_titled_by_its_subject(finance: Reader, operator: Reader, aske
     refused = finance.post(
         f"/approvals/{approval.id}/decision", verdict="approve", plan_hash="sha256:0", justification="x"
     )
-    assert title(refused) == "Not done: Buy it"
+    assert title(refused) == "Error: Buy it"
     assert title(operator.get(f"/runs/{approval.run_id}")) == f"buyer {str(approval.run_id)[-8:]}"
-    assert title(operator.post(f"/runs/{approval.run_id}/pauses", justification="")).startswith("Not done: buyer")
-    assert title(operator.post("/runs/new", agent="buyer@1.0.0")).startswith("Not started: ")
+    assert title(operator.post(f"/runs/{approval.run_id}/pauses", justification="")).startswith("Error: buyer")
+    assert title(operator.post("/runs/new", agent="buyer@1.0.0")).startswith("Error: ")
 
 
 def test_a_title_is_one_line_whoever_chose_it() -> None:
@@ -99,7 +99,7 @@ def test_only_an_amount_stands_large_and_on_the_button(headline: str, is_amount:
 def test_an_agents_words_never_become_the_title(finance: Reader, asked: Callable[..., Approval]) -> None:
     approval = asked()
     other = Approval(tool="approve", title=POSE)
-    assert title_of(other, None) == "Let the run go on" and asks_of(other, None) == POSE
+    assert title_of(other, None) == "Let the run continue" and asks_of(other, None) == POSE
     assert title_of(Approval(tool="pay_all", title=POSE), None) == "pay all"
     page = finance.get(f"/inbox/{approval.id}").content.decode()
     assert '<h2 class="verb" id="verb">Buy it</h2>' in page and '<p class="amount">$5.00</p>' in page
@@ -239,7 +239,7 @@ def test_a_decided_case_says_so_first(finance: Reader, asked: Callable[..., Appr
     )
     page = finance.get(f"/inbox/{approval.id}").content.decode()
     assert page.index("Too dear.") < page.index('id="verb"') and 'class="effect past"' in page
-    assert "Nothing else waits for you" in page and not re.search(r'\?show=decided" aria-current="true"', page)
+    assert "No more cases in this list" in page and not re.search(r'\?show=decided" aria-current="true"', page)
 
 
 def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., Reader]) -> None:
@@ -250,7 +250,7 @@ def test_an_administrator_without_a_role_is_shown_the_way(reader: Callable[..., 
     assert answer.status_code == 403 and 'href="/setup"' in page and "Go to the overview" not in page
     assert 'href="/queues"' in page and 'href="/runs"' not in page, "where they can go, and nowhere else"
     nobody = reader("none").get("/").content.decode()
-    assert "/admin/" not in nobody and "an administrator gives you one" in text_of(reader("none").get("/"))
+    assert "/admin/" not in nobody and "Ask an administrator to assign one" in text_of(reader("none").get("/"))
 
 
 _NAMED = re.compile(r"<str:\w+>")

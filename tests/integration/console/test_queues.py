@@ -123,7 +123,7 @@ def test_what_is_refused_is_said_at_its_field_and_kept() -> None:
     admin = boss()
     answer = admin.post("/policies/new", **SENT | {"condition": "cost > much"})
     told = answer.content.decode()
-    assert answer.status_code == 422 and "which is no number (character 8)" in told and "cost &gt; much" in told
+    assert answer.status_code == 422 and "isn't a number (character 8)" in told and "cost &gt; much" in told
     answer = admin.post("/policies/new", **SENT | {"agent": "", "condition": ""})
     told = answer.content.decode()
     assert answer.status_code == 422 and "every call of every agent" in told and 'name="confirm"' in told
@@ -185,16 +185,16 @@ def test_a_queues_deadlines_are_set_and_shown(admin: Reader, reader: Callable[..
     assert (row.calendar, row.steps, row.remind, row.at_once_if_away) == ("DE", [["legal", 240]], [50, 80], True)
     page = reader("auditor").client.get("/queues/of/finance_po").content.decode()
     assert (
-        "it goes to" in page
+        "escalates to" in page
         and "after 50 % and 80 % of the time" in page
-        and "after that; at once" in page
+        and "rejected; escalates at once" in page
         and "timing-form" not in page
     )
     for wrong in ({"hours1": "soon"}, {"remind": "half"}, {"on_timeout": "approve"}, {"to1": "finance_po"}):
         assert admin.post("/queues/of/finance_po/timings", **sent | wrong).status_code == 422
     assert Timing.objects.count() == 1
     assert admin.post("/queues/of/finance_po/timings", **sent | {"at_once_if_away": "off"}).status_code == 302
-    assert "and is denied after that. Nothing is ever" in reader("auditor").read("/queues/of/finance_po")
+    assert "then rejected" in reader("auditor").read("/queues/of/finance_po")
 
 
 def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(admin: Reader, reader: Callable[..., Reader]) -> None:
@@ -203,12 +203,12 @@ def test_somebody_is_away_and_the_queue_says_that_nobody_is_there(admin: Reader,
     sent = {"deputy": "", "starts_at": "", "ends_at": until, "justification": WHY}
     assert ann.post("/queues/absences", **sent).status_code == 302
     page = admin.client.get("/queues/of/legal").content.decode()
-    assert "Nobody is there" in page and 'data-label="away"><b>ann</b>' in page, "a phone shows no heads of tables"
+    assert "Everyone is away" in page and 'data-label="away"><b>ann</b>' in page, "a phone shows no heads of tables"
     row = Absence.objects.get()
     assert f"absence-{row.pk}" in ann.client.get("/queues").content.decode()
     assert reader("operator").post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 403
     assert ann.post(f"/queues/absences/{row.pk}/endings", justification=WHY).status_code == 302
-    assert "Nobody is there" not in admin.client.get("/queues/of/legal").content.decode()
+    assert "Everyone is away" not in admin.client.get("/queues/of/legal").content.decode()
     ann.post("/queues/absences", **sent | {"justification": "<script>alert(1)</script>"})
     assert "<script>alert" not in ann.client.get("/queues").content.decode()
 
@@ -228,11 +228,11 @@ TERMS = {
 @each_case(
     ("more", "says"),
     [
-        ({"timing": None}, ["Nobody deciding by then denies it."]),
+        ({"timing": None}, ["If nobody decides by then, it is rejected."]),
         ({"timing": TERMS}, ["8 working hours, calendar DE (version 2, Europe/Berlin)", "legal for 1 working hour"]),
-        ({"timing": TERMS, "escalated_to": ["legal"]}, ["Nobody answered in time, so legal", "denies it"]),
+        ({"timing": TERMS, "escalated_to": ["legal"]}, ["Escalated: legal can decide too.", "it is rejected"]),
         ({"timing": TERMS | {"on_timeout": "remind"}, "reminded": 3}, ["There is no deadline", "Reminded 3 times."]),
-        ({"timing": None, "state": "expired"}, ["That is no rejection"]),
+        ({"timing": None, "state": "expired"}, ["The agent was told that nobody answered"]),
         ({"timing": {"on_timeout": 7, "steps": [None]}}, []),
     ],
 )

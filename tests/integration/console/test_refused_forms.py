@@ -273,12 +273,12 @@ def test_what_is_refused_leads_to_its_field_by_the_name_that_it_has_there(boss_o
         f"{QUEUE}/proofs", above="100", risk="", minutes="-5", type_amount="on", justification=WHY
     )
     note = alert(answer)
-    assert answer.status_code == 422 and "minutes</a>: " in note and "does not fit" not in note
-    assert '<a href="#p-minutes">Its person has shown who they are within, in minutes</a>' in note
+    assert answer.status_code == 422 and "(min)</a>: " in note and "does not fit" not in note
+    assert '<a href="#p-minutes">Re-authenticate within (min)</a>' in note
     answer = boss_of_all.post(f"{QUEUE}/changes", title="T", role="nope", currency="USD", justification="")
     assert '<a href="#c-why">Why</a>' in alert(answer)
     stray = boss_of_all.post(f"{QUEUE}/changes", title="T", role="nope", currency="USD", justification=WHY, more="x")
-    assert stray.status_code == 422 and "does not have" in alert(stray) and "#" not in alert(stray)
+    assert stray.status_code == 422 and "1 field that it" in alert(stray) and "#" not in alert(stray)
 
 
 PAGE, DE_PAGE = "/queues/of/finance_po", "/queues/calendars/of/DE"

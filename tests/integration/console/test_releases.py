@@ -74,7 +74,7 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
         {"failed": 5, "rejected": None, "stopped": 5},
     )
     page = text(operator)
-    assert "12.5 % of the starts" in page and "tenant:acme" in page and 'id="set-ramp"' not in page
+    assert "12.5 % of new runs" in page and "tenant:acme" in page and 'id="set-ramp"' not in page
     said = {"share": "50", "revision": "1", "justification": WHY}
     assert operator.post(f"/ramps/{ramp.pk}/shares", said).status_code == 302
     stale = operator.post(f"/ramps/{ramp.pk}/shares", said | {"share": "60"})
@@ -82,10 +82,10 @@ def test_a_ramp_is_set_raised_halted_let_go_on_and_taken_back(operator: Client) 
     figures = {"begun": 30, "failed": 9, "rejected": 0, "stopped": 0, "above": ["failed"]}
     Ramp.objects.update(state="halted", halted_at=timezone.now(), halted_by=figures)
     page = text(operator)
-    assert "It halted itself" in page and "9 failed" in page and "Raise the share" not in page
+    assert "Halted automatically" in page and "9 failed" in page and "Raise share" not in page
     assert operator.post(f"/ramps/{ramp.pk}/resumptions", {"justification": WHY}).status_code == 302
     assert operator.post(f"/ramps/{ramp.pk}/rollbacks", {"justification": WHY}).status_code == 302
-    assert "taken back" in text(operator) and 'id="set-ramp"' in text(operator)
+    assert "reverted" in text(operator) and 'id="set-ramp"' in text(operator)
     assert operator.post(f"/ramps/{ramp.pk}/completions", {"justification": WHY}).status_code == 409
     told = ActRecord.objects.order_by("n").values_list("action", flat=True)
     assert list(told) == ["ramp", "ramp_raise", "ramp_resume", "version_close", "ramp_rollback"]

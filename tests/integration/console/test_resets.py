@@ -65,7 +65,7 @@ def test_a_link_is_mailed_to_the_accounts_own_address_and_sets_a_password(posts:
     (message,) = mailed()
     assert message.to == ["ada@example.org"] and "four hours" in message.body
     answer = reset(link_of(message))
-    assert answer.status_code == 200 and "Your password is set" in text_of(answer)
+    assert answer.status_code == 200 and "Password set." in text_of(answer)
     user.refresh_from_db()
     assert user.check_password(PASSWORD)
     record = AccountRecord.objects.get(action="password_changed")
@@ -125,7 +125,7 @@ def test_every_session_of_the_account_ends_and_its_keys_where_that_is_wished() -
     reset(reset_path(user))
     assert elsewhere.get("/account").status_code == 302 and ApiKey.objects.get().revoked_at is None
     answer = Client().post(reset_path(user), chosen("another staple here", end_keys="on"))
-    assert "1 API key ended too" in text_of(answer)
+    assert "1 API key revoked" in text_of(answer)
     assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 401
 
 

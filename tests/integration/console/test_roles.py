@@ -267,7 +267,7 @@ def test_acts_need_the_token(reader: Callable[..., Reader], paths_of: Callable[.
     path_of = paths_of()
     for name in ACT:
         answer = reader(min(ACT[name], default="operator"), checks_csrf=True).post(path_of(name), justification="why")
-        assert answer.status_code == 403 and b"form was too old" in answer.content, name
+        assert answer.status_code == 403 and b"form has expired" in answer.content, name
 
 
 def test_an_act_leads_to_its_form(
@@ -279,7 +279,7 @@ def test_an_act_leads_to_its_form(
         path = path_of(name)
         answer = who.get(path)
         if answer.status_code == 405:  # a ramp's: only the ramp names its agent
-            assert "/ramps/" in path and "Forms are sent to this address" in answer.content.decode(), name
+            assert "/ramps/" in path and "This address only accepts forms" in answer.content.decode(), name
         else:
             assert answer.status_code == 302 and path != answer["Location"], name
             assert who.get(answer["Location"]).status_code in (200, 404), name  # the named object may be gone

@@ -50,7 +50,7 @@ def places(who: Reader) -> list[signed_in.Place]:
 def test_a_sign_in_is_listed_with_browser_address_and_time(ada: Reader) -> None:
     phone = signed(ada, REMOTE_ADDR="192.0.2.8", HTTP_USER_AGENT=FIREFOX)
     page = text_of(phone.get("/account"))
-    assert "Firefox on Linux" in page and "192.0.2.8" in page and "this one" in page
+    assert "Firefox on Linux" in page and "192.0.2.8" in page and "this session" in page
     (place,) = [place for place in places(ada) if place.address == "192.0.2.8"]
     assert place.seen_at is not None and abs(timezone.now() - place.seen_at) < timedelta(minutes=2)
     assert abs(timezone.now() - place.since) < timedelta(minutes=1)
@@ -198,7 +198,7 @@ def test_nobody_makes_keys_of_their_own_unless_an_administrator_allows_it(
     somebody, root = reader(role, name="iris"), boss()
     assert somebody.user is not None
     assert somebody.post("/account/keys", name="laptop", days="30").status_code == 403 and not ApiKey.objects.exists()
-    assert "Make a key" not in somebody.read("/account")
+    assert "Create key" not in somebody.read("/account")
     root.post(f"/people/{somebody.user.pk}/own-keys", may="yes", justification="She writes the importer.")
     answer = somebody.post("/account/keys", name="laptop", days="30")
     token = next(word for word in text_of(answer).split() if word.startswith("da_"))

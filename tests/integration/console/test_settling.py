@@ -63,25 +63,25 @@ def agreeing(html: str) -> dict[str, str]:
 
 def test_the_first_says_it_and_the_second_agrees(run: Run, stage: Stage, ann: Client, ben: Client) -> None:  # noqa: F811
     html = page(ann, run)
-    assert "Two people settle this." in html and "Say so" in html and "Settle it" not in html
-    assert "must not be sent twice, so two people settle it" in text_of(ann.get(f"/runs/{run.id}"))
+    assert "Two operators must agree." in html and "Propose</button>" in html and "Settle</button>" not in html
+    assert "Two operators have to settle it" in text_of(ann.get(f"/runs/{run.id}"))
     assert "A second operator" not in text_of(ann.get("/reconcile"))
     told = text_of(says(ann, run))
-    assert "A second operator has to say the same before it counts" in told and kinds(run)[-1] == "OutcomeProposed"
+    assert "A second operator has to confirm it" in told and kinds(run)[-1] == "OutcomeProposed"
     assert "You said this" in told and 'id="agree-form"' not in page(ann, run)
     listed = text_of(ben.get("/reconcile"))
-    assert "user:ann says: it happened. A second operator has to say the same." in listed
+    assert "user:ann says: it happened. A second operator has to confirm it." in listed
     html = page(ben, run)
     assert "user:ann says: it happened" in re.sub(r"\s+", " ", html) and "In the outbox." in html
     assert "<b>seen</b>" not in html and "&lt;b&gt;seen&lt;/b&gt;" in html
     form = agreeing(html)
     assert form["agrees_with"] == "0" and form["verdict"] == "happened"
     done = ben.post(f"/runs/{run.id}/reconciliations", form | {"justification": "I see it too."}, follow=True)
-    assert "Settled. It is on the record." in text_of(done)
+    assert "Outcome recorded." in text_of(done)
     assert stage.drive() == "completed" and output(run) == "<b>seen</b>" and problems(run) == []
     for tab in ("timeline", "decisions", "journal"):
         assert ben.get(f"/runs/{run.id}?tab={tab}").status_code == 200
-    assert "a second person has to say the same" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
+    assert "a second person has to confirm" in ben.get(f"/runs/{run.id}?tab=journal").content.decode()
 
 
 def test_whoever_agrees_with_what_stands_no_more_is_told_and_keeps_their_text(
@@ -182,7 +182,7 @@ def send(reader: Reader, talking: Run, **typed: Any) -> Any:
 
 def test_a_person_sends_a_message_once_and_sees_its_answer(talking: Run, operator: Reader) -> None:
     page = text_of(operator.get(f"/runs/{talking.id}"))
-    assert "Nobody has sent this run a message yet" in page and "How many pages" in page
+    assert "No messages yet." in page and "How many pages" in page
     data, answer = send(operator, talking, name="a.pdf", pages="3")
     assert answer.status_code == 302, text_of(answer)
     assert operator.post(f"/runs/{talking.id}/messages/add_document", **data).status_code == 302

@@ -123,7 +123,7 @@ def test_of_two_browsers_at_once_one_wins(capsys: pytest.CaptureFixture[str]) ->
     ("given", "words"),
     [
         ({"password": "short"}, "too short"),
-        ({"again": "another one here"}, "not the same"),
+        ({"again": "another one here"}, "don't match"),
         ({"name": "a b"}, "valid username"),
         ({"name": ""}, "required"),
         ({"name": "x" * 151}, "at most 150"),
@@ -157,27 +157,27 @@ def test_the_address_is_told_to_no_cache_no_other_site_and_no_log(link: str) -> 
 def test_a_stranger_is_told_where_the_link_comes_from_and_only_while_there_is_nobody() -> None:
     answer = Client().get("/setup")
     assert answer.status_code == 200 and "manage.py setup_link" in text_of(answer)
-    assert "Set this installation up" in text_of(Client().get("/login"))
+    assert "Set up this installation" in text_of(Client().get("/login"))
     boss_account()
     assert Client().get("/setup")["Location"] == "/login?next=/setup"
-    assert "Set this installation up" not in text_of(Client().get("/login"))
+    assert "Set up this installation" not in text_of(Client().get("/login"))
 
 
 def test_the_check_list_reads_the_truth(reader: Callable[..., Reader]) -> None:
     root = boss()
     page = root.read("/setup")
-    assert "Queue finance_po Nobody decides" in page and "No key works" in page
-    assert "invite an operator" in page and "You hand over links by hand" in page
+    assert "Queue finance_po Nobody decides" in page and "None. Programs need a key" in page
+    assert "No operator" in page and "pass links on yourself" in page
     fin = reader("approver_finance", name="fin")
     reader("operator", name="op")
     assert fin.user is not None
     issue_key(fin.user, "laptop")
     page = root.read("/setup")
     assert "1 person decides, as Finance approver" in page and "1 key in force" in page
-    assert "invite an operator" not in page
+    assert "No operator" not in page
     shell = Actor("os", "root", auth="shell")
     acts.close("finance_po", by=shell, justification="It moves.")
-    assert "Queue finance_po It is closed: nothing is asked or decided there" in root.read("/setup")
+    assert "Queue finance_po Closed: requests to it stop." in root.read("/setup")
     acts.open_again("finance_po", by=shell, justification="It has moved.")
     rewrite(User.objects.filter(username="fin"), is_active=False)
     assert "Queue finance_po Nobody decides" in root.read("/setup"), "who may not sign in decides nothing"

@@ -64,7 +64,7 @@ def test_the_same_form_sent_twice_starts_one_run(integrator: Reader) -> None:
     form = form_of(opened(integrator, agent="buyer"), item="chairs")
     first, second = integrator.post("/runs/new", **form), integrator.post("/runs/new", **form)
     assert first["Location"] == second["Location"] and Run.objects.count() == 1
-    assert "had already started a run" in integrator.read(second["Location"])
+    assert "had already started this run" in integrator.read(second["Location"])
 
 
 def test_a_corrected_form_starts_the_run_that_the_refused_one_did_not(integrator: Reader) -> None:
@@ -81,8 +81,8 @@ def test_a_used_form_says_what_it_has_started_and_starts_another_on_purpose(inte
     refused = integrator.post("/runs/new", **{**form, "item": "tables"})
     page, words = refused.content.decode(), text_of(refused)
     assert refused.status_code == 409 and Run.objects.count() == 1
-    assert "Idempotency" not in page and "Not started. This form has started a run before, with other values" in words
-    started = page[page.index('id="started"') : page.index("<h3>To start another")]
+    assert "Idempotency" not in page and "Not started. This form has already started a run with other values" in words
+    started = page[page.index('id="started"') : page.index("<h3>Start another")]
     assert f'href="{first}"' in started and re.search(r"<dt>item</dt>\s*<dd>chairs</dd>", started)
     assert "tables" not in started and "spring" in started
     assert "Start another run" in page and "Start the run" not in page
@@ -100,9 +100,7 @@ def test_back_and_send_starts_no_second_run(integrator: Reader) -> None:
     back = integrator.get(address_of(page))
     assert back.status_code == 200 and "no-store" in back["Cache-Control"]
     content = back.content.decode()
-    assert (
-        "This form has started a run. One form starts one run." in text_of(back) and "<title>Already started" in content
-    )
+    assert "This form has already started a run." in text_of(back) and "<title>Already started" in content
     assert f'href="{first}"' in content and 'name="token"' not in content and 'id="start-form"' not in content
     assert re.search(r"<dt>item</dt>\s*<dd>chairs</dd>", content) and Run.objects.count() == 1
 
@@ -121,7 +119,7 @@ def test_a_form_without_the_mark_that_it_was_given_starts_nothing(
     sent = {"cut": token[:-1], "other": token.swapcase()}.get(str(damaged), damaged)
     refused = integrator.post("/runs/new", **form, **({} if sent is None else {"token": sent}))
     assert refused.status_code == 422 and Run.objects.count() == 0
-    assert "Not started. The form came without the mark" in text_of(refused) and "\x00" not in refused.content.decode()
+    assert "Not started. The form's mark is missing" in text_of(refused) and "\x00" not in refused.content.decode()
     again = form_of(refused)
     assert again["item"] == "chairs" and 'value="spring"' in refused.content.decode()
     assert again["token"] not in (token, sent)
@@ -196,13 +194,11 @@ def test_a_form_sent_twice_sets_one_and_one_without_its_mark_none(integrator: Re
     assert [set_one(integrator, token=token).status_code for _ in range(2)] == [302, 302]
     assert Schedule.objects.count() == 1
     other = set_one(integrator, token=token, name="Daily")
-    assert (
-        other.status_code == 409 and "with other values" in other.content.decode() and "Daily" in other.content.decode()
-    )
+    assert other.status_code == 409 and "already used" in other.content.decode() and "Daily" in other.content.decode()
     assert set_one(integrator, token=hidden(integrator, "token"), name="Daily").status_code == 302
     for wrong in ("", "x" * 9000, hidden(reader("operator"), "token"), token[:-1]):
         answer = set_one(integrator, token=wrong, name="Never")
-        assert answer.status_code == 422 and "without the mark" in answer.content.decode()
+        assert answer.status_code == 422 and "mark is missing" in answer.content.decode()
     assert Schedule.objects.count() == 2
 
 
@@ -214,11 +210,11 @@ def test_it_is_set_anew_from_what_the_page_shows_and_what_it_has_no_field_for_st
     one.budget = {**one.budget, "steps": 40, "wall_seconds": 100}
     one.save()
     page = integrator.client.get("/schedules").content.decode()
-    for told in ("start one run for all", "begin after it", "chairs", "40", "$2.50", "tenant:acme", "Change…"):
+    for told in ("start one run", "start after it", "chairs", "40", "$2.50", "tenant:acme", "Change…"):
         assert told in page
     address = f"/schedules?change={one.id}"
     form = integrator.client.get(address).content.decode()
-    assert "Set Nightly anew" in re.sub("<[^>]+>", "", form) and "0.0278" in form and "night, tenant:acme" in form
+    assert "Change Nightly" in re.sub("<[^>]+>", "", form) and "0.0278" in form and "night, tenant:acme" in form
     sent = {"cron": "0 7 * * *", "budget.usd": "3", "budget.wall_seconds": "0.0278", "tags": "night"}
     sent |= {"name": "Nightly", "agent": "buyer@1.0.0", "zone": "UTC", "missed": "all", "overlap": "skip"}
     sent |= {"input": '{"item": "desks"}', "token": hidden(integrator, "token", address)}
@@ -239,4 +235,4 @@ def test_it_is_set_anew_from_what_the_page_shows_and_what_it_has_no_field_for_st
 def test_somebody_who_may_not_sees_no_buttons(integrator: Reader, reader: Callable[..., Reader]) -> None:
     set_one(integrator)
     page = reader("auditor").client.get("/schedules").content.decode()
-    assert "Nightly" in page and "Pause…" not in page and "Set the schedule" not in page
+    assert "Nightly" in page and "Pause…" not in page and "Add schedule" not in page

@@ -36,7 +36,7 @@ def test_a_fork_is_made_from_its_page_and_both_pages_lead_to_the_other(
     assert "is about to call order" in page and "order:a" in page, "what the origin did stands beside the question"
     assert "{&#x27;" not in page and "&amp;quot;" not in page, "arguments as JSON, escaped once"
     origin = olga.get(f"/runs/{run.pk}").content.decode()
-    assert "Begun again:" in origin and f"/runs/{fork.pk}" in origin, "the origin's page leads to it"
+    assert "Copied:" in origin and f"/runs/{fork.pk}" in origin, "the origin's page leads to it"
     assert str(fork.pk) in olga.get(f"/runs/{run.pk}?tab=journal").content.decode()
     wait = fork.waits.get(kind="input")
     name = f"q{wait.id.hex[:8]}"
@@ -54,7 +54,7 @@ def test_what_is_refused_changes_nothing_and_is_told(run: Run, olga: Reader) -> 
         {"visit": "2", "justification": "x y", "stray": "1"},
     ):
         refused = olga.post(f"/runs/{run.pk}/forks", **form)
-        assert refused.status_code in (409, 422) and b"Not done" in refused.content
+        assert refused.status_code in (409, 422) and b"data-alert" in refused.content
     assert Run.objects.count() == 1
     assert olga.get(f"/runs/{run.pk}/fork?visit=9").status_code == 200
     assert "none of its visits" in olga.get(f"/runs/{run.pk}/fork?visit=9").content.decode()

@@ -54,9 +54,9 @@ def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outsid
     tells(stage, worker)
     asked_again(stage, run, outside)
     page = read_by_an_operator(run)
-    assert "Look into this before you answer: the verdict was it did not happen , and the worker" in page
-    assert "the worker that had sent the call says that it happened (event" in page and "mail:a" in page
-    assert "Asked once more what became of" in page and "it then happens twice" in page
+    assert "Check this first: settled as it did not happen , and the sending worker" in page
+    assert "the sending worker of the call reports that it happened (event" in page and "mail:a" in page
+    assert "is unknown again" in page and "it happens twice" in page
     assert "about to be sent again" not in page
     assert "an answer that came since" in waiting(run)[0].detail["reason"]
 
@@ -80,7 +80,7 @@ def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outsi
             assert "doesn't go out again before a person" in said_of(run)
             page = read_by_an_operator(run)
             assert "An answer came when the run had gone on without it; after a retry the call doesn't go out" in page
-            assert "on record: fail the run , and the worker that had sent the call says that it happened" in page
+            assert "on record: fail the run , and the sending worker of the call reports that it happened" in page
             assert "late_news" not in page and "late[0]" not in page
             act("retry", run)
             asked_again(stage, run, outside)

@@ -53,8 +53,8 @@ def test_of_several_calls_it_says_what_a_retry_does_about_each(stage: Stage, too
     act("retry", run)
     assert stage.drive() == "operator"
     page = read_by_an_operator(run)
-    assert "on record: no answer , and the other side has answered the call since" in page
-    assert "on record: it was refused with code no_credit , and the other side has answered the call since" in page
+    assert "on record: no answer , and upstream has since answered the call" in page
+    assert "on record: it was refused with code no_credit , and upstream has since answered the call" in page
     kept, asked = said_of(run).partition("; ")[2].split("; ")
     assert kept.startswith("ask: a retry keeps to what is on record") and asked.startswith("ring: after a retry the")
     act("retry", run)

@@ -218,7 +218,7 @@ def test_a_passkey_is_one_accounts_and_is_set_up_once(
     eve.sign_in()
     token, options = to_make(eve)
     refused = keep(eve, token, device.make(options))
-    assert refused.status_code == 422 and "set up already" in refused.content.decode()
+    assert refused.status_code == 422 and "already set up" in refused.content.decode()
     assert passkeys.of_account(eve.user) == []
     token, options = to_make(olga)
     assert [each["id"] for each in options["excludeCredentials"]] == [device.id]
@@ -258,7 +258,7 @@ def test_twenty_are_enough(olga: Someone, device: Device, monkeypatch: pytest.Mo
     assert keep(olga, token, device.make(options)).status_code == 200
     assert keep(olga, other, Device(device.origin, device.rp_id).make(others)).status_code == 409
     refused = olga.client.post("/account/passkeys/new", {"name": "x"})
-    assert refused.status_code == 409 and "1 passkeys at most" in refused.content.decode()
+    assert refused.status_code == 409 and "at most 1 passkeys" in refused.content.decode()
     assert len(passkeys.of_account(olga.user)) == 1
 
 
@@ -277,7 +277,7 @@ def test_a_passkey_signs_in_by_itself_and_the_session_says_so(with_passkey: Some
 def test_a_password_alone_opens_nothing_any_more(with_passkey: Someone, device: Device) -> None:
     assert with_passkey.sign_in()["Location"] == "/login/code" and not with_passkey.is_in()
     page = with_passkey.client.get("/login/code")
-    assert "A recovery code" in page.content.decode()
+    assert "Recovery code" in page.content.decode()
     token, options = shown_on(page)
     proof = {"proof_challenge": token, "proof_passkey": device.sign(options)}
     assert with_passkey.client.post("/login/code", {"code": "", **proof}).status_code == 302

@@ -224,7 +224,7 @@ def link(who: Someone) -> Any:
 def test_whoever_is_signed_in_links_and_unlinks_and_both_are_on_record(olga: Someone, idp: Idp) -> None:
     olga.sign_in()
     assert link(olga)["Location"] == "/account/second-factor"
-    assert "You can sign in with Corp now." in olga.client.get("/account/second-factor").content.decode()
+    assert "You can now sign in with Corp." in olga.client.get("/account/second-factor").content.decode()
     there = olga.elsewhere()
     assert sign_in(there.client).status_code == 302 and there.is_in()
     pk = SocialAccount.objects.get().pk

@@ -62,8 +62,8 @@ def take_operators(site: Site, browser: Browser) -> None:
     operator.locator("#act-on-all").click()
     operator.locator("#b-pause").check()
     operator.locator("#b-why").fill("The bank is closed today.")
-    operator.get_by_role("button", name="Look what would become of it").click()
-    expect(operator.locator("#how-far")).to_contain_text("Nothing is done yet")
+    operator.get_by_role("button", name="Preview").click()
+    expect(operator.locator("#how-far")).to_contain_text("Not started")
     picture(operator, "operator-many", is_live=False)
 
 

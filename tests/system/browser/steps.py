@@ -121,7 +121,7 @@ def setup_link(site: Site) -> str:
 def choose_password(page: Page) -> None:
     page.fill("[name=new_password1]", PASSWORD)
     page.fill("[name=new_password2]", PASSWORD)
-    page.click("button:has-text('Make the account')")
+    page.click("button:has-text('Create account')")
 
 
 def first_administrator(page: Page, site: Site) -> str:
@@ -156,7 +156,7 @@ def ask_for_two(page: Page, *families: str) -> None:
     for family in families:
         page.check(f"#g-{family}")
     page.fill("#g-why", "The auditors ask for it.")
-    page.click("button:has-text('Say so')")
+    page.click("#reconcile-form button")
 
 
 def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", hours: str = "") -> None:
@@ -170,13 +170,13 @@ def set_deadlines(page: Page, *, calendar: str, then: str = "", to: str = "", ho
     page.locator("#timing-form [name=at_once_if_away]").set_checked(bool(to))
     page.fill("#t-remind", "50, 80" if then else "")
     page.fill("#t-why", "As agreed with the works council.")
-    page.click("button:has-text('Set the deadlines')")
-    expect(page.locator(".messages")).to_contain_text("deadlines are set")
+    page.click("button:has-text('Save deadlines')")
+    expect(page.locator(".messages")).to_contain_text("Deadlines saved")
 
 
 def set_proof(page: Page, *, minutes: str, above: str, types_amount: bool = False) -> None:
     page.goto("/queues/of/finance_po")
-    page.locator("summary", has_text="Set what a yes has to show").click()
+    page.locator("summary", has_text="Extra verification").click()
     page.fill("#p-above", above)
     page.fill("#p-minutes", minutes)
     page.locator("#proof-form [name=type_amount]").set_checked(types_amount)

@@ -44,16 +44,16 @@ def act_on_all(page: Page, state: str, act: str, label: str) -> None:
     holds_up(page)
     page.locator(f"#b-{act}").check()
     page.locator("#b-why").fill(WHY)
-    page.get_by_role("button", name="Look what would become of it").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.locator("h1")).to_have_text(f"{label} {MANY} runs")
-    expect(page.locator("#how-far")).to_contain_text("Nothing is done yet")
+    expect(page.locator("#how-far")).to_contain_text("Not started")
     expect(page.locator("#live dl.pairs")).to_contain_text(TAG)
     expect(page.locator("#how-far")).to_contain_text(f"{MANY} of {MANY} runs")
 
 
 def start_it(page: Page) -> None:
     page.locator("#act-begin summary").click()
-    page.get_by_role("button", name="Start it").click()
+    page.get_by_role("button", name="Start job").click()
     expect(page.locator(".messages")).to_contain_text("It is started.")
     expect(page.locator("#progress progress")).to_be_visible()
     expect(page.locator("#how-far")).to_contain_text("Done at", timeout=120_000)
@@ -90,7 +90,7 @@ def test_an_operator_pauses_all_that_fit_and_a_run_says_why_it_stands_still(
 
 def stands_still(page: Page, run_id: str) -> None:
     page.goto(f"/runs/{run_id}")
-    expect(page.locator("#why")).to_contain_text("stands still until someone resumes it")
+    expect(page.locator("#why")).to_contain_text("until someone resumes it")
     expect(page.locator("#act-resume")).to_be_visible()
     assert page.locator("#act-pause").count() == 0 and page.locator("#act-retry").count() == 0
     page.locator("#not-now summary").click()

@@ -24,11 +24,11 @@ def add_calendar(page: Page) -> None:
     page.fill("#k-zone", "Europe/Atlantis")
     page.fill("#k-holidays", "2026-12-25 Christmas Day\n2027-01-01 New Year")
     page.fill("#k-why", WHY)
-    page.click("button:has-text('Add the calendar')")
+    page.click("#calendar-form button")
     expect(page.locator("#k-zone_error")).to_contain_text("time zone")
     expect(page.locator("#k-holidays")).to_have_value("2026-12-25 Christmas Day\n2027-01-01 New Year")
     page.fill("#k-zone", "Europe/Berlin")
-    page.click("button:has-text('Add the calendar')")
+    page.click("#calendar-form button")
     expect(page.locator("#calendar-DE")).to_contain_text("40 hours")
     holds_up(page)
     page.click("#calendar-DE a:has-text('DE')")
@@ -39,7 +39,7 @@ def add_calendar(page: Page) -> None:
 def goes_away(page: Page, why: str) -> None:
     page.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
     page.fill("#o-why", why)
-    page.click("button:has-text('Note it')")
+    page.click("#absence-form button")
     expect(page.locator(".messages")).to_be_visible()
 
 
@@ -60,7 +60,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
         admin.fill("#o-person", "treasurer")
         goes_away(admin, "The hills.")
         admin.goto("/queues/of/finance_po")
-        expect(admin.locator("main")).to_contain_text("Nobody is there.")
+        expect(admin.locator("main")).to_contain_text("Everyone is away.")
         case = site.asked("vendor-onboard", ACME | {"legal_name": "Sea Pallets Ltd"})
         run_id = case["run_id"]
 
@@ -73,7 +73,7 @@ def test_what_finance_does_not_answer_goes_to_legal(
         legal.goto("/inbox")
         legal.click(f"a[href*='{case['id']}']")
         expect(legal.locator("main")).to_contain_text("escalated to legal")
-        expect(legal.locator("#time")).to_contain_text("legal may decide it too")
+        expect(legal.locator("#time")).to_contain_text("legal can decide too")
         holds_up(legal)
         read_all(legal)
         approve(legal)
@@ -81,9 +81,9 @@ def test_what_finance_does_not_answer_goes_to_legal(
         expect(legal.locator("#case")).to_contain_text("of legal")
         site.reaches(run_id, "completed")
         finance.goto("/queues")
-        finance.locator("summary", has_text="End it").first.click()
+        finance.locator("summary", has_text="End absence").first.click()
         finance.locator("[id^=absence-] [name=justification]").first.fill("Back.")
-        finance.click("button:has-text('End it now')")
+        finance.click("button:has-text('End absence')")
         expect(finance.locator("#gone-title")).to_have_count(0)
     finally:
         set_deadlines(admin, calendar="")

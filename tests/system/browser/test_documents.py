@@ -114,12 +114,12 @@ def test_a_page_that_could_not_be_had_is_asked_for_again(person: Person, site: S
     figure = page.locator("#document-2-page-2")
     figure.scroll_into_view_if_needed()
     expect(figure.locator("[data-missing]")).to_be_visible()
-    expect(figure).to_contain_text("it could not be loaded just now")
+    expect(figure).to_contain_text("couldn't be loaded")
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
     holds_up(page)
     # all were in view, but that one was not rendered
     expect(page.locator("[data-verdict=approve]")).to_have_attribute("aria-disabled", "true")
-    figure.get_by_role("button", name="Load it again").click()
+    figure.get_by_role("button", name="Reload").click()
     page.unroute("**/documents/2/pages/2")
     expect(figure.locator("[data-missing]")).to_be_hidden()  # by itself, after some seconds
     assert len(refused) >= 2
@@ -135,6 +135,6 @@ def test_what_can_not_be_shown_is_said_and_can_only_be_rejected(person: Person, 
     expect(page.locator("#not-shown")).to_contain_text("contract.pdf: it can't be opened")
     expect(page.locator("#document-2")).to_contain_text("can't be shown")
     expect(page.locator("[data-verdict=approve]")).to_be_disabled()
-    expect(page.locator("#limit-note")).to_contain_text("You may reject it.")
+    expect(page.locator("#limit-note")).to_contain_text("You can reject it.")
     holds_up(page)
     reject(page, "Nobody can read it.")

@@ -23,7 +23,7 @@ def propose(page: Page) -> None:
     page.select_option("#p-effect", "deny")
     page.fill("#p-rule", "Nothing is ordered in December.")
     page.fill("#p-why", "Agreed with the board.")
-    page.click("#policy-form >> text=Put it in force")
+    page.click("#policy-form button.main")
 
 
 def forged(site: Site) -> UUID:
@@ -44,11 +44,11 @@ def look_at_a_forged_one(site: Site, page: Page) -> None:
     """Check that a forged proposal breaks no page and shows none of its content."""
     number = forged(site)
     page.goto("/changes")
-    expect(page.locator("main tbody tr").last).to_contain_text("A row that is not genuine")
+    expect(page.locator("main tbody tr").last).to_contain_text("A row that is not authentic")
     holds_up(page)
-    page.click("main a:has-text('not genuine')")
+    page.click("main a:has-text('not authentic')")
     page.wait_for_url(f"**/changes/{number}")
-    expect(page.locator("main")).to_contain_text("nothing is shown of what it says")
+    expect(page.locator("main")).to_contain_text("content is not shown")
     expect(page.locator("main")).not_to_contain_text("trust me")
     assert page.locator("main button").count() == 0
     holds_up(page)
@@ -64,13 +64,13 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
         expect(root.locator(f"#g-{family}")).to_be_checked(checked=is_ticked)
     bert = invited(root, somebody(), "bert", "Operator", is_admin=True)
     ask_for_two(root, "policies", "roles")
-    expect(root.locator(".messages")).to_contain_text("Two people change these")
+    expect(root.locator(".messages")).to_contain_text("now need two people")
     # a proposal waits, and only its author may withdraw it
     propose(root)
-    expect(root.locator(".messages")).to_contain_text("a second person has to agree")
+    expect(root.locator(".messages")).to_contain_text("A second person has to approve it")
     expect(root.locator("main")).to_contain_text("Nothing is ordered in December.")
-    assert root.locator("button:has-text('Put it in force')").count() == 0
-    expect(root.locator("button:has-text('Withdraw it')")).to_be_visible()
+    assert root.locator("button:has-text('Approve change')").count() == 0
+    expect(root.locator("button:has-text('Withdraw change')")).to_be_visible()
     address = root.url
     root.goto("/policies")
     expect(root.locator("main")).not_to_contain_text("Nothing is ordered in December.")
@@ -84,11 +84,11 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     bert.wait_for_url(address)
     holds_up(bert)
     expect(bert.locator("ins", has_text="Nothing is ordered in December.")).to_be_visible()
-    bert.click("button:has-text('Put it in force')")
+    bert.click("button.main")
     expect(bert.locator("[data-alert]")).to_contain_text("needs a justification")
     bert.fill("#c-why", "I read it.")
-    bert.click("button:has-text('Put it in force')")
-    expect(bert.locator(".messages")).to_contain_text("It is in force.")
+    bert.click("button.main")
+    expect(bert.locator(".messages")).to_contain_text("Change applied.")
     expect(bert.locator(".title .chip")).to_have_text("in force")
     root.goto("/policies")
     expect(root.locator("#row-no_orders")).to_contain_text("Nothing is ordered in December.")

@@ -21,7 +21,7 @@ def again_allowed(admin: Page) -> Iterator[None]:
     """Allow standing approvals for three calls and thirty days; forbid them afterwards."""
     try:
         admin.goto("/queues/of/finance_po")
-        admin.locator("summary", has_text="Set how far that may go").click()
+        admin.locator("summary", has_text="Set limits").click()
         admin.fill("#g-times", "3")
         admin.fill("#g-why", "The framework contract names them.")
         admin.click("#bounds-form button")
@@ -29,18 +29,18 @@ def again_allowed(admin: Page) -> Iterator[None]:
         expect(admin.locator("#g-times")).to_have_value("3")
         admin.fill("#g-days", "30")
         admin.click("#bounds-form button")
-        expect(admin.locator(".messages")).to_contain_text("How far the same again may be allowed is set")
-        expect(admin.locator("#bounds")).to_contain_text("for 3 calls at most, 30 days at most")
+        expect(admin.locator(".messages")).to_contain_text("Standing approval limits saved")
+        expect(admin.locator("#bounds")).to_contain_text("at most 3 calls in 30 days")
         holds_up(admin)
         yield
     finally:
         admin.goto("/queues/of/finance_po")
-        admin.locator("summary", has_text="Set how far that may go").click()
+        admin.locator("summary", has_text="Set limits").click()
         for field in ("#g-times", "#g-days"):
             admin.fill(field, "")
         admin.fill("#g-why", "Each is asked again.")
         admin.click("#bounds-form button")
-        expect(admin.locator("#bounds")).to_contain_text("Each call is asked about")
+        expect(admin.locator("#bounds")).to_contain_text("each call needs its own approval")
 
 
 def days(n: int) -> str:
@@ -78,7 +78,7 @@ def allowed(finance: Page, case: str) -> None:
     read_all(finance)
     finance.locator("[data-verdict=approve]").click()
     expect(finance.locator(".messages")).to_contain_text("Approved.")
-    expect(finance.locator("#case [data-closed]")).to_contain_text("and the same again")
+    expect(finance.locator("#case [data-closed]")).to_contain_text("with a standing approval")
 
 
 def used_up(finance: Page, olga: Page, site: Site) -> None:
@@ -95,14 +95,14 @@ def used_up(finance: Page, olga: Page, site: Site) -> None:
         holds_up(finance)
         use = finance.get_by_role("row").filter(has=finance.get_by_role("cell", name=str(n), exact=True))
         use.locator("a").click()
-        expect(finance.locator("#case [data-closed]")).to_contain_text("beforehand, by standing grant")
+        expect(finance.locator("#case [data-closed]")).to_contain_text("by standing approval")
         expect(finance.locator("#case [data-closed]")).to_contain_text(f"use {n}")
         holds_up(finance)
     third = site.waiting("zz-buyer", SAME)
     olga.goto("/queues/grants")
     expect(olga.locator("table tbody tr").first).to_contain_text("used up")
     olga.goto(f"/runs/{third}")
-    expect(olga.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    expect(olga.locator("#why")).to_contain_text("Waiting for finance_po to decide")
     finance.goto(f"/inbox/{site.question(third)['id']}")
     approve(finance, "As the framework contract has it.")
     expect(finance.locator("#case [data-closed]")).not_to_contain_text("beforehand")

@@ -76,7 +76,7 @@ def halts_all(page: Page) -> Locator:
     page.goto("/halts")
     page.select_option("#n-scope", "all")
     page.fill("#n-why", WHY)
-    page.click("button:has-text('Halt it')")
+    page.click("#halt-form button")
     expect(page.locator("#n-confirm_error")).to_be_visible()
     # the page keeps updating, and no input is lost
     expect(page.locator("#live-state")).to_contain_text("live")
@@ -85,14 +85,14 @@ def halts_all(page: Page) -> Locator:
     assert page.evaluate(is_above)
     holds_up(page)
     page.fill("#n-confirm", "halt everything")
-    page.click("button:has-text('Halt it')")
-    expect(page.locator(".messages")).to_contain_text("It is halted")
+    page.click("#halt-form button")
+    expect(page.locator(".messages")).to_contain_text("Halted.")
     return page.locator("section[id^=halt-]", has_text="the whole installation")
 
 
 def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
     page.goto("/halts")
-    page.click("summary:has-text('Lift it')")
+    page.click("summary:has-text('Resume')")
     stage = page.locator("form[id^=stage-]")
     if agents:
         stage.locator("[name=agents]").fill(agents)
@@ -100,7 +100,7 @@ def goes_on(page: Page, *, agents: str = "", tags: str = "", why: str) -> None:
         stage.locator("[name=tags]").fill(tags)
     stage.locator("[name=justification]").fill(why)
     stage.locator("button").click()
-    expect(page.locator(".messages")).to_contain_text("The halt says so now.")
+    expect(page.locator(".messages")).to_contain_text("Halt changed.")
 
 
 def test_everything_is_halted_and_goes_on_in_stages(person: Person, site: Site, complaints: Complaints) -> None:
@@ -128,15 +128,15 @@ def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site,
     page.fill("#n-key", "hand_ovr")
     page.fill("#n-why", WHY)
     try:
-        page.click("button:has-text('Halt it')")
-        note = page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has the tool hand_ovr.")
+        page.click("#halt-form button")
+        note = page.locator("section[id^=halt-] .note.wait", has_text="There is no tool hand_ovr.")
         expect(note).to_contain_text("Did you mean hand_over?")
         holds_up(page)
         page.fill("#n-key", "hand_over")
         page.fill("#n-why", WHY)
-        page.click("button:has-text('Halt it')")
+        page.click("#halt-form button")
         expect(page.locator("section[id^=halt-]")).to_have_count(2)
-        expect(page.locator("section[id^=halt-] .note.wait", has_text="Nothing here has")).to_have_count(1)
+        expect(page.locator("section[id^=halt-] .note.wait", has_text="There is no")).to_have_count(1)
     finally:
         site.lift_halts()
     assert complaints == []
@@ -145,18 +145,18 @@ def test_a_slip_of_the_pen_halts_nothing_and_says_so(person: Person, site: Site,
 def comes_to_a_stand(page: Page, told: Locator, site: Site, yard: Yard, first: str) -> None:
     """Check that the halt is requested until a run reaches its next step, then confirmed."""
     expect(told.locator("header .chip")).to_have_text("requested")
-    expect(told).to_contain_text("has heard; 1 of its runs has not come to the next step.")
+    expect(told).to_contain_text("is stopping; 1 run still in a step.")
     holds_up(page)
     yard.lets["second, packed"].set()
     expect(told.locator("header .chip")).to_have_text("confirmed")
-    expect(told).to_contain_text("The one worker has confirmed: nothing begins.")
+    expect(told).to_contain_text("The worker has confirmed. Nothing starts.")
     call = told.locator("tr", has_text="tool:hand_over")
     expect(call).to_contain_text(first[:8])
     expect(call).to_contain_text("300 s")
     holds_up(page)
     # a call in flight returns and is kept, and the run goes no further
     yard.lets["first"].set()
-    expect(told).to_contain_text("Nothing is in flight.")
+    expect(told).to_contain_text("No calls in progress.")
     holds_up(page)
     page.goto(f"/runs/{first}")
     expect(page.locator("#why")).to_contain_text("Halted")
@@ -173,7 +173,7 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
     """Check that a decision and a start are accepted under the halt, wait, and say why."""
     effects = site.effects(case)
     finance.goto("/inbox")
-    expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("clock stands still")
+    expect(finance.locator(".item", has_text="Halted Pallets")).to_contain_text("deadline paused")
     holds_up(finance)
     finance.goto(f"/inbox/{site.question(case)['id']}")
     expect(finance.locator(".note.halted")).to_contain_text("Halted: the whole installation. By user:operator, since")
@@ -193,14 +193,14 @@ def decided_meanwhile(finance: Page, operator: Page, site: Site, case: str, thir
 def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str]) -> None:
     goes_on(page, agents="vendor-onboard", why="Its prices are mended.")
     told = page.locator("section[id^=halt-]", has_text="the whole installation")
-    expect(told.locator("header")).to_contain_text("lifted for some")
+    expect(told.locator("header")).to_contain_text("partly lifted")
     expect(told).to_contain_text("agent vendor-onboard")
     holds_up(page)
     site.reaches(case, "completed")
     assert yard.parcels == ["first"] and {site.run(each)["halted"]["scope"] for each in runs.values()} == {"all"}
     # input survives a colleague's change, and does not overwrite it
     page.goto("/halts")
-    page.click("summary:has-text('Lift it')")
+    page.click("summary:has-text('Resume')")
     lift = page.locator("form[id^=lift-]")
     lift.locator("[name=justification]").fill("All of it is mended.")
     halt = next(each for each in site.api("/halts")["results"] if each["state"] != "lifted")
@@ -208,7 +208,7 @@ def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str
     site.api(f"/halts/{halt['id']}/stage", body=body)
     expect(told).to_contain_text("zz-buyer")
     lift.locator("button").click()
-    expect(page.locator("#refused")).to_contain_text("Not done.")
+    expect(page.locator("#refused")).to_contain_text("Failed.")
     expect(told).to_contain_text("zz-buyer")
     expect(page.locator("form[id^=stage-] [name=agents]")).to_have_value("vendor-onboard, zz-buyer")
     expect(lift.locator("[name=justification]")).to_have_value("All of it is mended.")
@@ -219,11 +219,11 @@ def in_stages(page: Page, site: Site, yard: Yard, case: str, runs: dict[str, str
     page.goto(f"/runs/{runs['fourth']}")
     expect(page.locator("h1 ~ .chip")).to_have_text("halted")
     page.goto("/halts")
-    page.click("summary:has-text('Lift it')")
+    page.click("summary:has-text('Resume')")
     lift.locator("[name=justification]").fill("All of it is mended.")
     lift.locator("button").click()
-    expect(page.locator(".messages")).to_contain_text("The halt is lifted.")
-    expect(page.locator("section", has_text="Nothing is halted")).to_be_visible()
+    expect(page.locator(".messages")).to_contain_text("Halt lifted.")
+    expect(page.locator("section", has_text="No halts")).to_be_visible()
     expect(page.locator("section", has=page.locator("#past-title"))).to_contain_text("All of it is mended.")
     holds_up(page)
     for run_id in runs.values():

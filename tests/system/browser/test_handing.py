@@ -25,18 +25,18 @@ def test_an_operator_looks_and_resumes_a_run_with_another_state(
     page.get_by_role("button", name="Pause the run").click()
     expect(page.locator("#act-resume")).to_be_visible()
     page.goto(f"/runs/{run_id}/context")
-    expect(page.locator("#state-title")).to_have_text("Its state there")
+    expect(page.locator("#state-title")).to_have_text("Current state")
     field = page.locator("#c-patch-help").inner_text().split('"')[1]
     page.locator("#c-patch").fill("{")
-    page.get_by_role("button", name="Look what would change").click()
+    page.get_by_role("button", name="Preview changes").click()
     expect(page.locator("[role=alert]")).to_contain_text("not JSON")
     page.locator("#c-patch").fill(json.dumps({field: "\u202enonsense"}))
-    page.get_by_role("button", name="Look what would change").click()
+    page.get_by_role("button", name="Preview changes").click()
     expect(page.locator("#changes")).to_contain_text("U+202E")
     holds_up(page)
     page.locator("#c-why").fill(WHY)
-    page.get_by_role("button", name="Resume with it").click()
-    expect(page.locator("h1")).not_to_contain_text("Hand something")
+    page.get_by_role("button", name="Resume run").click()
+    expect(page.locator("h1")).not_to_contain_text("Change context")
     site.reaches(run_id, "waiting_human")
     assert [x["kind"] for x in site.api(f"/runs/{run_id}/events?limit=200", "operator")["results"]][-2:] == [
         "ContextInjected",

@@ -61,7 +61,7 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
     eventually(lambda: len(postbox.mails) == 3, "three invitations by mail")
     postbox.answers.append(LATER)
     run = start_clerk(olaf, "asks", legal_name=VENDOR)
-    expect(olaf.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    expect(olaf.locator("#why")).to_contain_text("Waiting for finance_po to decide")
     # it is lost, and the log says why
     is_told(olaf, f"the mail server said {LATER}")
     row = olaf.locator("tr[id^=delivery-]", has_text="fiona")
@@ -86,7 +86,7 @@ def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
     assert settings == f"{bare.url}/notifications"
     of_no_use_to_others(bare, somebody(), ida, link)
     olaf.goto(run)
-    expect(olaf.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    expect(olaf.locator("#why")).to_contain_text("Waiting for finance_po to decide")
     opens_for(somebody(), link)
     expect(olaf.locator("h1 ~ .chip")).to_have_text("completed")
 

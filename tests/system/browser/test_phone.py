@@ -72,7 +72,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         page.get_by_role("button", name="Add a passkey").click()
         expect(page.locator("h1")).to_have_text("Add a passkey")
         holds_up(page)
-        page.get_by_role("button", name="Make it on this device").click()
+        page.get_by_role("button", name="Create passkey").click()
         expect(page.locator("ul.codes li")).to_have_count(10)
         expect(page.locator("#passkeys-title")).to_be_visible()
         holds_up(page)
@@ -90,7 +90,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         # an unknown finger signs nothing
         session.send("WebAuthn.setUserVerified", {"authenticatorId": authenticator, "isUserVerified": False})
         page.get_by_role("button", name="Use your passkey").click()
-        expect(page.locator("[data-passkey-told]")).to_contain_text("Nothing was given")
+        expect(page.locator("[data-passkey-told]")).to_contain_text("No passkey was used")
         assert site.api(f"/approvals/{case['id']}")["state"] == "open"
         session.send("WebAuthn.setUserVerified", {"authenticatorId": authenticator, "isUserVerified": True})
         page.get_by_role("button", name="Use your passkey").click()
@@ -102,7 +102,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         page.goto("/account/second-factor")
         page.get_by_label("Name of my phone").fill("old phone")
         page.get_by_role("button", name="Rename").click()
-        page.locator("[data-item] button", has_text="Take it away").click()
+        page.locator("[data-item] button", has_text="Remove").click()
         expect(page.locator(".messages")).to_contain_text("taken away")
     finally:
         set_proof(admin, minutes="", above="", types_amount=False)
@@ -165,7 +165,7 @@ def test_a_page_that_loses_its_network_says_so_and_goes_on_when_it_is_back(
     expect(said).to_have_attribute("data-state", "live")
     page.click("#live-pause")
     run_id = site.start("vendor-onboard", ACME | {"legal_name": "Out Of Reach Ltd"})
-    expect(said).to_have_attribute("title", "held · there is more", timeout=60_000)
+    expect(said).to_have_attribute("title", "paused · updates available", timeout=60_000)
     phone.set_offline(True)
     page.click("#live-pause")
     expect(said).to_have_attribute("title", "no connection · retrying")
@@ -186,8 +186,8 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
     sign_in_as_finance(page, site)
     page.goto("/account")
     holds_up(page)
-    expect(page.locator("#device-state")).to_contain_text("not told yet")
-    expect(page.get_by_role("button", name="Let this device be told")).to_be_visible()
+    expect(page.locator("#device-state")).to_contain_text("doesn’t receive")
+    expect(page.get_by_role("button", name="Notify this device")).to_be_visible()
     session = phone.new_cdp_session(page)
     versions: list[Any] = []
     session.on("ServiceWorker.workerRegistrationUpdated", lambda said: versions.extend(said["registrations"]))
@@ -202,7 +202,7 @@ def test_a_push_is_shown_as_it_is_told_and_as_something_where_it_can_t_be_read(
     told = {"title": "To decide: Pay <b>x</b>", "body": "Queue: finance_po", "url": "/inbox/1", "tag": "a"}
     wanted = {
         json.dumps(told): ["To decide: Pay <b>x</b>", "Queue: finance_po", "/inbox/1"],
-        "rubbish": ["Something waits for you", "", "/inbox"],
+        "rubbish": ["A case is waiting for you", "", "/inbox"],
         json.dumps({"url": "//evil.example", "title": "x", "tag": "b"}): ["x", "", "/inbox"],
     }
 
@@ -229,11 +229,11 @@ def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, s
         " for (const name in made) form.elements[name].value = made[name]; form.requestSubmit(); }",
         made,
     )
-    expect(page.locator(".messages")).to_contain_text("This device is told from now on")
-    expect(page.locator("#devices .chip")).to_have_text("this one")
+    expect(page.locator(".messages")).to_contain_text("This device now receives notifications")
+    expect(page.locator("#devices .chip")).to_have_text("this device")
     holds_up(page)
     page.goto("/notifications")
-    page.get_by_role("button", name="Send me a test").click()
+    page.get_by_role("button", name="Send test").click()
     for _ in range(40):
         if page.locator("td", has_text="not on the public internet").count():
             break
@@ -241,5 +241,5 @@ def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, s
         page.reload()
     expect(page.locator("td", has_text="not on the public internet").first).to_be_visible()
     page.goto("/account")
-    page.locator("#devices button", has_text="Take it away").click()
+    page.locator("#devices button", has_text="Remove").click()
     expect(page.locator(".messages")).to_contain_text("told nothing more")

@@ -50,21 +50,21 @@ def proposed(page: Page) -> str:
     page.fill("#p-condition", "args.amount_usd > ten")
     page.fill("#p-rule", RULE)
     page.click("button:has-text('Try it on history')")
-    expect(page.locator("[data-alert]")).to_contain_text("which is no number")
+    expect(page.locator("[data-alert]")).to_contain_text("isn't a number")
     expect(page.locator("#p-rule")).to_have_value(RULE)
-    held_up = page.locator("tr", has_text="held up for a yes")
+    held_up = page.locator("tr", has_text="held for approval")
     page.fill("#p-condition", "args.amount_usd > 100")
-    page.click("button:has-text('Try it again')")
+    page.click("button:has-text('Try again')")
     expect(held_up.locator(".num")).to_have_text("2")
     page.fill("#p-condition", "args.amount_usd > 500")
-    page.click("button:has-text('Try it again')")
+    page.click("button:has-text('Try again')")
     expect(held_up.locator(".num")).to_have_text("1")
     expect(held_up.locator("a")).to_have_count(0)  # a policy administrator who may see no runs is shown none
-    expect(page.locator("tr", has=page.get_by_text("legal", exact=True))).to_contain_text("it has decided nothing yet")
+    expect(page.locator("tr", has=page.get_by_text("legal", exact=True))).to_contain_text("no decisions yet")
     holds_up(page)
     page.fill("#p-why", "Agreed with the board.")
-    page.click("button:has-text('Put version 2 in force')")
-    expect(page.locator(".messages")).to_contain_text("a second person has to agree")
+    page.click("button:has-text('Publish version 2')")
+    expect(page.locator(".messages")).to_contain_text("A second person has to approve it")
     return page.url
 
 
@@ -75,12 +75,12 @@ def agreed(page: Page, address: str, dear: str) -> None:
     expect(page.locator("ins", has_text="args.amount_usd > 500")).to_be_visible()
     expect(page.locator("del", has_text="args.amount_usd > 5000")).to_be_visible()
     page.click("button:has-text('Try it on history')")
-    expect(page.locator("tr", has_text="held up for a yes").locator("a")).to_have_attribute("href", f"/runs/{dear}")
+    expect(page.locator("tr", has_text="held for approval").locator("a")).to_have_attribute("href", f"/runs/{dear}")
     holds_up(page)
     page.goto(address)
     page.fill("#c-why", "It holds up one in three, and legal can read.")
-    page.click("button:has-text('Put it in force')")
-    expect(page.locator(".messages")).to_contain_text("It is in force.")
+    page.click("button.main")
+    expect(page.locator(".messages")).to_contain_text("Change applied.")
 
 
 def pause(page: Page, run_id: str) -> None:
@@ -105,7 +105,7 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     paid(site, "SO-004711", "200.00")
     paid(site, "SO-005003", "95.00")
     ask_for_two(admin, "policies", "roles")
-    expect(admin.locator(".messages")).to_contain_text("Two people change these")
+    expect(admin.locator(".messages")).to_contain_text("now need two people")
     # finance approves a paused run; then its worker is killed
     run_id = asked(site, "SO-004950", "640.00")
     olga, legal = person("operator"), person("approver_legal")
@@ -122,10 +122,10 @@ def test_a_policy_that_gets_stricter_stops_what_was_approved_before(
     holds_up(admin)
     # it continues under the stricter rule, and nothing is sent by the earlier approval
     resume(olga)
-    expect(olga.locator("#why")).to_contain_text("Waits for legal to decide")
+    expect(olga.locator("#why")).to_contain_text("Waiting for legal to decide")
     assert site.effects(run_id) == []
     expect(olga.locator(".e")).to_have_count(1)
-    expect(olga.locator(".e")).to_contain_text("Waits for a decision; nothing has been sent.")
+    expect(olga.locator(".e")).to_contain_text("Waiting for approval. Not sent.")
     holds_up(olga)
     case = site.question(run_id)["id"]
     legal.goto(f"/inbox/{case}")

@@ -15,7 +15,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     # a stranger who comes first gets nowhere
     stranger = somebody()
     stranger.goto("/")
-    stranger.click("text=Set this installation up")
+    stranger.click("text=Set up this installation")
     expect(stranger.locator("main")).to_contain_text("manage.py setup_link")
     assert stranger.locator("input[type=password]").count() == 0
     # someone with access to the machine does
@@ -33,7 +33,7 @@ def test_from_nobody_to_a_decision(bare: Site, somebody: Callable[[], Page]) -> 
     operator.goto("/runs/new?agent=zz-clerk@1.0.0")
     operator.click("button:has-text('Start the run')")
     operator.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}$"))
-    expect(operator.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    expect(operator.locator("#why")).to_contain_text("Waiting for finance_po to decide")
     finance.goto("/inbox")
     finance.click("[data-item]")
     finance.fill("#justification", "Matches the quote.")

@@ -19,7 +19,7 @@ def started(page: Page) -> str:
     page.goto("/runs/new?agent=zz-tenant@1.0.0&sample=none")
     page.click("button:has-text('Start the run')")
     page.wait_for_url(A_RUN)
-    expect(page.locator("#why")).to_contain_text("Waits for finance_po to decide")
+    expect(page.locator("#why")).to_contain_text("Waiting for finance_po to decide")
     return page.url
 
 
@@ -54,7 +54,7 @@ def test_two_of_finance_and_then_legal_decide_about_a_lease(bare: Site, somebody
     expect(olaf.locator(".e")).to_have_count(1)
     holds_up(olaf)
     bo.goto(case)
-    expect(bo.locator("#stages li").last).to_contain_text("in the place of lena")
+    expect(bo.locator("#stages li").last).to_contain_text("on behalf of lena")
 
 
 def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
@@ -62,21 +62,21 @@ def two_of_finance(fiona: Page, gina: Page, bo: Page, lena: Page) -> str:
     gina.goto("/inbox")
     gina.click("[data-item]")
     case = re.sub(r"\?.*", "", gina.url)
-    expect(gina.locator("#stages li").first).to_contain_text("0 of 2 yes")
-    expect(gina.locator("#stages li").last).to_contain_text("Asked once the stage before has said yes.")
+    expect(gina.locator("#stages li").first).to_contain_text("0 of 2 approved")
+    expect(gina.locator("#stages li").last).to_contain_text("Starts when the previous stage is approved.")
     holds_up(gina)
     lena.goto("/inbox")
-    expect(lena.locator("main")).to_contain_text("Nothing waits")
+    expect(lena.locator("main")).to_contain_text("No open cases")
     fiona.goto(case)
     bo.goto(case)
     says(gina, "The house is my brother's.", "abstain")
     expect(gina.locator("#decide")).to_have_count(0)
-    expect(gina.locator("#stages")).to_contain_text("0 of 2 yes")
+    expect(gina.locator("#stages")).to_contain_text("0 of 2 approved")
     holds_up(gina)
     # the others have the case open, and see it without a reload
     expect(fiona.locator("#stages")).to_contain_text("The house is my brother's.")
     says(bo, "The rent is right.")
-    expect(fiona.locator("#stages")).to_contain_text("1 of 2 yes")
+    expect(fiona.locator("#stages")).to_contain_text("1 of 2 approved")
     expect(fiona.locator("#stages")).to_contain_text("“The rent is right.”")
     holds_up(fiona)
     says(fiona, "It is what we need.")
@@ -88,7 +88,7 @@ def for_lena(lena: Page, dora: Page) -> None:
     lena.fill("#o-until", f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%dT%H:%M}")
     lena.fill("#o-deputy", "dora")
     lena.fill("#o-why", "The sea.")
-    lena.click("button:has-text('Note it')")
+    lena.click("#absence-form button")
     expect(lena.locator("#gone-title")).to_be_visible()
     holds_up(lena)
     dora.goto("/queues")
@@ -98,21 +98,21 @@ def for_lena(lena: Page, dora: Page) -> None:
 
 def legal(olaf: Page, lena: Page, bo: Page, dora: Page, case: str) -> None:
     """Check that finance's deciders may not decide for legal, and that the deputy may."""
-    expect(olaf.locator("#why")).to_contain_text("Waits for legal to decide")
+    expect(olaf.locator("#why")).to_contain_text("Waiting for legal to decide")
     bo.goto("/inbox")
-    expect(bo.locator("[data-item]")).to_contain_text("stage 2 of 2: 0 of 1 yes; you had your say")
+    expect(bo.locator("[data-item]")).to_contain_text("stage 2 of 2: 0 of 1 approved; you voted")
     bo.click("[data-item]")
-    expect(bo.locator("#case footer")).to_contain_text("One person has one word in a case.")
+    expect(bo.locator("#case footer")).to_contain_text("Each person has one vote per case.")
     expect(bo.locator("#decide")).to_have_count(0)
     holds_up(bo)
     # the first stage's case shows what followed
     bo.goto(case)
-    expect(bo.locator("#stages li").last).to_contain_text("Asked after this one, as a case of its own.")
+    expect(bo.locator("#stages li").last).to_contain_text("Follows as a separate case.")
     holds_up(bo)
     dora.goto("/inbox")
     expect(dora.locator("[data-item]").first).to_contain_text("for lena")
     dora.click("[data-item]")
     expect(dora.locator("#in-place-of")).to_contain_text("lena")
-    expect(dora.locator("#stages")).to_contain_text("2 of 2 yes")
+    expect(dora.locator("#stages")).to_contain_text("2 of 2 approved")
     holds_up(dora)
     says(dora, "The contract is as agreed.")

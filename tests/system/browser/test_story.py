@@ -38,7 +38,7 @@ def test_a_vendor_is_onboarded_once_and_everybody_watches(person: Person, site: 
     never_reloaded(watcher)
     # then the page follows the run by itself, up to the gate
     expect(watcher.locator(".tl")).to_contain_text("Collect W-9")
-    expect(watcher.locator("#why")).to_contain_text("Waits for finance_po to decide $84,000.00")
+    expect(watcher.locator("#why")).to_contain_text("Waiting for finance_po to decide $84,000.00")
     expect(watcher.locator("#live-state")).to_have_text(re.compile(r"live · seq \d+"))
     # when finance releases the order
     finance = person("approver_finance")
@@ -124,11 +124,11 @@ def test_back_and_send_starts_no_run_that_nobody_meant(person: Person, scripts: 
     page.wait_for_url(A_RUN)
     first = page.url
     page.go_back()
-    expect(page.locator("main")).to_contain_text("This form has started a run.")
+    expect(page.locator("main")).to_contain_text("This form has already started a run.")
     expect(page.locator("main")).to_contain_text("Back and Sons")
     expect(page.locator("form[action='/runs/new']")).to_have_count(0)
     expect(page.get_by_role("link", name="Open the run")).to_have_attribute("href", first[first.index("/runs/") :])
-    page.click("text=Start another like it")
+    page.click("text=Start a similar run")
     expect(page.locator("[name=legal_name]")).to_have_value("Back and Sons")
     page.click("text=Start the run")
     page.wait_for_url(A_RUN)
@@ -146,7 +146,7 @@ def test_everything_works_without_script(person: Person, site: Site) -> None:
     run_id = integrator.url.rsplit("/", 1)[1]
     site.reaches(run_id, "waiting_human")
     integrator.reload()
-    expect(integrator.locator("#why")).to_contain_text("Waits for finance_po")
+    expect(integrator.locator("#why")).to_contain_text("Waiting for finance_po")
     operator = person("operator", java_script_enabled=False)
     operator.goto(f"/runs/{run_id}")
     operator.click("#act-pause summary")
@@ -237,7 +237,7 @@ def test_what_was_written_outlasts_a_session_that_ended(person: Person, site: Si
     finance.locator(".roles button", has_text="Finance approver").click()
     finance.wait_for_url(f"**{form}")
     expect(finance.locator("#changes [name$=amount_usd]")).to_have_value("1200")
-    expect(finance.locator("[data-draft-note]")).to_contain_text("it was not sent")
+    expect(finance.locator("[data-draft-note]")).to_contain_text("was restored")
     # what was sent is not kept, and nobody else sees it
     finance.click("text=Preview changes")
     expect(finance.locator("#diff")).to_be_visible()

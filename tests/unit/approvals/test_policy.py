@@ -63,21 +63,21 @@ def test_why_not_is_said_in_words() -> None:
     assert why_not(BOB) == "Only approver_legal decides in legal."
     assert "closed to decisions: an administrator has to open it" in why_not(ANN, replace(LEGAL, is_open=False))
     assert why_not(BOB, replace(LEGAL, is_open=False)) == "Only approver_legal decides in legal."
-    assert "about $60,000, above your limit of $50,000 in legal" in why_not(ANN, capped, amount=usd("60000.00"))
+    assert "$60,000 is above your limit of $50,000 in legal" in why_not(ANN, capped, amount=usd("60000.00"))
     assert "changed past this installation" in why_not(ANN, replace(LEGAL, is_genuine=False))
     assert why_not(replace(ANN, is_active=False)) == "Your account is closed."
-    assert why_not(replace(ANN, own_act="started this run")).startswith("You started this run: somebody else")
+    assert why_not(replace(ANN, own_act="started this run")).startswith("You started this run, so someone else")
     ended = standing_in(ends_at=NOW)
-    assert why_not(BOB, LEGAL, ended) == "Your time as the deputy of ann was over at 2026-11-23 12:00 UTC."
-    assert "from 2026-11-24 12:00 UTC on" in why_not(BOB, LEGAL, standing_in(starts_at=NOW + DAY))
+    assert why_not(BOB, LEGAL, ended) == "Your deputyship for ann ended at 2026-11-23 12:00 UTC."
+    assert "starts at 2026-11-24 12:00 UTC" in why_not(BOB, LEGAL, standing_in(starts_at=NOW + DAY))
     assert "it was revoked" in why_not(BOB, LEGAL, standing_in(is_revoked=True))
-    assert "not put on record by this installation" in why_not(BOB, LEGAL, standing_in(is_genuine=False))
+    assert "is not authentic" in why_not(BOB, LEGAL, standing_in(is_genuine=False))
     elsewhere = replace(ANN, roles=frozenset({"approver_finance"}))
     for over in ({"is_revoked": True}, {"ends_at": NOW}, {"starts_at": NOW + DAY}):
         assert why_not(BOB, LEGAL, standing_in(elsewhere, **over)) == "Only approver_legal decides in legal.", over
-    assert "ann, for whom you stand in, does not decide in legal" in why_not(BOB, LEGAL, standing_in(elsewhere))
+    assert "ann, whose deputy you are, can't decide in legal" in why_not(BOB, LEGAL, standing_in(elsewhere))
     did = standing_in(replace(ANN, own_act="started this run"))
-    assert why_not(BOB, LEGAL, did) == "ann, for whom you stand in, started this run: somebody else has to decide this."
+    assert why_not(BOB, LEGAL, did) == "ann, whose deputy you are, started this run, so someone else has to decide."
 
 
 @each_case(
@@ -102,12 +102,12 @@ def test_a_limit_is_the_most_and_what_can_not_be_judged_is_above_it(amount: Sum 
 
 def test_a_queue_may_need_an_amount_and_ones_own_limit_goes_before_the_roles() -> None:
     needs = replace(LEGAL, needs_amount=True, cap=Cap(usd("10")))
-    assert "names no amount" in why_not(ANN, needs)
+    assert "has no amount" in why_not(ANN, needs)
     free = replace(ANN, cap=Cap(None, "person"))
     assert isinstance(may(free, needs), Standing) and isinstance(may(free, needs, amount=usd("11")), Standing)
     assert isinstance(may(replace(ANN, cap=Cap(usd("5"), "person")), needs, amount=usd("6")), No)
     forged = Cap(None, "person", is_genuine=False)
-    assert "not put on record" in why_not(replace(ANN, cap=forged), needs, amount=usd("1"))
+    assert "not authentic" in why_not(replace(ANN, cap=forged), needs, amount=usd("1"))
 
 
 def test_a_deputy_decides_under_the_principals_limit_and_under_their_own() -> None:
@@ -120,9 +120,9 @@ def test_a_deputy_decides_under_the_principals_limit_and_under_their_own() -> No
 
 
 def test_a_deputy_of_a_deputy_is_none_and_nobody_stands_in_for_themselves() -> None:
-    assert "does not decide in legal" in why_not(Member("cy", 3), LEGAL, standing_in(BOB))
-    assert "does not decide in legal" in why_not(BOB, LEGAL, standing_in(replace(ANN, is_active=False)))
-    assert why_not(replace(ANN, roles=frozenset()), LEGAL, standing_in(ANN)) == "Nobody stands in for themselves."
+    assert "can't decide in legal" in why_not(Member("cy", 3), LEGAL, standing_in(BOB))
+    assert "can't decide in legal" in why_not(BOB, LEGAL, standing_in(replace(ANN, is_active=False)))
+    assert why_not(replace(ANN, roles=frozenset()), LEGAL, standing_in(ANN)) == "Nobody can be their own deputy."
 
 
 def test_what_a_deputy_had_a_hand_in_they_decide_for_nobody() -> None:

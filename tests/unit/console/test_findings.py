@@ -45,7 +45,7 @@ def test_news_that_belies_the_record_is_loud_on_lane_and_timeline_and_no_other_i
     effect, row = only(story), story.timeline.rows[-1]
     assert (effect.belied, row.kind) == (belied, "error" if belied else "mark")
     drawn = pieces.effect(effect, {})
-    assert ("Look into this" in drawn) == bool(belied)
+    assert ("Check this" in drawn) == bool(belied)
     if belied:
         words = findings.on_record(belied)
         assert words in drawn and f"“{words}”" in row.note and findings.witness(effect.late, "order") in row.note
@@ -56,4 +56,4 @@ def test_once_a_person_has_said_anew_what_became_of_it_nobody_is_to_look_into_it
     tape = begun().invoked(replay_class="unsafe_on_replay").add(settled("did_not")).add(CALLED_BACK)
     tape.add(settled(verdict, 1))
     drawn = pieces.effect(only(tape.story()), {})
-    assert ("Look into this" in drawn) != is_over and "the other side has answered the call since" in drawn.lower()
+    assert ("Check this" in drawn) != is_over and "upstream has since answered the call" in drawn.lower()

@@ -349,7 +349,7 @@ def test_a_worker_that_hands_its_answer_in_settles_the_call() -> None:
         )
     )
     (call,) = rows(tape.story(), "call")
-    assert only(tape.story()).status == "committed" and "handed its answer in" in call.note
+    assert only(tape.story()).status == "committed" and "reported by" in call.note
 
 
 def test_where_a_replay_differs_both_calls_are_told_and_what_differs() -> None:
