@@ -100,7 +100,7 @@ def refuse_stray(names: Iterable[str]) -> None:
     if stray := sorted(names):
         told = {"problem": "isn't a field of this form", "fix": "reload the page and try again"}
         raise InvalidInput(
-            f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it doesn't have.",
+            f"The form was sent with {len(stray)} field{'' if len(stray) == 1 else 's'} that it does not have.",
             errors=[{"field": name.replace("\x00", "\ufffd")[:200], **told} for name in stray[:_STRAY_SHOWN]],
         )
 

@@ -155,7 +155,7 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
         ({"justification": " "}, 422, "needs a justification"),
         ({"verdict": "maybe"}, 422, "Choose Approve"),
         ({"justification": "why\x00not"}, 422, "holds a NUL character"),
-        ({"amount": "9"}, 422, "it doesn't have"),
+        ({"amount": "9"}, 422, "it does not have"),
         ({"justification": "x" * 4001}, 422, "too long: 4001 characters"),
         ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
         ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
@@ -416,7 +416,7 @@ def test_what_was_not_looked_at_is_not_sent(finance: Reader, asked_deep: Approva
         ({"amount": "much"}, "whole number"),
         ({"amount": ""}, "is empty"),
         ({}, "change something"),
-        ({"why": "no field"}, "it doesn't have"),
+        ({"why": "no field"}, "it does not have"),
     ],
 )
 def test_what_does_not_fit_is_said_at_its_field_and_what_was_typed_is_kept(

@@ -52,7 +52,7 @@ def one_case(finance: Page, other: Page, legal: Page, site: Site) -> None:
     expect(other.locator("#claims")).to_have_count(0)
     finance.goto(case)
     holds_up(finance)
-    finance.locator("#claims button", has_text="I'm on it").click()
+    finance.locator("#claims button", has_text="Assign to me").click()
     expect(finance.locator("#mine")).to_contain_text("Assigned to you until")
     holds_up(finance)
     # seen by everybody else, without a reload
