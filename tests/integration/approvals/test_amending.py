@@ -274,7 +274,7 @@ def test_a_change_voids_other_votes_and_counts(stage: Stage, tools: Toolbox, out
     with pytest.raises(AlreadyVoted):
         change(Approval.objects.get(), frank, amount=1)
     done = change(Approval.objects.get(), fiona, amount=2500)
-    assert done.approval.state == "open" and "counted" in done.why_open
+    assert done.approval.state == "open" and "recorded" in done.why_open
     with pytest.raises(AlreadyVoted):
         say(fiona)
     say(frank)

@@ -42,7 +42,7 @@ def test_a_chat_is_told_of_its_queue_with_a_plain_text_and_an_id(stage: Stage, t
     deliver()
     ((headers, body),) = room.heard
     assert body["text"].startswith("*To decide: Pay, $5,000*") and body["unfurl_links"] is False
-    assert f"<http://127.0.0.1:8000/inbox/{approval.pk}|Open it>" in body["text"]
+    assert f"<http://127.0.0.1:8000/inbox/{approval.pk}|Open>" in body["text"]
     assert headers["Idempotency-Key"] == str(Delivery.objects.get().message)
 
 

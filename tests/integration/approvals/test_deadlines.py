@@ -449,7 +449,7 @@ def test_a_decider_after_escalation_is_one_of_the_quorum(stage: Stage, tools: To
     sweep()
     yes(asked, replace(lena, role="approver_legal"))
     assert Approval.objects.get().state == "open"
-    with pytest.raises(Exception, match="one word"):
+    with pytest.raises(Exception, match="one vote"):
         yes(asked, replace(lena, role="approver_legal"))
     yes(asked, replace(fiona, role="approver_finance"))
     assert stage.drive() == "completed" and len(outside.executed()) == 1 and problems(asked.run) == []

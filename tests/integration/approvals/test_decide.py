@@ -148,7 +148,7 @@ def test_nobody_decides_what_they_asked_for_themselves(stage: Stage, tools: Tool
     stage.drive()
     asked = Approval.objects.get()
     before = dump()
-    with pytest.raises(Forbidden, match="somebody else"):
+    with pytest.raises(Forbidden, match="someone else has to decide"):
         deciding(asked, by=replace(FIONA, kind=kind))
     assert dump() == before
     deciding(asked, by=FRANK)

@@ -287,7 +287,7 @@ def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
     page = signed_in(admin).get("/queues").content.decode()
     assert "zzz" in page and "not authentic" in page
     told = signed_in(admin).get("/setup").content.decode()
-    assert "Queue zzz" in told and "written past this installation" in told
+    assert "Queue zzz" in told and "changed outside the application" in told
 
 
 def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past_us(case: Approval) -> None:

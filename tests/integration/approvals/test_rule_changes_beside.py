@@ -46,7 +46,7 @@ def test_an_invitation_of_before_makes_no_second_person(anna: Actor, bert: Actor
     guard_all(anna)
     for answer in (Client().get(path), Client().post(path, chosen())):
         assert answer.status_code == 410 and "two people give roles here by now. Ask whoever" in text_of(answer)
-    assert "opens nothing" in text_of(signed_in(anna).get("/people"))
+    assert "void: it gives roles" in text_of(signed_in(anna).get("/people"))
     assert not User.objects.filter(username="ghost").exists()
     assert not ActRecord.objects.filter(action="invitation_accept").exists()
 

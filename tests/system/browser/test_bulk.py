@@ -40,7 +40,7 @@ def are(site: Site, state: str) -> int:
 def act_on_all(page: Page, state: str, act: str, label: str) -> None:
     page.goto(f"/runs?state={state}&agent=zz-clerk&q={TAG}")
     page.locator("#act-on-all").click()
-    expect(page.locator("h1")).to_contain_text(f"Act on {MANY} runs")
+    expect(page.locator("h1")).to_contain_text(f"Bulk actions: {MANY} runs")
     holds_up(page)
     page.locator(f"#b-{act}").check()
     page.locator("#b-why").fill(WHY)
@@ -54,7 +54,7 @@ def act_on_all(page: Page, state: str, act: str, label: str) -> None:
 def start_it(page: Page) -> None:
     page.locator("#act-begin summary").click()
     page.get_by_role("button", name="Start job").click()
-    expect(page.locator(".messages")).to_contain_text("It is started.")
+    expect(page.locator(".messages")).to_contain_text("Bulk job started.")
     expect(page.locator("#progress progress")).to_be_visible()
     expect(page.locator("#how-far")).to_contain_text("Done at", timeout=120_000)
     expect(page.locator("#how-far")).to_contain_text(f"{MANY} done, 0 refused")

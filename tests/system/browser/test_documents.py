@@ -45,7 +45,7 @@ def refused(person: Person, site: Site) -> tuple[Page, str]:
     case = site.asked("zz-signer", {})
     page = person("approver_finance", viewport={"width": 1280, "height": 800})
     page.goto(f"/inbox/{case['id']}")
-    expect(page.locator("#documents h2")).to_contain_text("3 documents")
+    expect(page.locator("#documents h2")).to_contain_text("Documents · 3")
     # each page has a reserved place, so nothing jumps
     tall = page.locator("#document-2-page-3").bounding_box()
     drawn(page)

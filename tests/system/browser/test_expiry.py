@@ -64,7 +64,7 @@ def test_nobody_answered_is_no_rejection(person: Person, site: Site, complaints:
     expect(finance.locator("#decide")).to_have_count(0)
     holds_up(finance)
     finance.goto("/inbox?show=decided")
-    expect(finance.locator(f"#item-{case}")).to_contain_text("expired")
+    expect(finance.locator(f"#item-{case}")).to_contain_text("nobody answered")
     expect(finance.locator(f"#item-{no}")).to_contain_text("rejected")
     holds_up(finance)
     # the agent got two results, and its runs show them

@@ -90,7 +90,7 @@ def used_up(finance: Page, olga: Page, site: Site) -> None:
         expect(finance.locator("table tbody tr").first).to_contain_text(told)
         holds_up(finance)
         finance.locator("table a", has_text="buy_it").first.click()
-        expect(finance.locator("h1")).to_contain_text("Standing grant")
+        expect(finance.locator("h1")).to_contain_text("Standing approval")
         expect(finance.locator("#uses-title")).to_contain_text(f"{n} use")
         holds_up(finance)
         use = finance.get_by_role("row").filter(has=finance.get_by_role("cell", name=str(n), exact=True))

@@ -36,7 +36,7 @@ def test_somebody_is_asked_and_answers_and_somebody_else_decides(
     assert note is not None and field is not None and note["y"] < field["y"], "what is wrong stands above its field"
     finance.fill("#ask-to", "legal")
     finance.click("#ask-form button")
-    expect(finance.locator(".messages")).to_contain_text("They are told")
+    expect(finance.locator(".messages")).to_contain_text("Question sent")
     holds_up(finance)
     legal = person("approver_legal")
     legal.goto("/inbox")

@@ -103,7 +103,7 @@ def test_a_passkey_is_made_signs_in_and_says_yes(
         page.get_by_label("Name of my phone").fill("old phone")
         page.get_by_role("button", name="Rename").click()
         page.locator("[data-item] button", has_text="Remove").click()
-        expect(page.locator(".messages")).to_contain_text("taken away")
+        expect(page.locator(".messages")).to_contain_text("Passkey removed")
     finally:
         set_proof(admin, minutes="", above="", types_amount=False)
     assert complaints.besides("403") == []
@@ -242,4 +242,4 @@ def test_a_device_is_put_on_record_tried_and_taken_away(phone: BrowserContext, s
     expect(page.locator("td", has_text="not on the public internet").first).to_be_visible()
     page.goto("/account")
     page.locator("#devices button", has_text="Remove").click()
-    expect(page.locator(".messages")).to_contain_text("told nothing more")
+    expect(page.locator(".messages")).to_contain_text("Device removed")

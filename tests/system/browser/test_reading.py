@@ -129,7 +129,7 @@ def test_a_page_can_be_held_and_says_when_there_is_more(person: Person, site: Si
     page.goto(f"/runs/{case['run_id']}")
     expect(page.locator("#live-state")).to_contain_text("live")
     page.click("#live-pause")
-    expect(page.locator("#live-state")).to_contain_text("held")
+    expect(page.locator("#live-state")).to_contain_text("paused")
     site.approve(case["run_id"])
     expect(page.locator("#live-state")).to_contain_text("updates available")
     expect(page.locator("h1 ~ .chip")).to_have_text("waiting for a person")
