@@ -66,9 +66,11 @@ class Coded(models.Model):
         abstract = True
 
     def coded(self) -> dict[str, Any]:
-        """Return the values that the code covers, by column."""
+        """Return the values that the code covers, by column. Nulls are left out, so that rows from before a column was
+        added keep their codes if it may be null."""
         fields = [each for each in self._meta.concrete_fields if not isinstance(each, models.AutoField)]
-        return {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
+        values = {each.attname: _coded(each, self) for each in fields if each.attname not in {"code", *self.FREE}}
+        return {name: value for name, value in values.items() if value is not None}
 
     def seal(self) -> None:
         """Set the code of the row's present values."""
