@@ -418,14 +418,14 @@ async def _not_sent(call: LogicalCall, error: NotSent) -> None:
 async def _bug(call: LogicalCall, bug: BaseException) -> NoReturn:
     """Handle an error in the tool's code: an unsafe call's outcome is unknown, others fail the run."""
     if call.tool.is_unsafe:
-        await unknown.ask_person(call, traceback_of(bug), is_sender_done=True)
+        await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.lingers)
     if isinstance(bug.__cause__, TooLarge) and call.is_booked:
         # It was done, and each repeat would get the same answer: only a person can say what to keep of it.
         digest = bug.__cause__.digest
         why = (
             f"it answered, and the answer can't be put on record ({bug}); its digest is {digest}: settle with a receipt"
         )
-        await unknown.ask_person(call, why, is_sender_done=True)
+        await unknown.ask_person(call, why, is_sender_done=not call.lingers)
     code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
     call.visit.stop(Crashed(code, f"{call.tool.name}: {brief(bug)}", traceback_of(bug)))
 

@@ -61,8 +61,8 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     is_by_policy = bool(call.demands)
     if question is not None:
         shown = payload_of(question).get(DOCUMENTS, [])
-        if (shown or call.documents) and not record.was_invoked:
-            # An older process asked without documents, and shows none now either.
+        if not record.was_invoked and (shown or call.documents):
+            # Old questions may lack documents; then none must be shown now.
             must_show_the_same(call.visit, call.slot, question, _shown(call).get(DOCUMENTS, []))
         if record.amended and (problem := _not_bound(call)):
             await ask(call, problem=problem)

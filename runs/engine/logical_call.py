@@ -98,7 +98,7 @@ class LogicalCall:
         self.grant = spec.grant
         self.given: Slot | None = None  # the question of that grant, and its other users
         self.users: Collection[str] = ()
-        self.no_yes = ""  # why there is no approval: see policies.py
+        self.no_yes = ""  # why there is no approval: see gate.py
         self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
         self.judged: Judged | None = None  # by the policies in force, if there are any

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from runs.engine.agents import Agent
@@ -199,8 +199,9 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 
 async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
     """Ask upstream about an unsafe call. None: it didn't happen, and nothing is in progress. Parks if unknown."""
+    is_sender_done = is_sender_done and not call.lingers
     if await _may_not_ask(call):
-        await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done and not call.lingers)
+        await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done)
     said = await _asked_now(call)
     if isinstance(said, Happened):
         return await _settle(call, said)
@@ -355,7 +356,14 @@ async def _is_halted(run: Ending, tool: Tool) -> bool:
 
 
 async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
+    """Ask upstream about a call of an earlier process. None as well if the arguments no longer fit the tool's input."""
     slot, attempt = intent.slot, intent.attempt
+    try:
+        args = tool.input.model_validate(arguments)
+    except ValidationError as error:
+        run_id = run.journal.run_id
+        log.warning("run %s: upstream can't be asked about %s, whose input has changed: %s", run_id, slot, brief(error))
+        return None
     call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
     with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):
-        return await ask_upstream(tool, tool.input.model_validate(arguments), call)
+        return await ask_upstream(tool, args, call)

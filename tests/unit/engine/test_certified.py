@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
-from durableagents import Context, DidNotHappen, End, Happened, NotSent, TransportError
+from durableagents import (
+    Context,
+    DidNotHappen,
+    End,
+    Happened,
+    NotSent,
+    ReplayClass,
+    ToolCall,
+    TransportError,
+    tool,
+)
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.certification import NOT_PROBED, Certificates, Policy, Standing
@@ -210,6 +221,33 @@ async def test_distrusted_denial_sends_no_unsafe_call_again(tools: Toolbox, outs
     outside.trouble("hooked_mail", TransportError("cut"), when="after")
     story = Certified(one_call(tools, "hooked_mail"), retry=IN_PLACE, known=Known("allow", DENIERS[2]))
     assert await story.settle() == "parked" and len(outside.requests) == 1
+
+
+async def test_a_denial_counts_for_nothing_while_an_earlier_try_may_still_be_sending() -> None:
+    """The tool was trusted when its first try timed out, and no longer after the second."""
+    over, sent, known = threading.Event(), [], Known("allow", GOOD)
+
+    async def no(args: Item, call: ToolCall) -> DidNotHappen:
+        return DidNotHappen()
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, reconcile=no, timeout=0.05)
+    def order(args: Item, call: ToolCall) -> Done:
+        """Order, blocking."""
+        sent.append(call.key)
+        if len(sent) == 1:
+            over.wait(10)
+        known.is_known = BAD[0]
+        raise TransportError("no answer")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(order, Item(name="a"))).ref)
+
+    story = Certified(agent_of(node, tools=[order]), retry=IN_PLACE, known=known)
+    try:
+        assert await story.drive() == "parked" and len(sent) <= 2
+    finally:
+        over.set()
+    assert story.events(e.ToolOutcomeUnknown)[0].is_sender_done is False
 
 
 @pytest.mark.parametrize(("standing", "how"), [(NOT_PROBED, "cancelled"), (DENIERS[0], "parked")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from durableagents import Context, DidNotHappen, End, Happened, NotSent, TransportError
 from ledger import events as e
 from ledger.errors import StaleLease
-from runs.engine.agents import Agent
+from runs.engine.agents import Agent, registry
 from runs.engine.runtime import Control
 from tests.unit.engine.story import Story
 from tests.world import AT_ONCE, IN_PLACE, Done, Item, Killed, Notes, Outside, Toolbox, agent_of
@@ -171,6 +172,21 @@ async def in_doubt(tools: Toolbox, outside: Outside, name: str) -> Story:
     assert await story.drive() == "killed"
     story.run.is_cancel_requested = True
     return story
+
+
+class Longer(Item):
+    added: int
+
+
+async def test_a_call_that_no_longer_fits_its_tool_leaves_the_cancel_to_a_person(
+    tools: Toolbox, outside: Outside
+) -> None:
+    story = await in_doubt(tools, outside, "hooked_mail")
+    registry.remove(story.agent.graph_id)
+    changed = replace(story.agent, tools=[replace(tools.hooked_mail, input=Longer)])
+    assert await story.drive(changed) == "parked" and len(outside.requests) == 1
+    story.reconcile("happened", receipt={"ref": "seen"})
+    assert await story.drive(changed) == "cancelled"
 
 
 @pytest.mark.parametrize("name", ["order", "mail", "hooked", "hooked_mail"])
