@@ -99,7 +99,7 @@ class Installation:
 
     def up_and_ready(self, **extra: str) -> Self:
         self.up(**extra)
-        eventually(self.is_ready, "ready")
+        eventually(self.is_ready, "ready", 240)
         self.remember()
         return self
 
