@@ -560,15 +560,23 @@ def put_anew(
 
 
 async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
-    """Handle a refused intent: ask again after an expired or revoked approval, otherwise stop for an operator."""
+    """Handle a refused intent: after an expired or revoked approval ask its queue again, as the last approval covers
+    those before it; otherwise stop for an operator."""
     taken = call.record.asked.get(error.told.get("approval", "")) if isinstance(error, ApprovalExpired) else None
     if isinstance(error, ApprovalExpired) and taken is not None:
         await _put_again(call, taken, error.told.get("grant"))
     if isinstance(error, ApprovalExpired) or call.record.grants:
         is_of_grant = grant is not None and grant[0] != call.slot
+        demand = None if is_of_grant or call.record.gate is None else _demand_of(call, call.record.gate)
         expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""
-        await ask(call, is_of_grant=is_of_grant, unused=Unused(expired=expired))
+        await ask(call, demand, is_of_grant=is_of_grant, unused=Unused(expired=expired))
     refuse(call, str(error))
+
+
+def _demand_of(call: LogicalCall, question: e.ApprovalRequested) -> Demand | None:
+    """Return the demand of today's policies that a question was put for; None if it was put for the tool's own rule."""
+    demands = call.demands if "policy" in question.payload else ()
+    return next((each for each in demands if each.queue == question.queue), None)
 
 
 async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
@@ -577,15 +585,13 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
     assert latest is not None
     if is_staged(question.payload):  # standing grants don't apply to staged cases
         await ask(call)
-    demands = call.demands if "policy" in question.payload else ()
-    demand = next((each for each in demands if each.queue == question.queue), None)
     unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
     history = history_of(record, call.slot, None, "", unused)
     await open_gate(
         call.visit,
         call.slot,
         _with_history(question.payload, history),
-        _request_of(call, demand),
+        _request_of(call, _demand_of(call, question)),
         n=latest.n + 1,
         facts=call.facts(),
         contents=call.documents,
