@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
     # An example's duration depends more on the load of the machine than on the code.
-    settings.register_profile("tests", deadline=None, max_examples=many(100, 50))
+    settings.register_profile("tests", deadline=None, max_examples=many(100, 50), derandomize=LONG not in os.environ)
     settings.load_profile("tests")
     is_controller = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if is_controller:

@@ -144,7 +144,7 @@ def _must_be_quiet(stands: Position, tape: Tape) -> list[tuple[str, int, str, in
     if stands.at.node == UNDO_NODE:
         raise _No("undoing", "it undoes its effects: no other version may take that over")
     doubts = [f"{slot.what} at {name}" for name, slot in tape.in_doubt()]
-    doubts += [f"{s.what} at {name}" for name, s in tape.slots.items() if s.now.open_wait("reconcile") is not None]
+    doubts += [f"{slot.what} at {name}" for name, slot in tape.slots.items() if slot.is_asked_about]
     if doubts:
         raise _No("in_doubt", f"nobody knows what became of {', '.join(dict.fromkeys(doubts))}: settle that first")
     stops = _open_stops(stands.tail)

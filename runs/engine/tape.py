@@ -117,6 +117,11 @@ class Slot:
         return self.at(self.current)
 
     @property
+    def is_asked_about(self) -> bool:
+        """Return whether a person is asked for the outcome of an attempt, maybe not the last: see `belied`."""
+        return any(attempt.open_wait("reconcile") is not None for attempt in self.attempts.values())
+
+    @property
     def belied(self) -> int | None:
         """The attempt recorded as not done that a late result contradicts; it blocks further ones until settled."""
         return next((n for n, a in sorted(self.attempts.items()) if n < self.current and a.is_belied), None)

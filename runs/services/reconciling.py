@@ -43,7 +43,7 @@ def reconcile(
     wait_id: UUID | None = None,
     agrees_with: int | None = None,
 ) -> Proposal | None:
-    """Settle an unknown outcome of a run; `wait_id` may be omitted if only one is open.
+    """Settle an unknown outcome of a run; `wait_id` may be omitted if no other was ever unknown.
 
     Where two people have to settle it, the first proposal is recorded and returned, and nothing else changes until a
     second person proposes the same. `agrees_with` is the number of a recorded proposal that the caller has read: it

@@ -215,7 +215,7 @@ class Model:
         else:
             self.waits = self.others
         self.tells("BudgetSet", *["WaitResolved"] * asked)
-        if asked and not self.is_paused_by_person and (self.state == "paused" or self.wants_pause):
+        if asked and not (self.is_paused_by_person or self.forks) and (self.state == "paused" or self.wants_pause):
             if self.state == "paused":
                 self.unpause()
             self.wants_pause = False

@@ -130,7 +130,7 @@ class Spender(RuleBasedStateMachine):
             timers.ask_for_time()
         self.model.time_is_up()
 
-    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self))
+    @precondition(lambda self: "budget" in self.model.waits and now_and_then(self) and not self.model.is_belied)
     @rule()
     def raise_nothing(self) -> None:
         asked = Wait.objects.filter(run=self.run, kind="budget", resolved_at=None)

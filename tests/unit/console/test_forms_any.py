@@ -158,7 +158,7 @@ def sent_of(form: SchemaForm) -> dict[str, Any]:
     return filled_in(drawn(form))
 
 
-@settings(max_examples=many(2000, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(2000, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_what_nobody_touched_of_anything_stays(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     schema, document = case
@@ -170,7 +170,7 @@ def test_what_nobody_touched_of_anything_stays(case: tuple[dict[str, Any], dict[
     }
 
 
-@settings(max_examples=many(2000, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(2000, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(), st.data())
 def test_a_field_that_is_changed_changes_itself_alone(
     case: tuple[dict[str, Any], dict[str, Any]], data: st.DataObject
@@ -194,7 +194,7 @@ def test_a_field_that_is_changed_changes_itself_alone(
     assert {key: repr(value) for key, value in found.items() if key != at} == others
 
 
-@settings(max_examples=many(2000, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(2000, 40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases())
 def test_what_a_form_was_filled_with_is_what_it_stands_for(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     schema, document = case

@@ -146,7 +146,7 @@ delays = st.lists(st.integers(0, 12), max_size=8)
 picks = st.lists(st.integers(-1, 5), max_size=8)
 
 
-@settings(max_examples=many(200, 60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=many(200, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(program=programs, deaths=deaths, delays=delays, picks=picks, in_place=st.booleans())
 def test_a_run_ends_the_same_in_whatever_order_things_happen(
     program: Any, deaths: list[Death], delays: list[int], picks: list[int], in_place: bool

@@ -159,7 +159,7 @@ moments = st.datetimes(datetime(2025, 1, 1), datetime(2026, 12, 31)).map(lambda 
 spans = st.integers(1, 60 * 60).map(lambda minutes: timedelta(minutes=minutes))
 
 
-@settings(max_examples=many(150, 50))
+@settings(max_examples=many(150, 20))
 @given(calendars, moments, spans)
 def test_what_is_counted_forth_is_counted_back(calendar: Calendar, start: datetime, span: timedelta) -> None:
     end = calendar.after(start, span)
@@ -168,7 +168,7 @@ def test_what_is_counted_forth_is_counted_back(calendar: Calendar, start: dateti
     assert calendar.is_open(end - timedelta(microseconds=1)), "it ends in working time"
 
 
-@settings(max_examples=many(100, 40))
+@settings(max_examples=many(100, 20))
 @given(calendars, moments, spans, spans)
 def test_spans_add_up(calendar: Calendar, start: datetime, one: timedelta, two: timedelta) -> None:
     assert calendar.after(calendar.after(start, one), two) == calendar.after(start, one + two)
@@ -233,7 +233,7 @@ def worked(calendar: Calendar, begins: datetime, minutes: int) -> list[bool]:
 odd = st.sampled_from(ODD).flatmap(lambda zone: st.tuples(st.just(zone), st.sampled_from(turns(zone))))
 
 
-@settings(max_examples=many(60, 30))
+@settings(max_examples=many(60, 12))
 @given(odd, st.sampled_from([ALWAYS, NIGHTS]) | weeks, st.booleans())
 def test_clock_changes_keep_wall_time(of: tuple[str, datetime], week: Week, is_free: bool) -> None:
     zone, turn = of

@@ -222,7 +222,7 @@ caps = st.builds(
 programs = st.lists(st.lists(st.sampled_from(OPS), max_size=6), min_size=1, max_size=4)
 
 
-@settings(max_examples=many(250, 80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(250, 30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, in_place=st.booleans(), caps=caps)
 def test_deaths_do_not_change_the_end(program: list[list[Op]], deaths: list[Death], in_place: bool, caps: Caps) -> None:
     """Also under any caps, which people raise as soon as they are asked."""
@@ -322,7 +322,7 @@ def check_what_was_spent(story: Story) -> None:
         assert used_ <= most or name in ("tokens_out", "usd_micro"), (name, used_, most)
 
 
-@settings(max_examples=many(25, 10), deadline=None)
+@settings(max_examples=many(25, 4), deadline=None)
 @given(program=st.lists(st.lists(st.sampled_from(OPS), max_size=4), min_size=1, max_size=2))
 def test_every_prefix_of_a_journal_leads_to_the_same_end(program: list[list[Op]]) -> None:
     """A process may die after any commit: the record up to there must suffice."""

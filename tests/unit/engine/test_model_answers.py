@@ -154,7 +154,7 @@ def test_a_providers_client_asks_once_and_leaves_the_rest_to_us(provider: Provid
 async def test_what_is_no_answer_is_asked_again_whether_anybody_watches_or_not(provider: Provider) -> None:
     wrong = []
     # Every third case: each outage still meets each model, watched and unwatched, and each kind.
-    for model, is_watched, kind, name in sample(product((OPENAI, ANTHROPIC), (False, True), KINDS, outages(OPENAI)), 3):
+    for model, is_watched, kind, name in sample(product((OPENAI, ANTHROPIC), (False, True), KINDS, outages(OPENAI)), 5):
         outage = outages(model)[name]
         answering(provider, outage, outage)
         story = await settled(thinking(kind, [model]), is_watched)
@@ -334,15 +334,17 @@ RETURNED: list[tuple[str, Any, int, str]] = [
 async def test_files_of_prompts_and_tools_reach_the_model_live_and_after_a_resume(provider: Provider) -> None:
     """The worker dies before the model gets the result, and again before the next request."""
     wrong = []
-    for model, (name, returned, images, words) in product((OPENAI, ANTHROPIC), RETURNED):
-        for deaths in ([], [("CP6", "look"), ("CP2", "model")]):
-            answering(provider, called(("look", NAMED, "c")), called(("launch", NAMED, "d")))
-            agent = thinking(AGENT, [model], returns=returned, prompt=["What is this?", IMAGE])
-            story = await settled(agent, False, kill_at=list(deaths))
-            last = provider.requests[-1]
-            found = end_of(story), images_in(last), len(story.events(e.ToolReturned)), provider.refused
-            if found != ("done", 1 + images, 1, []) or words not in json.dumps(last):
-                wrong.append((model, name, deaths, *found, json.dumps(last)[:2000]))
+    deaths = [("CP6", "look"), ("CP2", "model")]
+    for model, kill_at, (name, returned, images, words) in sample(
+        product((OPENAI, ANTHROPIC), ([], deaths), RETURNED), 3
+    ):
+        answering(provider, called(("look", NAMED, "c")), called(("launch", NAMED, "d")))
+        agent = thinking(AGENT, [model], returns=returned, prompt=["What is this?", IMAGE])
+        story = await settled(agent, False, kill_at=[*kill_at])
+        last = provider.requests[-1]
+        found = end_of(story), images_in(last), len(story.events(e.ToolReturned)), provider.refused
+        if found != ("done", 1 + images, 1, []) or words not in json.dumps(last):
+            wrong.append((model, name, kill_at, *found, json.dumps(last)[:2000]))
     assert not wrong, "\n".join(map(str, wrong))
 
 

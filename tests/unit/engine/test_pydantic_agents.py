@@ -10,6 +10,7 @@ from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.memory import MemoryRun
 from tests.cases import each_case
+from tests.tiers import many, sample
 from tests.unit.engine.mortal import Death, mortal
 from tests.unit.engine.pydantic_agents import WORLD, Bank, World, files_agent, sql_agent, support_agent
 from tests.unit.engine.story import Story
@@ -124,7 +125,7 @@ async def test_an_agent_of_the_documentation_works_as_it_is(name: str) -> None:
 async def test_every_prefix_of_its_journal_leads_to_the_same_end(name: str) -> None:
     case, world = CASES[name], fresh()
     whole = await tell(case)
-    for cut in whole.commits[:-1]:
+    for cut in sample(whole.commits[:-1], 2):
         before = whole.run.events[:cut]
         world = fresh()
         story = await tell(case, _cut(case, whole, cut))
@@ -149,7 +150,7 @@ async def test_a_worker_may_die_before_each_write_of_it(name: str) -> None:
     """A request or call under way is repeated where its class allows it; all others are made once. The test of every
     prefix is that of a death after each write."""
     case = CASES[name]
-    for nth in range(1, 40):
+    for nth in range(1, 40, many(1, 2)):
         world = fresh()
         schedule = [Death(nth, "before")]
         story = await tell(case, Story(case.agent(), retry=IN_PLACE, journal=mortal(schedule)))

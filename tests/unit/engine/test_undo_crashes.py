@@ -69,7 +69,7 @@ def check(story: Story, outside: Outside) -> None:
     assert not story.run.open_waits()
 
 
-@settings(max_examples=many(200, 60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=many(200, 25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(program=programs, deaths=deaths, is_cancelled=st.booleans())
 def test_deaths_undo_effects_once(program: list[list[str]], deaths: list[Death], is_cancelled: bool) -> None:
     with only_for_now():
