@@ -25,9 +25,7 @@ SMOKE = (
     "browser/test_story.py::test_a_vendor_is_onboarded_once_and_everybody_watches",
     "browser/test_story.py::test_a_killed_worker_is_a_seam_on_the_timeline",
     "browser/test_reading.py::test_approve_waits_until_every_argument_was_in_view",
-    "browser/test_hostile.py::test_no_page_runs_what_it_shows",
     "browser/test_refusals.py::test_a_refused_decision_keeps_its_words",
-    "browser/test_stepup.py::test_above_an_amount_a_yes_is_typed_and_its_person_shows_who_they_are",
     # workers, web processes and the machine around them
     "fleet/test_work_goes_on.py::test_a_run_goes_on_whoever_is_killed",
     "fleet/test_supervisor.py::test_sigterm_drains_the_workers_and_ends_with_zero",
@@ -37,7 +35,6 @@ SMOKE = (
     "infra/test_up.py::test_ctrl_c_drains_everything_and_the_next_start_keeps_the_keys",
     "infra/test_privileges.py",
     "upgrade/test_upgrade.py::test_restored_database_becomes_what_a_new_one_is",
-    "pooler/test_pooler.py::test_a_gate_is_decided_and_the_run_completes",
     "sandbox/test_keys.py",
     "sandbox/test_oracle.py",
     # what the documentation shows

@@ -53,6 +53,7 @@ def bad_plans(act: Any) -> list[str]:
     return [f"{what}: {statement[:300]}" for statement in asked for what in explained(statement, SLACK)]
 
 
+@pytest.mark.long
 def test_what_goes_down_to_children_and_the_page_read_those_at_work() -> None:
     parent = grown()
     assert Run.objects.filter(parent=parent).count() > 30_000

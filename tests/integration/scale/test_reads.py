@@ -55,6 +55,7 @@ def vacuum() -> None:
             own.execute("VACUUM")
 
 
+@pytest.mark.long
 def test_no_list_reads_more_than_ten_times_what_it_returns(reader: Callable[..., Reader]) -> None:
     """An integrator has 200 own runs and 500 of an own tag among 100,000: a list reads none of the others'."""
     vacuum()
