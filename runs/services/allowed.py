@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from runs.models import ENDED, WAITING, Run, State, Wait
 
-OVER = "It is over."
-NO_DOUBT = "It has no unknown outcome to settle."
-SEVERAL_DOUBTS = "It has several unknown outcomes: settle them one by one."
-ANOTHER_DOUBT = "It had no unknown outcome, or several, as this was asked for: settle what it has now by itself."
-FAILS_ANYWAY = "It undoes its effects, and fails or is cancelled anyway: say what became of this call."
-PARKING = "Its worker is just parking it: try again in a moment."
-IN_POOL = "It is in the pool already: nobody holds it, and the next worker that has its version takes it."
-NOT_DUE = "It is taken by itself when its turn or its time has come."
-UNDONE = "Its effects were undone, so what it did can't be gone on from: start it anew."
-UNDOING = "It undoes its effects and then ends: answer what it asks, or retry it where it only waits."
+OVER = "The run has ended."
+NO_DOUBT = "The run has no unknown outcome to settle."
+SEVERAL_DOUBTS = "The run has several unknown outcomes. Settle them one by one."
+ANOTHER_DOUBT = "The run's unknown outcomes have changed since this was requested. Settle them on the run's page."
+FAILS_ANYWAY = "The run is undoing its effects and ends anyway. Say whether this call happened or did not."
+PARKING = "Its worker is parking the run. Try again in a moment."
+IN_POOL = "The run is ready already: the next worker with its version takes it."
+NOT_DUE = "The run has not started yet. It starts by itself when it is due."
+UNDONE = "The run's effects were undone, so it can't continue. Start it again as a new run."
+UNDOING = "The run is undoing its effects and then ends. Answer its questions, or retry it if it only waits."
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +77,16 @@ def stand_of(
 
 def _pause(s: Stand) -> str | None:
     if s.has_ended or s.is_pause_asked or s.is_cancel_asked:
-        return "It has been asked to pause already." if s.is_pause_asked else ""
+        return "A pause has been requested already." if s.is_pause_asked else ""
     if s.state == State.PAUSED and (not s.asks_budget or s.is_held):
-        return "Somebody has paused it already."
+        return "The run is paused already."
     return None
 
 
 def _resume(s: Stand) -> str | None:
     if s.asks_budget:
-        then = "resume it then" if s.is_held else "it goes on by itself"
-        return f"It needs more budget: raise that, and {then}."
+        then = "resume it then" if s.is_held else "it continues by itself"
+        return f"The run needs more budget. Raise it, and {then}."
     if s.state != State.PAUSED and not s.is_pause_asked:
         return "Only a paused run can be resumed."
     return None
@@ -94,7 +94,7 @@ def _resume(s: Stand) -> str | None:
 
 def _cancel(s: Stand) -> str | None:
     if s.has_ended or (s.is_cancel_asked and (s.is_owned or not (s.is_stopped or s.is_left_waiting))):
-        return "It has been asked to cancel already." if s.is_cancel_asked else ""
+        return "A cancel has been requested already." if s.is_cancel_asked else ""
     return UNDOING if s.is_undoing else None
 
 
@@ -102,7 +102,7 @@ def _retry(s: Stand) -> str | None:
     if s.has_ended and s.is_undoing:
         return UNDONE
     if s.told:
-        return f"Its parent {s.told} has heard of its end and gone on: retry that one."
+        return f"Its parent {s.told} has continued after this run ended. Retry the parent."
     if s.looks_again:
         return None
     if s.state != State.FAILED and (not s.is_stopped or s.is_cancel_asked):
@@ -124,7 +124,7 @@ def not_alike(doubts: int) -> str | None:
 def _budget(s: Stand) -> str | None:
     if s.has_ended or s.is_cancel_asked:
         return OVER
-    return "It undoes its effects, and no cap keeps it from that." if s.is_undoing else None
+    return "The run is undoing its effects, which no cap limits." if s.is_undoing else None
 
 
 def _models(s: Stand) -> str | None:
@@ -133,13 +133,13 @@ def _models(s: Stand) -> str | None:
 
 def _inject(s: Stand) -> str | None:
     if s.is_undoing or s.is_cancel_asked:
-        return UNDOING if s.is_undoing else "Somebody has asked that it be cancelled."
+        return UNDOING if s.is_undoing else "A cancel has been requested."
     if s.told:
-        return f"Its parent {s.told} has heard of its end and gone on: that is the one to retry."
+        return f"Its parent {s.told} has continued after this run ended. Retry the parent."
     if s.is_owned:
-        return "A worker drives it: pause it first, and wait until it stands still."
+        return "A worker is running it. Pause it first, and wait until it is paused."
     if s.state not in (State.PAUSED, State.FAILED) and not s.is_stopped:
-        return "Only a run that is paused, has failed, or stopped for an operator can."
+        return "Only a run that is paused, has failed or stopped for an operator can."
     return None
 
 
@@ -147,7 +147,7 @@ def _requeue(s: Stand) -> str | None:
     if s.has_ended:
         return OVER
     if not s.is_owned and s.state not in (State.PENDING, State.RUNNING, State.COMPENSATING):
-        return "It waits or stands still: no worker has it, and none would."
+        return "The run is waiting or paused, so no worker has it or would take it."
     if s.is_early and not s.is_owned:
         return NOT_DUE
     return IN_POOL if s.is_in_pool else None

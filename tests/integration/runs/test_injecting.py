@@ -319,7 +319,7 @@ def test_only_what_stands_still_takes_anything(stage: Stage) -> None:
     signals.signal(run.id, "go", by=SHOP)
     journal = stage.take(run)
     lifecycle.pause(run.id, by=OLGA, justification=WHY)
-    with pytest.raises(IllegalTransition, match="A worker drives it"):
+    with pytest.raises(IllegalTransition, match="A worker is running it"):
         look(run.id)
     assert journal.run_id == str(run.id)
 

@@ -110,7 +110,7 @@ def test_a_failed_child_is_retried_with_its_move_until_its_parent_has_heard(stag
     assert waiting(run)[0].kind == "signal", "it has gone on without it"
     before = dump()
     found = child_moved(child, nodes={"work": "mended"}, retry=True)
-    assert (found.code, found.is_moved) == ("illegal-state", False) and "has heard of its end" in found.why
+    assert (found.code, found.is_moved) == ("illegal-state", False) and "continued after this run ended" in found.why
     assert dump() == before
 
 

@@ -250,7 +250,7 @@ def test_a_reconcile_waits_for_the_worker_to_let_go(situations: Situations, stag
         refused.append(told.value.detail)
 
     meanwhile(stage, "CP8", too_early)
-    assert stage.drive() == "parked" and "just parking it" in refused[0]
+    assert stage.drive() == "parked" and "parking the run" in refused[0]
     act("happened", run)
     assert stage.drive() == "completed"
 

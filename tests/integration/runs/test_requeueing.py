@@ -88,12 +88,12 @@ def test_one_that_waits_for_its_next_try_is_taken_now(stage: Stage, tools: Toolb
     assert stage.drive() == "idle"
     given(run)
     assert kinds(run)[-1] == "RunRequeued" and not Incident.objects.exists()
-    with pytest.raises(IllegalTransition, match="in the pool already"):
+    with pytest.raises(IllegalTransition, match="is ready already"):
         given(run)
     # Its retry delay is over: it needs nobody.
     now = database_now()
     Run.objects.filter(pk=run.pk).update(updated_at=now - timedelta(minutes=1), ready_at=now - timedelta(seconds=1))
-    with pytest.raises(IllegalTransition, match="in the pool already"):
+    with pytest.raises(IllegalTransition, match="is ready already"):
         given(run)
     assert stage.drive() == "completed"
     check_against_journal(run)
@@ -107,14 +107,14 @@ def test_what_waits_or_is_over_is_left_alone(stage: Stage, tools: Toolbox) -> No
     run = stage.start(agent_of(waits))
     stage.drive()
     before = dump()
-    with pytest.raises(IllegalTransition, match="It waits or stands still"):
+    with pytest.raises(IllegalTransition, match="is waiting or paused"):
         given(run)
     with pytest.raises(NotFound):
         requeue(uuid4(), by=OLGA, justification=WHY)
     assert dump() == before
     signals.signal(run.id, "go", by=SHOP)
     stage.drive()
-    with pytest.raises(IllegalTransition, match="It is over"):
+    with pytest.raises(IllegalTransition, match="The run has ended"):
         given(run)
 
 
