@@ -15,16 +15,15 @@ from django.db import transaction
 from psycopg.types.json import Jsonb
 
 from approvals.calendars import asof
-from approvals.documents.shown import must_be_shown
-from approvals.models import Approval, ApprovalState, Assertion, Decision
+from approvals.conditions import Deciding
+from approvals.features import CONDITIONS
+from approvals.models import Approval, ApprovalState, Decision
 from approvals.passkeys.signed import Signed
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.along import FACTS, is_ours
 from approvals.queues.standing import facts_of, role_held, told, went_further
-from approvals.stepup import check_signed, shown, wanted_for
 from approvals.talk.shown import open_for
 from approvals.timing import course
-from approvals.timing.course import is_over
 from approvals.votes import case_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -179,14 +178,14 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
 
 
 def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
-    """Check that all documents are stored and drawn before an approval takes any lock, since drawing takes time. Raises
-    NotShown, Busy. Content stored by digest doesn't change."""
+    """Check the features' conditions of an approval before it takes any lock. Raises NotShown, Busy."""
 
     @wraps(act)
     def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
         if given.get("verdict", APPROVE) == APPROVE:
             plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
-            must_be_shown(bytes(plan or b""))
+            for condition in CONDITIONS:
+                condition.before_locks(bytes(plan or b""))
         return act(approval_id, *args, **given)
 
     return looked
@@ -231,9 +230,8 @@ def decide(
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    if signed is not None:
-        check_signed(signed, approval, verdict, by)
-    proof = _proof(approval, run, facts, standing, typed or {}, by, now, signed) if verdict == APPROVE else None
+    about = Deciding(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, signed)
+    proof = _proof(about)
     terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
     said = _Said(verdict, text, standing, terms, by, now, proof)
     decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
@@ -241,8 +239,8 @@ def decide(
     decision.closes = _take(run, wait, approval, said, stage)
     decision.after = snapshot(run, head)
     decision.store()
-    if signed is not None and proof is not None and "assertion" in proof:
-        Assertion.of(signed, decision=decision, run_id=run.id).save(force_insert=True)
+    for condition in CONDITIONS:
+        condition.store(about, decision)
     return approval
 
 
@@ -314,22 +312,16 @@ class _Said:
         return {"justification": self.text} | terms | ({"then": FAIL} if self.verdict == FAIL else {})
 
 
-def _proof(
-    approval: Approval,
-    run: Run,
-    facts: Facts,
-    standing: Standing,
-    typed: Mapping[str, str],
-    by: Actor,
-    now: datetime,
-    signed: Signed | None,
-) -> dict[str, Any] | None:
-    """Return the approval's proof. Raises StalePlan if unreadable; and as `stepup.checking.shown`."""
+def _proof(deciding: Deciding) -> dict[str, Any] | None:
+    """Return the decision's proof; None if none is needed. Raises StalePlan if the plan is unreadable; and as the
+    conditions do."""
+    proof: dict[str, Any] = {}
     try:
-        wanted = wanted_for(approval, run.graph_id, thresholds(facts, standing))
+        for condition in CONDITIONS:
+            proof |= condition.proof(deciding)
     except DefinitionError as error:
-        raise StalePlan(approval) from error
-    return shown(wanted, typed, by=by, now=now, signed=signed)
+        raise StalePlan(deciding.approval) from error
+    return proof or None
 
 
 def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:
@@ -403,7 +395,8 @@ def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
 
 
 def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
-    return AlreadyDecided(_expired(approval, now)) if is_over(approval, wait, now) else None
+    is_late = any(condition.is_late(approval, wait, now) for condition in CONDITIONS)
+    return AlreadyDecided(_expired(approval, now)) if is_late else None
 
 
 def _must_be_as(standing: Standing, facts: Facts, by: Actor) -> None:

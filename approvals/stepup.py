@@ -1,4 +1,4 @@
-"""Ask a decider on a page to authenticate again. Sign-in, which is above this app, implements it."""
+"""Proof with an approval: what is typed, and signing in again, which sign-in above this app implements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from approvals.models import Approval, Assertion
+from approvals.conditions import Condition, Deciding
+from approvals.models import Approval, Assertion, Decision
 from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
 from ledger.errors import DurableAgentsError, InvalidInput
@@ -18,6 +19,7 @@ from runs.engine.agents import registry
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.fields import amount_in
 from runs.engine.gating.proof import AMOUNT, PASSKEY, TARGET, Threshold, Wanted, wanted_in, wanted_of
+from runs.engine.gating.stages import APPROVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +187,24 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
             for name in missing
         ],
     )
+
+
+class StepUp(Condition):
+    """Above a threshold an approval is typed, and its person has signed in again."""
+
+    def proof(self, deciding: Deciding) -> dict[str, Any]:
+        """Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve; DefinitionError for an unreadable plan."""
+        approval, by, signed = deciding.approval, deciding.by, deciding.signed
+        if signed is not None:
+            check_signed(signed, approval, deciding.verdict, by)
+        if deciding.verdict != APPROVE:
+            return {}
+        wanted = wanted_for(approval, deciding.run.graph_id, deciding.thresholds)
+        return shown(wanted, deciding.typed, by=by, now=deciding.now, signed=signed) or {}
+
+    def store(self, deciding: Deciding, decision: Decision) -> None:
+        if deciding.signed is not None and "assertion" in (decision.proof or {}):
+            Assertion.of(deciding.signed, decision=decision, run_id=deciding.run.id).save(force_insert=True)
+
+
+STEP_UP = StepUp()

@@ -12,7 +12,6 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.calendars.asof import row_of
 from approvals.deadlines.acts import AbsenceBody
 from approvals.models import Absence, Deputy
 from approvals.queues import deputies
@@ -23,6 +22,7 @@ from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.four_eyes.guards import second
+from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, is_approver, is_role, roles
 
 LONGEST = timedelta(days=366)

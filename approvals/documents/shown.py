@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from approvals.conditions import Condition
 from approvals.documents import drawn
 from approvals.documents.drawn import Facts
 from approvals.documents.redline import ADDED, REMOVED, Part, Patience, redline
@@ -26,23 +27,30 @@ class NotShown(DurableAgentsError):
         )
 
 
-def must_be_shown(plan: bytes) -> None:
-    """Check that all documents of a plan can be shown in full. An unparsable plan is refused elsewhere. Raises NotShown
-    for a missing, changed or undrawable one; Busy if not all are known within ACT_SECONDS."""
-    try:
-        told = parsed(plan)
-    except ValueError:
-        return
-    try:
-        listed = named_in(told)
-    except ValueError:
-        raise NotShown(NO_LIST) from None
-    if not listed:
-        return
-    contents, until = contents_of(listed), monotonic() + drawn.ACT_SECONDS
-    for named in listed:
-        if problem := _problem(named, contents.get(named.digest), until):
-            raise NotShown(problem, named.name)
+class ShownInFull(Condition):
+    """Nothing is approved whose documents can't be shown. Drawing takes time; content stored by digest doesn't change,
+    so no lock is needed."""
+
+    def before_locks(self, plan: bytes) -> None:
+        """Check that all documents of a plan can be shown in full. An unparsable plan is refused elsewhere. Raises
+        NotShown for a missing, changed or undrawable one; Busy if not all are known within ACT_SECONDS."""
+        try:
+            told = parsed(plan)
+        except ValueError:
+            return
+        try:
+            listed = named_in(told)
+        except ValueError:
+            raise NotShown(NO_LIST) from None
+        if not listed:
+            return
+        contents, until = contents_of(listed), monotonic() + drawn.ACT_SECONDS
+        for named in listed:
+            if problem := _problem(named, contents.get(named.digest), until):
+                raise NotShown(problem, named.name)
+
+
+DOCUMENTS = ShownInFull()
 
 
 def _problem(named: Named, content: bytes | None, until: float) -> str:

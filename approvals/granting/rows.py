@@ -12,9 +12,9 @@ from functools import cached_property
 
 from django.db import connection
 
-from approvals.calendars.asof import row_of
 from approvals.grants import StandingEnd, StandingGrant, StandingUse
 from approvals.policy import Sum
+from ledger.rows import row_of
 
 # Arbitrary and the same in every process: with a grant's id, its advisory lock.
 _LOCK = 7_231_076

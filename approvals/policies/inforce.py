@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db import connection
 
-from approvals.calendars.asof import row_of
 from approvals.rules.judging import Rule, Rulebook
 from approvals.rules.meaning import restored
 from approvals.rules.rows import Policy, digest
+from ledger.rows import row_of
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
 from runs.journal import wait_hooks

@@ -9,11 +9,12 @@ from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
-from approvals.calendars.asof import LOOKED_AT, row_of
+from approvals.calendars.asof import LOOKED_AT
 from approvals.calendars.models import Escalation
 from approvals.queue_models import Deputy, Queue
 from approvals.talk.models import Delegation, Inquiry
 from ledger.keys import code_key
+from ledger.rows import row_of
 from ledger.web.roles import Mark, OwnCase, OwnLimit, StandsIn
 from runs.journal import wait_hooks
 

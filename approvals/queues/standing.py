@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.calendars.asof import moment_in, row_of
 from approvals.calendars.models import Escalation
 from approvals.models import Approval, Decision, Delegation
 from approvals.policy import NOT_GENUINE, SAID, Asked, Cap, Deputyship, Facts, Member, QueueFacts, Standing, Sum
@@ -23,6 +22,7 @@ from ledger.accounts import ACCOUNT
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.protected import is_authentic
+from ledger.rows import moment_in, row_of
 from ledger.web.roles import AUDITOR, is_role
 from runs.engine.gating.fields import Amount, amount_in
 from runs.engine.gating.proof import threshold_in

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.calendars.asof import row_of
 from approvals.talk.models import Delegation, Inquiry
+from ledger.rows import row_of
 from ledger.web.roles import AUDITOR, INTEGRATOR, OPERATOR
 
 MOST = 200  # names offered; others can be typed

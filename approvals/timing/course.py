@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from approvals.calendars import asof
+from approvals.conditions import Condition
 from approvals.models import Approval, Escalation
 from ledger import events as e
 from ledger.chain import body_hash
@@ -185,11 +186,17 @@ def later(course: Course, at: datetime, stood: timedelta) -> datetime:
     return later_by(calendar_now(course))(at, stood) if stood else at
 
 
-def is_over(approval: Approval, wait: Wait, now: datetime) -> bool:
-    course = read(approval, wait).course
-    if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
-        return False
-    return until(course, approval, wait, now) <= now
+class InTime(Condition):
+    """Nothing is decided after the effective deadline."""
+
+    def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
+        course = read(approval, wait).course
+        if course.ends_at is None or min(approval.deadline, course.ends_at) > now:
+            return False
+        return until(course, approval, wait, now) <= now
+
+
+TIMING = InTime()
 
 
 def until(course: Course, approval: Approval, wait: Wait, now: datetime) -> datetime:

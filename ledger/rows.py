@@ -1,0 +1,60 @@
+"""Rows of tables that a statement returns as JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal, DecimalException
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import models
+
+from ledger.clock import ReadableTime
+
+Row = TypeVar("Row", bound=models.Model)
+_TIMES = ReadableTime(0)
+_NEVER = datetime.max.replace(tzinfo=UTC)
+_UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError, RecursionError, DecimalException)
+
+
+def row_of(model: type[Row], told: Any, readable: str | None = None) -> Row:
+    """Return a row from JSON (text or parsed). `readable` has the columns that stay readable if the rest isn't."""
+    is_exact = any(isinstance(each, models.DecimalField) for each in model._meta.concrete_fields)
+    try:
+        columns = json.loads(told, parse_float=Decimal if is_exact else None) if isinstance(told, str) else told
+        return model(**{each.attname: _value(each, columns[each.attname]) for each in model._meta.concrete_fields})
+    except _UNREADABLE:
+        return _unreadable(model, {} if readable is None else json.loads(readable))
+
+
+def moment_in(written: str) -> datetime:
+    """Parse a moment from JSON, clamped to Python's calendar."""
+    return _TIMES.read(written)
+
+
+def _value(field: models.Field[Any, Any], value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(field, models.DateTimeField):
+        return moment_in(value)
+    if isinstance(field, models.BinaryField):
+        return bytes.fromhex(value.removeprefix("\\x"))
+    kind = field.target_field if isinstance(field, models.ForeignKey) else field
+    if isinstance(kind, models.UUIDField):
+        return UUID(value)
+    return Decimal(value) if isinstance(field, models.DecimalField) else value
+
+
+def _unreadable(model: type[Row], columns: dict[str, Any]) -> Row:
+    known = {
+        each.attname: _value(each, columns[each.attname])
+        for each in model._meta.concrete_fields
+        if each.attname in columns
+    }
+    times = {
+        each.attname: _NEVER
+        for each in model._meta.concrete_fields
+        if isinstance(each, models.DateTimeField) and not each.null
+    }
+    return model(**(times | known))
