@@ -89,7 +89,7 @@ ARRAY, OBJECT = "<array>", "<object>"
 
 _FIXES = {
     "tags_type": "send an array or an object",
-    "missing": "add it",
+    "missing": "add this field",
     "string_type": "send text",
     "string_too_long": "shorten it",
     "string_too_short": "lengthen it",

@@ -237,7 +237,7 @@ def checked(agent: Agent, input: Any) -> Any:
 def _problem(error: Any, agent: Agent) -> dict[str, str]:
     """Return a validation error as field, problem and fix; a type may supply its own fix."""
     if error["type"] == "missing":
-        fix = "give it"
+        fix = "add this field"
     elif misfit.is_empty(error):
         fix = "fill it in"
     else:

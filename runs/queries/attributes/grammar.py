@@ -95,7 +95,7 @@ def _tokens(text: str) -> Iterator[_Token]:
         found = _TOKEN.match(text, place)
         if found is None:
             is_open = text[place] == '"'
-            problem = "has an unclosed quotation mark" if is_open else f"has an unexpected {text[place]!r}"
+            problem = "has an unclosed quotation mark" if is_open else f"can't have {text[place]!r}"
             raise Misread(place + 1, problem, 'add the closing "' if is_open else 'put text in "quotes"')
         if found.lastgroup != "space":
             yield _Token(str(found.lastgroup), found.group(), place + 1)
@@ -114,7 +114,7 @@ class _Reader:
             raise Misread(1, "is empty", 'enter a condition, for example: customer = "ACME" and score > 3')
         found = self._either(0)
         if self._next.kind != "end":
-            raise self._unexpected("and, or, or the end")
+            raise self._unexpected("join conditions with and, or with or")
         return found
 
     @property
@@ -132,9 +132,9 @@ class _Reader:
         self._place += is_it
         return is_it
 
-    def _unexpected(self, wanted: str) -> Misread:
-        problem = "ends too early" if self._next.kind == "end" else f"has an unexpected {self._next.shown}"
-        return Misread(self._next.at, problem, f"expected {wanted}")
+    def _unexpected(self, fix: str) -> Misread:
+        problem = "ends too early" if self._next.kind == "end" else f"can't have {self._next.shown}"
+        return Misread(self._next.at, problem, fix)
 
     def _either(self, depth: int) -> Expression:
         parts = [self._both(depth)]
@@ -156,14 +156,14 @@ class _Reader:
         if self._is("("):
             inner = self._either(depth + 1)
             if not self._is(")"):
-                raise self._unexpected("and, or, or )")
+                raise self._unexpected("join conditions with and, or with or; or close with )")
             return inner
         return self._look()
 
     def _look(self) -> Look:
         name = self._next
         if name.kind != "word" or name.text.lower() in _WORDS:
-            raise self._unexpected("an attribute's name, not, or (")
+            raise self._unexpected("begin with an attribute's name, not, or (")
         self._take()
         self._looks += 1
         if self._looks > MOST_LOOKS:
@@ -175,23 +175,23 @@ class _Reader:
             return Look(name.text, "has", (self._value(),), name.at, sign.at)
         if self._is("is"):
             if not self._is("set"):
-                raise self._unexpected("set")
+                raise self._unexpected("write: is set")
             return Look(name.text, "set", (), name.at, sign.at)
         if sign.kind == "sign" and sign.text in COMPARED:
             self._take()
             return Look(name.text, sign.text, (self._value(),), name.at, sign.at)
-        raise self._unexpected(f"one of {' '.join(COMPARED)}, in, has, or is set")
+        raise self._unexpected(f"compare with one of {' '.join(COMPARED)}, in, has, or is set")
 
     def _list(self) -> tuple[Value, ...]:
         if not self._is("("):
-            raise self._unexpected("a list, for example: (a, b)")
+            raise self._unexpected("give a list, for example: (a, b)")
         values = [self._value()]
         while self._is(","):
             values.append(self._value())
             if len(values) > MOST_VALUES:
                 raise Misread(values[-1].at, f"lists more than {MOST_VALUES} values", "list fewer")
         if not self._is(")"):
-            raise self._unexpected(", or )")
+            raise self._unexpected("separate values with a comma, or close with )")
         return tuple(values)
 
     def _value(self) -> Value:
@@ -202,4 +202,4 @@ class _Reader:
         if token.kind == "word" and token.text.lower() not in _WORDS:
             self._take()
             return Value(token.text, token.at)
-        raise self._unexpected('a value; put text with spaces in "quotes", for example: customer = "ACME Ltd"')
+        raise self._unexpected('give a value; put text with spaces in "quotes", for example: customer = "ACME Ltd"')

@@ -275,7 +275,7 @@ def _input(found: Remains, wanted: Again) -> Any:
             raise refused("input", "is on record and sound", "leave it out; for another input, start a run")
         return found.created.payload
     if wanted.input is NOT_GIVEN:
-        raise refused("input", "can't be read from the record", "give it")
+        raise refused("input", "can't be read from the record", "send the input")
     return wanted.input
 
 

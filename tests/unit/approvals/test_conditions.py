@@ -104,7 +104,7 @@ def test_it_says_exactly_that(condition: str, arguments: dict[str, Any], answer:
         ("class = unsafe", 9, "unsafe"),
         ("args.amount >", 14, "ends too early"),
         ("(cost > 1", 10, "ends too early"),
-        ("cost > 1)", 9, "unexpected"),
+        ("cost > 1)", 9, "can't have"),
         ("__class__ = 1", 1, "isn't a field of calls"),
         ("run_id = 1", 1, "isn't a field of calls"),
     ],
