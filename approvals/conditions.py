@@ -1,4 +1,4 @@
-"""The seam between decisions and the features that set conditions for them; services.py asks all at fixed points."""
+"""Conditions that features set for decisions; services.py checks all of them at fixed points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding:
+class PendingDecision:
     """A decision that is about to be made, with everything locked. `thresholds` are those of the queues decided at,
     `typed` is what was typed as proof, `signed` a passkey's signature."""
 
@@ -35,15 +35,15 @@ class Condition:
     """A feature's say in decisions. It refuses by raising an error, and then nothing has changed. It holds no state."""
 
     def before_locks(self, plan: bytes) -> None:
-        """Check a plan that somebody is about to approve. May take long, as no lock is held yet."""
+        """Check a plan before it is approved. No lock is held yet, so this may take long."""
 
     def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Return whether the question's time is over, though nothing has closed the question."""
+        """Return whether the question's deadline has passed, though nothing has closed it."""
         return False
 
-    def proof(self, deciding: Deciding) -> dict[str, Any]:
+    def proof(self, pending: PendingDecision) -> dict[str, Any]:
         """Return what the decision records as proof. May raise DefinitionError for an unreadable plan."""
         return {}
 
-    def store(self, deciding: Deciding, decision: Decision) -> None:
+    def store(self, pending: PendingDecision, decision: Decision) -> None:
         """Store what belongs to the decision, after it, in its transaction."""

@@ -15,7 +15,7 @@ from django.db import transaction
 from psycopg.types.json import Jsonb
 
 from approvals.calendars import asof
-from approvals.conditions import Deciding
+from approvals.conditions import PendingDecision
 from approvals.features import CONDITIONS
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.passkeys.signed import Signed
@@ -177,7 +177,7 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
-def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
+def conditions_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
     """Check the features' conditions of an approval before it takes any lock. Raises NotShown, Busy."""
 
     @wraps(act)
@@ -191,7 +191,7 @@ def shown_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[
     return looked
 
 
-@shown_first
+@conditions_first
 @transaction.atomic
 def decide(
     approval_id: UUID,
@@ -230,8 +230,8 @@ def decide(
         raise late
     if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
         raise StalePlan(approval)
-    about = Deciding(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, signed)
-    proof = _proof(about)
+    pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, signed)
+    proof = _proof(pending)
     terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
     said = _Said(verdict, text, standing, terms, by, now, proof)
     decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
@@ -240,7 +240,7 @@ def decide(
     decision.after = snapshot(run, head)
     decision.store()
     for condition in CONDITIONS:
-        condition.store(about, decision)
+        condition.store(pending, decision)
     return approval
 
 
@@ -312,15 +312,15 @@ class _Said:
         return {"justification": self.text} | terms | ({"then": FAIL} if self.verdict == FAIL else {})
 
 
-def _proof(deciding: Deciding) -> dict[str, Any] | None:
+def _proof(pending: PendingDecision) -> dict[str, Any] | None:
     """Return the decision's proof; None if none is needed. Raises StalePlan if the plan is unreadable; and as the
     conditions do."""
     proof: dict[str, Any] = {}
     try:
         for condition in CONDITIONS:
-            proof |= condition.proof(deciding)
+            proof |= condition.proof(pending)
     except DefinitionError as error:
-        raise StalePlan(deciding.approval) from error
+        raise StalePlan(pending.approval) from error
     return proof or None
 
 

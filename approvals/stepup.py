@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from approvals.conditions import Condition, Deciding
+from approvals.conditions import Condition, PendingDecision
 from approvals.models import Approval, Assertion, Decision
 from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
@@ -192,19 +192,19 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
 class StepUp(Condition):
     """Above a threshold an approval is typed, and its person has signed in again."""
 
-    def proof(self, deciding: Deciding) -> dict[str, Any]:
+    def proof(self, pending: PendingDecision) -> dict[str, Any]:
         """Raises SignedForElse, InvalidInput, ProofNeeded, KeyCannotProve; DefinitionError for an unreadable plan."""
-        approval, by, signed = deciding.approval, deciding.by, deciding.signed
+        approval, by, signed = pending.approval, pending.by, pending.signed
         if signed is not None:
-            check_signed(signed, approval, deciding.verdict, by)
-        if deciding.verdict != APPROVE:
+            check_signed(signed, approval, pending.verdict, by)
+        if pending.verdict != APPROVE:
             return {}
-        wanted = wanted_for(approval, deciding.run.graph_id, deciding.thresholds)
-        return shown(wanted, deciding.typed, by=by, now=deciding.now, signed=signed) or {}
+        wanted = wanted_for(approval, pending.run.graph_id, pending.thresholds)
+        return shown(wanted, pending.typed, by=by, now=pending.now, signed=signed) or {}
 
-    def store(self, deciding: Deciding, decision: Decision) -> None:
-        if deciding.signed is not None and "assertion" in (decision.proof or {}):
-            Assertion.of(deciding.signed, decision=decision, run_id=deciding.run.id).save(force_insert=True)
+    def store(self, pending: PendingDecision, decision: Decision) -> None:
+        if pending.signed is not None and "assertion" in (decision.proof or {}):
+            Assertion.of(pending.signed, decision=decision, run_id=pending.run.id).save(force_insert=True)
 
 
 STEP_UP = StepUp()

@@ -21,13 +21,13 @@ from approvals.services import (
     StalePlan,
     check_stage,
     closed_by_time,
+    conditions_first,
     decide,
     decision_row,
     locked_question,
     may_decide,
     must_be_undecided,
     reads_as_hashed,
-    shown_first,
 )
 from approvals.stepup import KeyCannotProve, ProofNeeded
 from approvals.timing.course import Read, later, read, shifted, stood, went_to
@@ -151,7 +151,7 @@ def _by_its_code(
     return arguments | {name: checked[name] for name in fields if name in checked}
 
 
-@shown_first
+@conditions_first
 @transaction.atomic
 def amend(
     approval_id: UUID,

@@ -118,7 +118,7 @@ class Slot:
 
     @property
     def is_asked_about(self) -> bool:
-        """Return whether a person is asked for the outcome of an attempt, maybe not the last: see `belied`."""
+        """Return whether a question about the outcome of any attempt is open, not only of the last (see `belied`)."""
         return any(attempt.open_wait("reconcile") is not None for attempt in self.attempts.values())
 
     @property

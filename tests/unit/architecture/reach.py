@@ -1,4 +1,4 @@
-"""What a function reaches by name: the functions and files that somebody has to follow who reads it.
+"""Follow a function's names to the functions and files that its readers have to know.
 
 A name leads to what its module defines or imports, a method to its own class. What is reached through a value (a field
 of an object, an entry of a table) is behind a seam and doesn't count.
