@@ -125,7 +125,7 @@ def test_a_run_that_comes_to_a_cap_says_so_and_goes_on_once_it_is_raised(purchas
     address = f"runs/{purchases.id}/budget"
     operator = purchases.caller("operator")
     resumed = operator.post(f"runs/{purchases.id}/resume", {"justification": WHY})
-    assert is_problem(resumed, 409, "illegal-state") and "raise that" in resumed.json()["detail"]
+    assert is_problem(resumed, 409, "illegal-state") and "Raise it" in resumed.json()["detail"]
 
     raised = operator.post(address, {"budget": {"tool_calls": 9}, "justification": WHY})
     assert raised.status_code == 200 and RunRow.model_validate(raised.json())

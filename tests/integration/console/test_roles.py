@@ -292,7 +292,7 @@ def test_somebody_without_a_role_is_told_so(reader: Callable[..., Reader]) -> No
 
 def test_a_page_says_which_role_would_do(finance: Reader) -> None:
     answer = finance.get("/fleet")
-    assert answer.status_code == 403 and b"Operator, Auditor" in answer.content
+    assert answer.status_code == 403 and b"Operator or Auditor" in answer.content
 
 
 def test_pages_are_not_kept_by_caches_and_run_no_inline_script(operator: Reader) -> None:

@@ -177,7 +177,7 @@ def test_a_child_whose_end_was_told_is_not_retried_but_its_parent_is(stage: Stag
     everything(stage)
     assert str(fresh(run).state) == "failed" and fresh(run).error_code == "no_luck"
     (first,) = children(run)
-    with pytest.raises(Exception, match="retry that one"):
+    with pytest.raises(Exception, match="Retry the parent"):
         lifecycle.retry(first.pk, by=OLGA, justification="again")
     act("retry", run)
     assert stage.drive() == "parked"

@@ -144,7 +144,7 @@ def test_failed_undo_asks_in_the_child(stage: Stage, tools: Reversible, outside:
     assert [w.kind for w in waiting(run)] == ["child"] and names(outside) == ["post", "book"]
     all_sound()
     for each in (run, child):
-        with pytest.raises(IllegalTransition, match="It undoes its effects"):
+        with pytest.raises(IllegalTransition, match="is undoing its effects"):
             lifecycle.cancel(each.id, by=OLGA, justification="no more", effects="leave")
     answer(child, "leave")
     everything(stage)
@@ -188,7 +188,7 @@ def test_it_is_reopened_once_however_often_it_is_looked_for(stage: Stage, tools:
 def test_a_reopened_child_is_nobodys_to_cancel_or_retry_and_its_page_says_so(stage: Stage, tools: Reversible) -> None:
     run = stage.start(family(tools, "ok"))
     child = until_reopened(stage, run)
-    with pytest.raises(IllegalTransition, match="It undoes its effects"):
+    with pytest.raises(IllegalTransition, match="is undoing its effects"):
         lifecycle.cancel(child.pk, by=OLGA, justification="no more", effects="leave")
     seen = shown(fresh(child))
     assert (seen.state, [x.tool for x in seen.effects]) == ("under_way", ["book"])

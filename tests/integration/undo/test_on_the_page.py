@@ -45,7 +45,7 @@ def test_a_run_that_undoes_says_so_and_is_not_cancelled_again(stage: Stage, outs
     for tab in ("timeline", "journal", "checkpoints", "transcript", "decisions"):
         assert olga.get(f"/runs/{run.id}?tab={tab}").status_code == 200
     refused = olga.post(f"/runs/{run.id}/cancellations", justification="no more", effects="leave")
-    assert refused.status_code == 409 and "It undoes its effects" in refused.content.decode()
+    assert refused.status_code == 409 and "is undoing its effects" in refused.content.decode()
     stage.decide(run)
     assert "undoing" in olga.read(f"/runs/{run.id}")
     assert stage.settle(run) == "failed"

@@ -82,7 +82,7 @@ def test_a_failed_run_that_was_undone_offers_nothing_that_nobody_may(
     assert stage.settle(run) == "failed"
     why = operator.get(f"runs/{run.id}/why").json()
     assert why["cause"] == "failed" and why["who"]["kind"] == "nobody"
-    assert "start it anew" in why["sentence"] and "_undo" not in why["sentence"]
+    assert "Start it again as a new run" in why["sentence"] and "_undo" not in why["sentence"]
     assert not any(act["allowed"] for act in why["acts"] if act["act"] == "retry")
     row = operator.get(f"runs/{run.id}").json()
     assert row["resumable"] is False and row["node"] is None
@@ -90,7 +90,7 @@ def test_a_failed_run_that_was_undone_offers_nothing_that_nobody_may(
     page, listed = (client.get(path).content.decode() for path in (f"/runs/{run.id}", "/runs"))
     for text in (page, listed):
         assert not re.search(r"(in|at) (<[^>]*>)*_undo", text)
-    assert "can retry from this step" not in page and "start it anew" in page and "effects undone" in listed
+    assert "can retry from this step" not in page and "Start it again as a new run" in page and "effects undone" in listed
 
 
 def test_a_failed_run_can_be_retried_as_long_as_nothing_was_undone(stage: Stage, operator: Api) -> None:
