@@ -30,7 +30,7 @@ from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import BADGE_TO, Counted, Tally, badge
 from runs import search, seen
 from runs.engine.gating.fields import CURRENCY, Amount, amount_in
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
@@ -198,7 +198,7 @@ class Listed:
 def queues_of(held: frozenset[str]) -> list[str]:
     """Return the queues that someone with these roles decides, themselves or as a deputy."""
     others = {one.queue for one in stand_ins(held)}
-    return [queue for queue, role in wait_hooks.queues.items() if role in held or queue in others]
+    return [queue for queue, role in QUEUES.items() if role in held or queue in others]
 
 
 def inbox(
@@ -320,7 +320,7 @@ def _listed(
 ) -> Listed:
     more = wanted.link(beyond=closed(*_edge(rows[limit - 1], wanted))) if len(rows) > limit else ""
     cards: dict[str, dict[str, ToolCard]] = {}
-    others = {one.queue: one for one in stand_ins(held) if wait_hooks.queues.get(one.queue) not in held}
+    others = {one.queue: one for one in stand_ins(held) if QUEUES.get(one.queue) not in held}
     own = {one.approval_id: one for one in own_cases(held)}
     shown = shown_of(rows[:limit], held)
     readable_ids = readable(shown)

@@ -10,7 +10,6 @@ from approvals.models import Approval, ApprovalState, Decision
 from approvals.votes import nobody_left, stages_of
 from ledger.errors import Forbidden
 from runs.models import Wait
-from runs.queries.why import acts as hooks
 from runs.queries.why.acts import MOST_OFFERED, Offer, due_first
 from runs.queries.why.seen import Reader, Seen
 
@@ -65,10 +64,3 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
     except (Forbidden, services.AlreadyVoted, services.AlreadyDecided) as no:
         return offer.refused(no)
     return Offer(offer.act, offer.path, offer.body, by.role, subject=offer.subject, required=offer.required)
-
-
-def plug_in() -> None:
-    """Register the gates' contributions to `why`."""
-    hooks.offers.append(decisions)
-    hooks.remarks.append(how_many_more)
-    hooks.remarks.append(who_is_missing)

@@ -14,16 +14,12 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
-from approvals.calendars import asof
-from approvals.conditions import PendingDecision
-from approvals.features import CONDITIONS
+from approvals.guards import PendingDecision
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.passkeys.signed import Signed
+from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
-from approvals.queues.along import FACTS, is_ours
-from approvals.queues.standing import facts_of, role_held, told, went_further
-from approvals.talk.shown import open_for
-from approvals.timing import course
+from approvals.queues.standing import facts_of, told
 from approvals.votes import case_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -35,7 +31,6 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gating.fields import sameness_of
 from runs.engine.gating.stages import APPROVE, FAIL, is_staged
 from runs.engine.journal import GateOpening, WaitSpec
-from runs.journal import wait_hooks
 from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
@@ -177,21 +172,21 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
-def conditions_first(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
-    """Check the features' conditions of an approval before it takes any lock. Raises NotShown, Busy."""
+def checked_before_locks(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
+    """Ask the guards about an approval before it takes any lock. Raises NotShown, Busy."""
 
     @wraps(act)
     def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
         if given.get("verdict", APPROVE) == APPROVE:
             plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
-            for condition in CONDITIONS:
-                condition.before_locks(bytes(plan or b""))
+            for guard in GUARDS:
+                guard.before_locks(bytes(plan or b""))
         return act(approval_id, *args, **given)
 
     return looked
 
 
-@conditions_first
+@checked_before_locks
 @transaction.atomic
 def decide(
     approval_id: UUID,
@@ -239,8 +234,8 @@ def decide(
     decision.closes = _take(run, wait, approval, said, stage)
     decision.after = snapshot(run, head)
     decision.store()
-    for condition in CONDITIONS:
-        condition.store(pending, decision)
+    for guard in GUARDS:
+        guard.store(pending, decision)
     return approval
 
 
@@ -314,11 +309,11 @@ class _Said:
 
 def _proof(pending: PendingDecision) -> dict[str, Any] | None:
     """Return the decision's proof; None if none is needed. Raises StalePlan if the plan is unreadable; and as the
-    conditions do."""
+    guards do."""
     proof: dict[str, Any] = {}
     try:
-        for condition in CONDITIONS:
-            proof |= condition.proof(pending)
+        for guard in GUARDS:
+            proof |= guard.proof(pending)
     except DefinitionError as error:
         raise StalePlan(pending.approval) from error
     return proof or None
@@ -395,7 +390,7 @@ def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
 
 
 def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
-    is_late = any(condition.is_late(approval, wait, now) for condition in CONDITIONS)
+    is_late = any(guard.is_late(approval, wait, now) for guard in GUARDS)
     return AlreadyDecided(_expired(approval, now)) if is_late else None
 
 
@@ -454,20 +449,3 @@ def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     approval = Approval.objects.select_for_update().get(wait=wait)
     payload = {"justification": "No decision was made before the deadline."}
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)
-
-
-def register() -> None:
-    """Register gates with the engine's waits."""
-
-    if opener not in wait_hooks.gate_opener:
-        wait_hooks.gate_opener.append(opener)
-        wait_hooks.on_withdraw.append(WITHDRAW)
-        wait_hooks.on_reopen.append(REOPEN)
-        wait_hooks.on_ask.append(ON_ASK)
-        wait_hooks.queue_holder.append(role_held)
-        wait_hooks.went_further.append(went_further)
-        wait_hooks.open_for.append(open_for)
-    wait_hooks.on_due["approval"] = expire
-    wait_hooks.on_moved["approval"] = course.follow
-    wait_hooks.queues.statement, wait_hooks.queues.timings_in = FACTS, asof.timings
-    wait_hooks.queues.is_ours = is_ours

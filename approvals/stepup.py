@@ -10,7 +10,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 
-from approvals.conditions import Condition, PendingDecision
+from approvals.guards import DecisionGuard, PendingDecision
 from approvals.models import Approval, Assertion, Decision
 from approvals.passkeys.signed import Signed, about, terms_of_yes
 from ledger.actors import Actor
@@ -189,7 +189,7 @@ def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
     )
 
 
-class StepUp(Condition):
+class StepUp(DecisionGuard):
     """Above a threshold an approval is typed, and its person has signed in again."""
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
-from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, register, started_by
+from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, started_by
 from runs.engine.canonical import as_hashed
 from runs.engine.gating.fields import sameness_of
 from runs.engine.gating.stages import FAIL, is_staged, lacking
@@ -308,20 +308,6 @@ def _is_revised_by(previous: Approval | None, row: Approval) -> bool:
         is_amended and previous.case_id is not None and of[:2] == (row.run_id, row.tool)
     )
     return is_to and is_ended and previous.opened_at < row.opened_at
-
-
-def plug_in() -> None:
-    """Register with the verification of runs."""
-    register(
-        Gates,
-        approvals_approval="run_id",
-        approvals_escalation="run_id",
-        approvals_inquiry="run_id",
-        approvals_delegation="run_id",
-        approvals_standinggrant="run_id",
-        approvals_standinguse="run_id",
-        approvals_assertion="run_id",
-    )
 
 
 def _is_withdrawn_with(resolved_at: datetime | None, at: datetime | None, state: str) -> bool:

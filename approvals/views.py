@@ -31,7 +31,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import APPROVER, READS_AUDIT, actor, own_cases, role_in, roles, stand_ins
 from ledger.web.tally import Tally
 from runs.engine.gating.stages import APPROVE, FAIL, REJECT
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.queries import run_list
 from runs.queries.why.seen import stands_still, what_comes
 
@@ -53,7 +53,7 @@ class AuditPage(SharedPage):
             "more": more,
             "filters": filters,
             "tabs": tabs,
-            "queues": sorted(wait_hooks.queues),
+            "queues": sorted(QUEUES),
             "are_any_out_of_time": tally.read({"out of time": out_of_time()})["out of time"] > 0,
             "may_verify": role_in(VerifyAllPage.allowed, held) is not None,
         }

@@ -25,7 +25,7 @@ from ledger.errors import DurableAgentsError, RecordDamaged
 from runs.engine.errors import DefinitionError, JournalBroken
 from runs.engine.gating.proof import short_of
 from runs.engine.gating.stages import APPROVE, approving, is_enough, lacking, required_by, stage_of
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Wait
 from runs.services.calls import told_at
 
@@ -263,7 +263,7 @@ def _queues(approval: Approval, stage: StageShown) -> list[str]:
 
 def _members(approval: Approval, stage: StageShown) -> QuerySet[User]:
     """Return the active members of a stage's queue, and of escalations of the current one. Deputies add no votes."""
-    roles = [role for queue in _queues(approval, stage) if (role := wait_hooks.queues.get(queue))]
+    roles = [role for queue in _queues(approval, stage) if (role := QUEUES.get(queue))]
     return User.objects.filter(is_active=True, groups__name__in=roles).distinct()
 
 

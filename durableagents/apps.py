@@ -28,8 +28,7 @@ class DurableAgentsConfig(AppConfig):
         from ledger.web import navigation
 
         names.guard_user_names()
-        if every_session not in registers.more:
-            registers.more.append(every_session)
+        registers.register(every_session)
         navigation.declare(SECTIONS, accounts=demo_accounts, notices=halted)
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)

@@ -19,7 +19,5 @@ class LedgerConfig(AppConfig):
         from ledger.verification.runs import register
 
         register(Overrides, Acts, HeadCheck, TwoPeople)
-        for check in (protected_rows, every_account, every_change):
-            if check not in registers.more:
-                registers.more.append(check)
+        registers.register(protected_rows, every_account, every_change)
         connection_created.connect(read_every_time, dispatch_uid="ledger.clock.read_every_time")

@@ -20,19 +20,16 @@ class RunsConfig(AppConfig):
         Raises ImproperlyConfigured, in one line, for a module that is missing, unloadable or without agents, and for an
         invalid agent."""
         from ledger.web.seeing import viewers
+        from runs import features, seen
         from runs import protected as protected  # it listens to changes
-        from runs import seen, verification
         from runs.engine.agents import registry
         from runs.engine.errors import DefinitionError
-        from runs.services.families import wishes
+        from runs.own_features import FEATURES
         from runs.services.screening import installed
-        from runs.services.starts import turns
 
-        verification.register()
+        features.install(*FEATURES)
         viewers.tell_who_sees(seen.sees)
         viewers.tell_who_reads(seen.reads)
-        wishes.register()
-        turns.register()
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)
             if not any(_agents_of(module)):

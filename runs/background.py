@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from runs import log_messages
+from runs import features, log_messages
 from runs.backoff import Patience
 
 log = logging.getLogger("runs.background")
@@ -66,24 +66,23 @@ class Duties:
     """The periodic jobs of this process, one thread each; a failed one is logged and begun again when due."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Duty] = {}
         self._threads: dict[str, threading.Thread] = {}
 
-    def add(self, duty: Duty) -> None:
-        """Add a job; it replaces one of the same name."""
-        self._known[duty.name] = duty
+    @property
+    def known(self) -> dict[str, Duty]:
+        return {duty.name: duty for duty in features.every(lambda each: each.periodic)}
 
     @property
     def question(self) -> str:
         """Return an SQL value: the names of due jobs."""
-        parts = [f"CASE WHEN {duty.is_due} THEN '{duty.name}' END" for duty in self._known.values()]
+        parts = [f"CASE WHEN {duty.is_due} THEN '{duty.name}' END" for duty in self.known.values()]
         return f"array_remove(ARRAY[{', '.join(parts)}]::text[], NULL)"
 
     def begin(self, name: str) -> None:
         """Start the job in its thread, unless it is running."""
         thread = self._threads.get(name)
         if thread is None or not thread.is_alive():
-            thread = threading.Thread(target=self._do, args=[self._known[name]], name=name, daemon=True)
+            thread = threading.Thread(target=self._do, args=[self.known[name]], name=name, daemon=True)
             self._threads[name] = thread
             thread.start()
 

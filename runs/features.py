@@ -1,12 +1,134 @@
-"""The guards of all features, in the order in which calls meet them."""
+"""What features add to the core. An app installs its features as Django starts; the core names none of them. The guards
+of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
 
-from runs.engine.guards import Guard
-from runs.engine.steps.arguments import CERTIFICATES, SCREENING
-from runs.engine.steps.forks import FORK_FENCE
-from runs.engine.steps.permits import PERMITS
-from runs.engine.steps.policies import POLICIES
-from runs.engine.steps.reads import READ_CACHE
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import UUID
 
-GUARDS: tuple[Guard, ...] = (CERTIFICATES, SCREENING, FORK_FENCE, POLICIES, READ_CACHE, PERMITS)
+from ledger.four_eyes import changes
+from ledger.verification import registers, runs
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ledger.actors import Actor
+    from ledger.models import Head, RuleChange
+    from ledger.verification.registers import Listed
+    from ledger.verification.runs import Check, ReadJournal
+    from runs.background import Duty
+    from runs.engine.gating.timing import QueueTiming
+    from runs.engine.journal import GateOpening, WaitSpec
+    from runs.journal.asked.policies import Book
+    from runs.models import Run, Wait
+    from runs.queries.why.acts import Offer
+    from runs.queries.why.seen import Reader, Seen
+
+    OnDue = Callable[[Head, Run, Wait, datetime, Actor], None]
+    Statement = tuple[str, list[Any]]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queues:
+    """Where questions are asked. `statement` selects all queues as one JSON document, of which `is_ours` checks a row
+    and `timings_in` reads the times. `role_of` returns the role in charge of a queue, from its row, which it locks: the
+    authority for what a queue allows; None if there is no such queue. Raises Forbidden if the row was not written by
+    our processes. `escalated` returns the queues to which questions of these runs were escalated."""
+
+    statement: str
+    is_ours: Callable[[str], bool]
+    timings_in: Callable[[Any], Mapping[str, QueueTiming]]
+    role_of: Callable[[str], str | None]
+    escalated: Callable[[Collection[UUID]], Mapping[UUID, Collection[str]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policies:
+    """The policies in force: `statement` selects them as one JSON document, `made_of` reads it."""
+
+    statement: str
+    made_of: Callable[[Any], Book]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature's parts, of which each has as many as it needs. Hooks run in the transaction of what calls them."""
+
+    name: str
+
+    # Returns the statement that stores a gate with its wait.
+    open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
+    queues: Queues | None = None
+    policies: Policies | None = None
+
+    # Statements, with the queue or role as parameter, that accompany a question's opening. DA059 refuses it.
+    on_question: Sequence[str] = ()
+    # Statements, with the run's id as parameter, after its open waits were withdrawn. They check whether it has ended:
+    # a worker sends them with its end, which may be refused.
+    on_withdraw: Sequence[str] = ()
+    # Statements, with the run's id as parameter, after a retry has reopened waits that its end had withdrawn.
+    on_reopen: Sequence[str] = ()
+    # What happens at a wait's deadline, by kind, with everything locked. Other waits are marked overdue.
+    on_wait_due: Mapping[str, OnDue] = field(default_factory=dict)
+    # What happens after a halt has deferred a wait's deadline, by kind.
+    on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
+    # Called every few seconds with the ids to skip and the end of its time (monotonic). Returns failures.
+    sweeps: Sequence[Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]] = ()
+    # Periodic jobs of workers, each in a thread of its own.
+    periodic: Sequence[Duty] = ()
+
+    # Called after each action on a run, with its name.
+    on_action: Sequence[Callable[[str, Run], None]] = ()
+    # Called as an outcome is proposed that a second person must confirm, with the number of the proposal.
+    on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
+    # Called as a change of rules is proposed that a second person must confirm.
+    on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
+    # Called every few seconds with the versions of ready runs that no worker has.
+    on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
+
+    # Further actions about what a run waits for, and further sentences ("" for none).
+    offers: Sequence[Callable[[Seen, Reader], list[Offer]]] = ()
+    remarks: Sequence[Callable[[Seen], str]] = ()
+    # An account's open items of runs that it may not see: by run, a value that changes with the item.
+    open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
+
+    # What the page of a queue shows besides, and that of all queues to an account: values of the template.
+    queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
+    queues_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
+
+    # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
+    run_checks: Sequence[Callable[[ReadJournal], Check]] = ()
+    run_tables: Mapping[str, str] = field(default_factory=dict)
+    record_checks: Sequence[Callable[[], Listed | None]] = ()
+
+
+_installed: dict[str, Feature] = {}
+
+
+def install(*features: Feature) -> None:
+    """Add features to this process; one of a known name replaces that."""
+    for each in features:
+        _installed[each.name] = each
+        runs.register(*each.run_checks, **each.run_tables)
+        registers.register(*each.record_checks)
+        changes.tell(*each.on_change_proposed)
+
+
+def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
+    """Yield these parts of all features."""
+    for feature in _installed.values():
+        yield from parts(feature)
+
+
+def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
+    """Return the last feature's handler of this kind."""
+    return next((found for each in reversed(_installed.values()) if (found := parts(each).get(kind)) is not None), None)
+
+
+def only(part: Callable[[Feature], T | None]) -> T | None:
+    """Return a part that one feature has."""
+    return next((found for each in _installed.values() if (found := part(each)) is not None), None)

@@ -91,7 +91,7 @@ def _report(failed: Sequence[BaseException], count: int) -> None:
 @contextmanager
 def _rolled_back() -> Iterator[None]:
     """Undo what one case wrote, if the test runs in a transaction."""
-    from runs.journal import wait_hooks
+    from runs.journal.asked.queues import QUEUES
 
     if connection.connection is None or not connection.in_atomic_block:
         yield
@@ -101,4 +101,4 @@ def _rolled_back() -> Iterator[None]:
         yield
     finally:
         transaction.savepoint_rollback(savepoint)
-        wait_hooks.queues.forget()
+        QUEUES.forget()

@@ -238,9 +238,9 @@ def _instead_of_djangos_own(django_test_environment: None) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _queues_as_this_test_has_them() -> None:
     """Forget the queues cached during another test."""
-    from runs.journal import wait_hooks
+    from runs.journal.asked.queues import QUEUES
 
-    wait_hooks.queues.forget()
+    QUEUES.forget()
 
 
 def database_urls(postgres: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ledger.web.cursors import placed
 from ledger.web.fields import ActorName, RoleName, Rows
 from ledger.web.roles import EVERY, roles
 from ledger.web.shapes import Page, Shape
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.services.bodies import SteerBody
 
 
@@ -82,7 +82,7 @@ class Grants(ApiView):
     @described("List standing approvals", GrantPage, query=("queue", "cursor", "limit"))
     def get(self, request: Request) -> Response:
         query = Query(request, "queue", "cursor")
-        queue = query.choice("queue", sorted(wait_hooks.queues)) or ""
+        queue = query.choice("queue", sorted(QUEUES)) or ""
         rows = listed.page(request.user, queue=queue, beyond=query.placed(), limit=query.limit + 1)
         return query.page(rows, lambda one: {"cursor": placed(one.row.at, one.row.pk)}, grant_row)
 

@@ -28,7 +28,7 @@ from ledger.web.seeing.viewers import viewer
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.documents import named_in
 from runs.engine.gating.fields import EDITABLE
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 
 
 def approval_rows(approvals: Sequence[Approval]) -> list[ApprovalRow]:
@@ -125,7 +125,7 @@ def _stage(each: StageShown) -> StageRow:
 def _wanted(approval: Approval, plan: dict[str, Any]) -> dict[str, Any]:
     """Return the proof required to approve it: while it is open by its plan and the queue's current settings, which may
     be newer than the plan; afterwards by the plan."""
-    known = wait_hooks.queues.now().thresholds if approval.state == ApprovalState.OPEN else {}
+    known = QUEUES.now().thresholds if approval.state == ApprovalState.OPEN else {}
     asked = [known[queue] for queue in asked_at(approval) if queue in known]
     try:
         return wanted_by(plan, str(plan.get("agent")), approval.tool, asked).as_json()

@@ -24,7 +24,7 @@ from ledger.web.cursors import Order, closed
 from ledger.web.roles import EVERY, has_case, roles, stand_ins
 from ledger.web.seeing.viewers import viewer
 from runs import seen
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 
 NEWEST = Order("approvals_approval", "opened_at")
 
@@ -39,7 +39,7 @@ class Approvals(ApiView):
         query = Query(request, "state", "queue", "run_id", "cursor")
         given = {
             "state": query.choice("state", ApprovalState.values),
-            "queue": query.choice("queue", sorted(wait_hooks.queues)),
+            "queue": query.choice("queue", sorted(QUEUES)),
             "run_id": query.uuid("run_id"),
         }
         fit = {name: value for name, value in given.items() if value}

@@ -20,8 +20,8 @@ from approvals.queues.standing import facts_of, told
 from approvals.services import (
     StalePlan,
     check_stage,
+    checked_before_locks,
     closed_by_time,
-    conditions_first,
     decide,
     decision_row,
     locked_question,
@@ -151,7 +151,7 @@ def _by_its_code(
     return arguments | {name: checked[name] for name in fields if name in checked}
 
 
-@conditions_first
+@checked_before_locks
 @transaction.atomic
 def amend(
     approval_id: UUID,

@@ -14,11 +14,10 @@ from django.db import connection, transaction
 from django.db.models import Max
 
 from approvals.calendars import asof
-from approvals.deadlines import away, listed
+from approvals.deadlines import away
 from approvals.models import Approval, ApprovalState, Escalation
 from approvals.notices.kinds import tell
 from approvals.queue_models import Queue
-from approvals.queues import listed as queues
 from approvals.services import expire
 from approvals.timing import course
 from approvals.timing.course import Read, look_at, read, runs_out, shifted, stood
@@ -28,7 +27,6 @@ from ledger.clock import database_now
 from ledger.models import Head
 from runs.engine.gating.calendars import Calendar
 from runs.engine.gating.timing import Step, plus, reminders
-from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services.command import is_busy, journal, locked
 from runs.services.halts import standing
@@ -193,12 +191,3 @@ def _tell(kind: str, approval: Approval, wait: Wait, n: int) -> None:
 def _count(approval: Approval, now: datetime) -> None:
     approval.reminded, approval.reminded_at = approval.reminded + 1, now
     approval.save(update_fields=["reminded", "reminded_at"])
-
-
-def plug_in() -> None:
-    """Register the deadline hooks, after the gates'. Idempotent."""
-    wait_hooks.on_due["approval"] = on_due
-    if look not in wait_hooks.on_sweep:
-        wait_hooks.on_sweep.append(look)
-        queues.on_page.append(lambda queue: {"t": listed.timing_of(queue)})
-        queues.on_pages.append(lambda person: {"absences": listed.absences_of(person)})

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from approvals.conditions import Condition
 from approvals.documents import drawn
 from approvals.documents.drawn import Facts
 from approvals.documents.redline import ADDED, REMOVED, Part, Patience, redline
 from approvals.documents.stored import contents_of, unsound
+from approvals.guards import DecisionGuard
 from ledger.errors import DurableAgentsError
 from runs.engine.canonical import parsed
 from runs.engine.gating.documents import Named, is_text, named_in
@@ -27,7 +27,7 @@ class NotShown(DurableAgentsError):
         )
 
 
-class ShownInFull(Condition):
+class ShownInFull(DecisionGuard):
     """Nothing is approved whose documents can't be shown. Drawing takes time; content stored by digest doesn't change,
     so no lock is needed."""
 

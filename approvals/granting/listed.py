@@ -20,7 +20,7 @@ from approvals.queues.sight import readable
 from approvals.queues.who import is_admin
 from ledger.errors import NotFound
 from ledger.web.roles import AUDITOR, OPERATOR, roles
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.search import subject
 
 PAGE = 50
@@ -80,7 +80,7 @@ def queues_of(user: Any) -> frozenset[str] | None:
     held = roles(user)
     if held & {OPERATOR, AUDITOR} or is_admin(user):
         return ALL
-    return frozenset(name for name, role in wait_hooks.queues.items() if role in held)
+    return frozenset(name for name, role in QUEUES.items() if role in held)
 
 
 def page(user: Any, *, queue: str = "", beyond: tuple[datetime, int] | None = None, limit: int = PAGE) -> list[Shown]:
@@ -130,7 +130,7 @@ def bounds_of(queue: Queue) -> dict[str, Any]:
 
 
 def _shown(held: Held, user: Any) -> Shown:
-    own, role = roles(user), wait_hooks.queues.get(held.row.queue)
+    own, role = roles(user), QUEUES.get(held.row.queue)
     may = role in own or OPERATOR in own or held.row.person == user.pk or is_admin(user)
     shown = Shown(held, may)
     is_open = held.has_unused if held.end is None else held.has_unused and not held.end.is_genuine

@@ -14,20 +14,17 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.granting import listed
 from approvals.granting.rows import Held, held
 from approvals.granting.verification import AUTH
 from approvals.grants import Asked, StandingUse, asked_of
 from approvals.models import Approval, ApprovalState
 from approvals.policy import No, in_ones_own_right
-from approvals.queues import listed as queues
 from approvals.queues.standing import facts_of
 from approvals.services import decide, locked_question
 from ledger.actors import SWEEPER, Actor
 from ledger.errors import DurableAgentsError
 from runs.engine.gating.history import HISTORY
 from runs.engine.gating.stages import APPROVE
-from runs.journal import wait_hooks
 from runs.models import ENDED, Run, Wait
 from runs.services.command import is_busy
 
@@ -156,10 +153,3 @@ def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
     if row.is_of_run and row.run_id != approval.run_id:
         return "it is of another run"
     return "" if approval.opened_at > row.at else "it was asked before it was given"
-
-
-def plug_in() -> None:
-    """Register with the sweeper and the queue pages. Idempotent."""
-    if look not in wait_hooks.on_sweep:
-        wait_hooks.on_sweep.append(look)
-        queues.on_page.append(listed.bounds_of)

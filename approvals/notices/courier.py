@@ -11,14 +11,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from approvals.notices import addressing, chat, kinds, mail, phones, words
+from approvals.notices import chat, mail, phones, words
 from approvals.notices.addressing import MOST_TRIES, after_quiet, is_for, retry_seconds, ways_of
 from approvals.notices.kinds import CHOSEN, KINDS
 from approvals.notices.mail import Outcome
@@ -27,7 +26,6 @@ from approvals.notices.sealed import Unreadable, opened
 from approvals.outbox import Channel, Delivery, Preference
 from ledger.clock import database_now
 from ledger.errors import first_line
-from runs.background import Duty, duties
 from runs.backoff import Patience
 from runs.failpoints import hit
 from runs.journal.database_errors import is_transient
@@ -285,13 +283,3 @@ def _say(row: Delivery, outcome: str, why: str) -> None:
 
 ADDRESS, MAIL, CHAT, PUSH = "notices: addressing", "notices: mail", "notices: chats", "notices: phones"
 FORGET = "notices: forgetting"
-
-
-def plug_in() -> None:
-    """Register the courier's periodic jobs and the workers' hooks."""
-    kinds.plug_in()
-    duties.add(Duty(ADDRESS, addressing.IS_DUE, addressing.address_all, then=(MAIL, CHAT, PUSH)))
-    duties.add(Duty(MAIL, is_due(BY_MAIL), partial(carry, BY_MAIL)))
-    duties.add(Duty(CHAT, is_due(BY_CHAT), partial(carry, BY_CHAT)))
-    duties.add(Duty(PUSH, is_due(BY_PUSH), partial(carry, BY_PUSH)))
-    duties.add(Duty(FORGET, addressing.IS_OLD, addressing.retire))

@@ -11,11 +11,8 @@ from uuid import UUID
 
 from django.db import connection
 
-from ledger.four_eyes import changes
 from ledger.models import RuleChange
-from runs.fleet import agent_versions
 from runs.models import Run, Wait
-from runs.services.settling import agreeing
 
 
 class Way(StrEnum):
@@ -137,13 +134,3 @@ def change_proposed(row: RuleChange) -> None:
 
 def outcome_said(run: Run, wait: Wait, n: int) -> None:
     tell("outcome_said", f"{wait.pk}:{n}", run_id=run.pk, wait_id=wait.pk, about=str(n))
-
-
-def plug_in() -> None:
-    """Subscribe to missing versions and proposed changes."""
-    if outcome_said not in agreeing.on_proposed:
-        agreeing.on_proposed.append(outcome_said)
-    if versions_missing not in agent_versions.on_unserved:
-        agent_versions.on_unserved.append(versions_missing)
-    if change_proposed not in changes.on_proposed:
-        changes.on_proposed.append(change_proposed)

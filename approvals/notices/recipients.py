@@ -27,7 +27,7 @@ from ledger.web.roles import AUDITOR, OPERATOR, roles
 from ledger.web.seeing.viewers import viewer_of
 from runs import seen
 from runs.fleet import agent_versions
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, State, Wait
 from runs.services.authority import raises_budgets
 from runs.services.questions import roles_for
@@ -60,13 +60,13 @@ class Case:
             return genuine_places([self.approval])[self.approval.id]
         detail = None if self.wait is None else self.wait.detail
         of = str(detail.get("of", "")) if isinstance(detail, dict) else ""
-        return [of] if of in wait_hooks.queues else []
+        return [of] if of in QUEUES else []
 
     @cached_property
     def roles(self) -> frozenset[str]:
         """Return the recipients' roles, if it depends on roles."""
         if self.whom == Whom.DECIDERS:
-            return frozenset(role for queue in self.queues if (role := wait_hooks.queues.get(queue)))
+            return frozenset(role for queue in self.queues if (role := QUEUES.get(queue)))
         if self.wait is not None and self.wait.kind == Wait.Kind.INPUT:
             # Operators may answer anything; they are notified only if nobody else is asked.
             asked = [role for role in roles_for(self.wait) if role != OPERATOR]

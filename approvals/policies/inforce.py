@@ -15,7 +15,6 @@ from approvals.rules.rows import Policy, digest
 from ledger.rows import row_of
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
-from runs.journal import wait_hooks
 from runs.models import PolicyRevision
 from runs.queries.attributes.grammar import Misread
 
@@ -25,11 +24,6 @@ STATEMENT = """SELECT json_build_object(
     'policies', (SELECT coalesce(json_agg(to_json(p)::text ORDER BY p.name), '[]')
                  FROM approvals_policy p WHERE p.ended_at IS NULL)
 )::text"""
-
-
-def plug_in() -> None:
-    """Register with the engine."""
-    wait_hooks.policies.statement, wait_hooks.policies.made_of = STATEMENT, book_of
 
 
 def now() -> Rulebook:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from approvals.models import Approval
 from approvals.rules.rows import Policy
 from ledger import events as e
-from ledger.verification import registers
 from ledger.verification.registers import Listed
-from ledger.verification.runs import SLACK, Line, ReadJournal, register
+from ledger.verification.runs import SLACK, Line, ReadJournal
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
 from runs.engine.gating.stages import shows
@@ -178,10 +177,3 @@ def every_revision() -> Listed | None:
         if not row.is_genuine
     ]
     return Listed("policy revisions", len(rows), "", found) if rows else None
-
-
-def plug_in() -> None:
-    """Register with the verification of runs and registers."""
-    register(Policed)
-    if every_revision not in registers.more:
-        registers.more.append(every_revision)

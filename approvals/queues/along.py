@@ -16,7 +16,7 @@ from approvals.talk.models import Delegation, Inquiry
 from ledger.keys import code_key
 from ledger.rows import row_of
 from ledger.web.roles import Mark, OwnCase, OwnLimit, StandsIn
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 
 # SQL value: the queues, with the deputyships, cases and limits of the account named by `user` (sql/along.sql).
 ALONG = "approvals_along({user})::text"
@@ -52,7 +52,7 @@ def _is_genuine(row: str, key: bytes) -> bool:
 def learnt(told: Any) -> list[Mark]:
     """Learn the queues; return the reader's deputyships, cases and limits. Forged rows or queues grant nothing."""
     told = json.loads(told) if isinstance(told, str) else told
-    wait_hooks.queues.learn(told)
+    QUEUES.learn(told)
     ours = {name for name, *_, row in told["queues"] if is_ours(row)}
     deputies = [(row_of(Deputy, row), whom, queues) for row, whom, queues in told["stands"]]
     stands = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -29,19 +29,6 @@ OPEN = Order(
     "approvals_approval", "deadline", is_newest_first=False, only="state = 'open'"
 )  # the same order as the inbox
 MOST_SHOWN = 200  # members of a role, deputies
-
-
-# Further content of a queue's page and of the list, registered by other packages when the apps are ready.
-on_page: list[Callable[[Queue], dict[str, Any]]] = []
-on_pages: list[Callable[[int | None], dict[str, Any]]] = []
-
-
-def beside(queue: Queue) -> dict[str, Any]:
-    return {name: shown for each in on_page for name, shown in each(queue).items()}
-
-
-def beside_all(person: int | None) -> dict[str, Any]:
-    return {name: shown for each in on_pages for name, shown in each(person).items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from ledger.web.page_forms import Refused, Sent, told_of
 from ledger.web.roles import AUDITOR, actor, ordered, roles
 from ledger.web.seeing.viewers import viewer
 from ledger.web.tally import Tally
+from runs import features
 from runs.services.bodies import SteerBody
 
 _GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?", re.ASCII)  # 50,000.00
@@ -63,7 +64,9 @@ class QueuesPage(QueuePage):
         known = self.context(request, refused)
         queues = listed.overview(known["tally"])
         me = request.user.pk
-        shown = {"queues": queues, "deputies": listed.deputies_of(me), **listed.beside_all(me), **known}
+        shown = {"queues": queues, "deputies": listed.deputies_of(me), **known}
+        for panel in features.every(lambda each: each.queues_panels):
+            shown |= panel(me)
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 
@@ -79,7 +82,9 @@ class OneQueuePage(QueuePage):
         """Show the page, with a refused form."""
         known = self.context(request, refused)
         queue = acts.find(name)
-        shown = {"q": listed.one(queue, known["tally"]), **listed.beside(queue), **known}
+        shown = {"q": listed.one(queue, known["tally"]), **known}
+        for panel in features.every(lambda each: each.queue_panels):
+            shown |= panel(queue)
         return self.show(request, shown, status=refused.error.status if refused else 200)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from approvals.calendars import asof
-from approvals.conditions import Condition
+from approvals.guards import DecisionGuard
 from approvals.models import Approval, Escalation
 from ledger import events as e
 from ledger.chain import body_hash
@@ -186,7 +186,7 @@ def later(course: Course, at: datetime, stood: timedelta) -> datetime:
     return later_by(calendar_now(course))(at, stood) if stood else at
 
 
-class InTime(Condition):
+class InTime(DecisionGuard):
     """Nothing is decided after the effective deadline."""
 
     def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:

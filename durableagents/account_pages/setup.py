@@ -23,7 +23,7 @@ from durableagents.models import ApiKey, Invitation
 from ledger import privileges
 from ledger.web.roles import OPERATOR, name_of, ordered, roles
 from runs.engine.agents import registry
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 
 _ARCHIVED = "SELECT current_setting('archive_mode'), last_archived_time FROM pg_stat_archiver"
 
@@ -106,7 +106,7 @@ def _people() -> Iterator[Item]:
 
 
 def _queues(having: dict[str, int]) -> Iterator[Item]:
-    queues = wait_hooks.queues
+    queues = QUEUES
     if not queues:
         yield Item("Approval queues", "wait", "No queue: agents can't request approval.", "queues", "Queues")
     for queue, role in queues.items():

@@ -20,7 +20,7 @@ from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.models import Event, LedgerEntry
 from ledger.web.roles import OPERATOR
 from runs.certification import observing
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Wait
 from runs.services import lifecycle, questions, reconciling, signals
 
@@ -72,7 +72,7 @@ class People:
         if approval is None:
             return
         verdict = "approve" if self._answers.get("approve", True) else "reject"
-        role = wait_hooks.queues[approval.queue]
+        role = QUEUES[approval.queue]
         by = Actor("user", f"crashtest-{approval.queue}", role=role, auth="session")
         # Several deciders need an account each.
         several = (_somebody(approval.queue, role, n) for n in range(MOST_PEOPLE))

@@ -24,11 +24,11 @@ from runs.engine.driver import Driver
 from runs.engine.errors import DefinitionError, UnknownAgent, UnknownVersion
 from runs.engine.journal import Batch, ChildSpec, Reply
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
+from runs.engine.pipeline import GUARDS
 from runs.engine.replay import Outcome
 from runs.engine.runtime import Control, Runtime
 from runs.engine.tape import Slot, Tape
 from runs.engine.undoing.visit import Undone
-from runs.features import GUARDS
 
 HASHER = keyed_hasher(b"durableagents.testing")
 MOST_ROUNDS = 2000

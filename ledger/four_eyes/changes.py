@@ -25,8 +25,12 @@ LIVES = timedelta(days=14)
 MOST_OPEN = 200
 # Read at most this many rows to find authentic ones among others.
 MOST_READ = 1000
-# Called for a change that waits for a second person, in the transaction that records it.
-on_proposed: list[Callable[[RuleChange], None]] = []
+_told: list[Callable[[RuleChange], None]] = []
+
+
+def tell(*those: Callable[[RuleChange], None]) -> None:
+    """Call these for each change that waits for a second person, in the transaction that records it. Idempotent."""
+    _told.extend(each for each in those if each not in _told)
 
 
 class ChangeOver(DurableAgentsError):
@@ -99,7 +103,7 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
         row.seal()
         row.save(force_insert=True)
         _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
-        for told_of in on_proposed:
+        for told_of in _told:
             told_of(row)
     return row
 

@@ -59,6 +59,11 @@ _LOWEST = -(2**63)
 more: list[Callable[[], Listed | None]] = []
 
 
+def register(*checks: Callable[[], Listed | None]) -> None:
+    """Add checks. Idempotent."""
+    more.extend(check for check in checks if check not in more)
+
+
 def verify_registers() -> list[Listed]:
     """Check every list, from one snapshot of the database."""
     with snapshot():

@@ -24,7 +24,7 @@ from django.utils.crypto import constant_time_compare
 from ledger.accounts import PROOF
 from ledger.web.roles import is_too_weak, roles
 from ledger.web.seeing.viewers import READS, Viewer, know_reads_payloads, viewer_of
-from runs.journal import wait_hooks
+from runs import features
 from runs.journal.database_errors import is_transient
 from runs.journal.notify import Ring, mark_of
 
@@ -238,4 +238,5 @@ class Theirs:
 
 
 def _open_for(person: int) -> dict[str, Any]:
-    return {run_id: what for ask in wait_hooks.open_for for run_id, what in ask(person).items()}
+    every = features.every(lambda each: each.open_items)
+    return {run_id: what for items_of in every for run_id, what in items_of(person).items()}

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 class Guard:
     """A feature's say in tool calls. The engine asks only the guards in force for a tool, in the order of
-    runs/features.py; one guard never calls another. A guard holds no state of its own: it serves every run of a process
-    and keeps what it knows of a call on the call. It waits by parking the visit and refuses by raising, after it has
+    pipeline.py; one guard never calls another. A guard holds no state of its own: it serves every run of a process and
+    keeps what it knows of a call on the call. It waits by parking the visit and refuses by raising, after it has
     recorded why.
     """
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -17,7 +17,7 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger.errors import DurableAgentsError
-from runs import log_messages
+from runs import features, log_messages
 from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import is_current
 from runs.fleet.members import FRESH_SECONDS
@@ -191,10 +191,6 @@ def is_left_alone(run: Any, drivable_now: frozenset[str]) -> bool:
     return is_parked and run.graph_id not in drivable_now
 
 
-# Hooks called with versions that ready runs lack, every few seconds while there are any.
-on_unserved: list[Callable[[Sequence[str]], None]] = []
-
-
 class Watch:
     """Logs each missing version once; forgets versions of dead workers."""
 
@@ -208,7 +204,7 @@ class Watch:
         for graph_id in sorted(self._reported - now):
             log.info(log_messages.VERSION_SERVED, graph_id)
         self._reported = now
-        for hear in on_unserved if now else ():
+        for hear in features.every(lambda each: each.on_versions_missing) if now else ():
             hear(sorted(now))
 
 

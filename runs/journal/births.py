@@ -11,12 +11,11 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.actors import Lease
 from ledger.append import lines
-from runs import search
+from runs import features, search
 from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
 from runs.journal.committer import answered
 from runs.journal.libpq import Pool, as_sent, transaction
 from runs.journal.lookups import Lookups
-from runs.journal.wait_hooks import on_withdraw
 
 _LOCK = "SELECT FROM ledger_head WHERE run_id = %s FOR UPDATE"
 _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], {lines}, %s, %s)"
@@ -131,7 +130,7 @@ class Succession:
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT * FROM runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))
-                for follow in on_withdraw if reply.is_done else ():
+                for follow in features.every(lambda each: each.on_withdraw) if reply.is_done else ():
                     await connection.execute(follow, [self._id])
             return reply
 

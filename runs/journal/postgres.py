@@ -18,6 +18,7 @@ from ledger.actors import Lease
 from ledger.append import facts, lines
 from ledger.errors import first_line
 from ledger.events import Event, ModelsChosen
+from runs import features
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
 from runs.journal.births import Succession, child_statement
@@ -29,7 +30,7 @@ from runs.journal.lookups import Lookups
 from runs.journal.lost_answers import Lost, named
 from runs.journal.mailbox import Mailbox
 from runs.journal.reader import with_cut
-from runs.journal.wait_hooks import asking, gate_statement, on_withdraw, opening_of
+from runs.journal.waits import gate_statement, opening_of, question_statements
 
 log = logging.getLogger("runs.journal.postgres")
 
@@ -82,7 +83,7 @@ class PgJournal(Mailbox, Succession):
                 self.on_birth()  # a worker may claim it
             return reply
         events, statement, values = self._record(batch)
-        wait, also = batch.wait, asking(batch.wait)
+        wait, also = batch.wait, question_statements(batch.wait)
         if batch.gate is not None and wait is not None:
             also.append(gate_statement(batch.gate, wait))
         if wait is not None and wait.kind == "signal":
@@ -117,7 +118,8 @@ class PgJournal(Mailbox, Succession):
         function = "runs_park" if how == "park" else "runs_leave"
         statement = f"SELECT * FROM {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
         values = [how, state, list(waits), error, *values]
-        return await self._commit(events, statement, values, after=on_withdraw if how == "end" else (), lets_go=True)
+        after = tuple(features.every(lambda each: each.on_withdraw)) if how == "end" else ()
+        return await self._commit(events, statement, values, after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
         written, values = lines(events, self._id, self.seq)

@@ -8,7 +8,7 @@ from typing import Any
 from ledger.web.roles import stand_ins
 from ledger.web.seeing.payloads import WORDS, status_of
 from ledger.web.seeing.viewers import Viewer, reads, viewer
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Wait
 from runs.services.authority import put_to
 from runs.services.migrating.outcomes import Outcome
@@ -27,7 +27,7 @@ def is_asked(name: str, who: Viewer | None = None) -> bool:
     """Return whether a viewer is asked through this queue or role, or stands in for it; then they may read it."""
     who = who or viewer()
     in_stead = any(one.queue == name for one in stand_ins(who.held))
-    return who.reads_all or in_stead or wait_hooks.queues.get(name, name) in who.held
+    return who.reads_all or in_stead or QUEUES.get(name, name) in who.held
 
 
 def reads_wait(wait: Wait, *, is_read: bool, who: Viewer | None = None) -> bool:

@@ -15,8 +15,8 @@ from django.db import connection
 from ledger.actors import Actor
 from ledger.errors import Forbidden
 from ledger.web.roles import APPROVER, AUDITOR, EVERY, INTEGRATOR, OPERATOR, is_role, ordered
-from runs.journal import wait_hooks
-from runs.journal.asked.queues import NOBODY
+from runs import features
+from runs.journal.asked.queues import NOBODY, QUEUES
 from runs.models import Run, Wait
 
 STOPPING = ("pause", "resume", "cancel")
@@ -69,7 +69,7 @@ class Standing:
         if action not in STOPPING:
             what = _IN_WORDS.get(action, action)
             return Forbidden(f"Only an operator may {what} a run.")
-        own = sorted(queue for queue, role in wait_hooks.queues.items() if role in set(held))
+        own = sorted(queue for queue, role in QUEUES.items() if role in set(held))
         reasons = [f"this run has never waited at your queue ({', '.join(own)})"] if own else []
         reasons += ["you didn't start this run"] if INTEGRATOR in held else []
         why = f" And {' and '.join(reasons)}." if reasons else ""
@@ -100,12 +100,12 @@ def put_to(wait: Wait) -> list[str]:
 
 
 def in_charge() -> frozenset[str]:
-    return frozenset(filter(None, wait_hooks.queues.values()))
+    return frozenset(filter(None, QUEUES.values()))
 
 
 def raises_budgets() -> str | None:
     """Return the role besides operators that may raise budgets: the one in charge of the budget queue."""
-    return wait_hooks.queues.get(settings.DURABLEAGENTS.budget_queue) or None
+    return QUEUES.get(settings.DURABLEAGENTS.budget_queue) or None
 
 
 def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
@@ -117,7 +117,7 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
     went = _went({run_id for run_id, *_, also in rows if also})
     for run_id, queue, of, also in rows:
         asked[run_id] |= {*asked_of({"queue": queue, "of": of}, [to for to in also or () if to in went[run_id]])}
-    in_charge_of = {name: wait_hooks.queues.get(name, name) for names in asked.values() for name in names}
+    in_charge_of = {name: QUEUES.get(name, name) for names in asked.values() for name in names}
     return {
         run.pk: Standing(frozenset(map(in_charge_of.__getitem__, asked[run.pk])), run.creator, frozenset(asked[run.pk]))
         for run in runs
@@ -126,10 +126,8 @@ def standings(runs: Iterable[Run]) -> dict[UUID, Standing]:
 
 def _went(run_ids: Collection[UUID]) -> Mapping[UUID, Collection[str]]:
     """Return the queues that questions of these runs were escalated to, as signed rows confirm."""
-    found: dict[UUID, Collection[str]] = dict.fromkeys(run_ids, ())
-    for put_further in wait_hooks.went_further if run_ids else ():
-        found |= put_further(run_ids)
-    return found
+    queues = features.only(lambda each: each.queues) if run_ids else None
+    return dict.fromkeys(run_ids, ()) if queues is None else queues.escalated(run_ids)
 
 
 def standing(run: Run) -> Standing:
@@ -172,21 +170,22 @@ def check(action: str, run: Run, by: Actor) -> None:
 
 def is_nobodys(names: Iterable[str]) -> bool:
     """Return whether one of these queues had an unauthentic row when it was last read."""
-    return any(wait_hooks.queues.get(name) == NOBODY for name in names)
+    return any(QUEUES.get(name) == NOBODY for name in names)
 
 
 def must_be_in_charge(role: str, names: Iterable[str], what: str) -> None:
     """Check that one of these queues or roles makes `role` responsible. Raises Forbidden.
     Locks the queues' rows until the transaction ends; an unauthentic row grants nothing."""
+    queues = features.only(lambda each: each.queues)
     refused: Forbidden | None = None
     others = set[str]()
     for name in sorted(names):
         try:
-            held = [each for holder in wait_hooks.queue_holder if (each := holder(name)) is not None]
+            held = None if queues is None else queues.role_of(name)
         except Forbidden as no:
             refused = refused or no
             continue
-        others.update(held or [name])
+        others.add(name if held is None else held)
     if role not in others:
         allowed = " or ".join(sorted(each for each in others if is_role(each))) or "an operator"
         raise refused or Forbidden(f"Only {allowed} {what}; you act as {role}.")

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from pydantic import ValidationError
 
 from ledger import events as e
-from ledger.actors import OUTSIDE
+from ledger.actors import OUTSIDE, Actor
 from ledger.clock import database_now
 from ledger.codec import unpack
 from ledger.errors import InvalidInput, NotFound
-from ledger.models import Event
+from ledger.models import Event, Head
 from ledger.web import misfit
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import Intent
@@ -23,10 +24,24 @@ from runs.engine.tape import Tape
 from runs.journal.reader import tape_of
 from runs.models import ENDED, Run, Wait
 from runs.services.calls import close_others, tool_here
-from runs.services.command import journal, locked, resolve, wake
+from runs.services.command import journal, locked, mark_overdue, resolve, resolved, wake
 
 log = logging.getLogger("runs.services.callbacks")
 RECEIVED = {"status": "received"}
+
+
+def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Give up on a callback at its deadline, which counts from the call's acceptance.
+    Before that, and while a person is asked about the call, people are only reminded."""
+    call = {"slot": wait.slot, "attempt": wait.attempt}
+    is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
+    is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
+    if not is_accepted or is_asked:
+        mark_overdue(head, run, wait, now, by)
+        return
+    resolve(wait, "timed_out", by=by.ref, now=now)
+    wake(run, now=now)
+    journal(run.id, resolved(wait, "timed_out", by=by.ref), by=by)
 
 
 def is_awaited(token: str) -> bool:

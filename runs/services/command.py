@@ -3,7 +3,8 @@ A driven run is never moved here: its flag is set or its wait resolved, for its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -18,15 +19,18 @@ from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.errors import IllegalTransition
 from ledger.models import Head
+from runs import features
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import WaitSpec
 from runs.engine.outcomes import waiting_state
-from runs.journal import notify, wait_hooks
+from runs.journal import notify
 from runs.journal.reader import tape_of
 from runs.models import WAITING, Run, State, Wait
 from runs.services import authority, wakeups
 from runs.services.allowed import stand_of, why_not
 from runs.services.undo import UNDO, by_policy
+
+log = logging.getLogger("runs.services.command")
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
@@ -130,7 +134,7 @@ def withdraw_waits(run: Run, *, by: str, now: datetime) -> None:
     """Withdraw the open waits of a run that has ended."""
     run.waits.filter(resolved_at__isnull=True).update(resolution="withdrawn", resolved_by=by, resolved_at=now)
     with connection.cursor() as cursor:
-        for statement in wait_hooks.on_withdraw:
+        for statement in features.every(lambda each: each.on_withdraw):
             cursor.execute(statement, [run.id])
 
 
@@ -254,6 +258,14 @@ def end_unserved(head: Head, run: Run, wait: Wait, now: datetime, by: Actor, *, 
     journal(run.id, end_as_cancelled(run, head, by=by.ref, payload=payload, now=now), by=by)
 
 
+def mark_overdue(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Mark a wait overdue that only a person can settle."""
+    wait.is_overdue = True
+    wait.save(update_fields=["is_overdue"])
+    notify.ring(run.id, head.seq)
+    log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
+
+
 def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
     if run.goes_on_as is not None:
         newest = run.heirs().last() or run
@@ -262,10 +274,6 @@ def refusal(action: str, run: Run, hint: str) -> IllegalTransition:
 
 
 _IN_WORDS = {"budget": "use more", "priority": "go before or behind others"}
-
-
-# Hooks called in the transaction of each action, with its name and the run.
-on_act: list[Callable[[str, Run], None]] = []
 
 
 class Act:
@@ -319,6 +327,6 @@ class Act:
                 after=snapshot(self.run, self.head) | dict(after),
             )
         journal(self.run.id, *events, by=self.by, entries=entries)
-        for follow in on_act:
+        for follow in features.every(lambda each: each.on_action):
             follow(self.action, self.run)
         return self.run

@@ -18,7 +18,7 @@ from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.web.roles import OPERATOR, is_role
 from runs.engine.errors import JournalBroken
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import ENDED, Run, Wait
 from runs.services import authority
 from runs.services.answer_words import misfits
@@ -56,7 +56,7 @@ class QuestionClosed(DurableAgentsError):
 def roles_for(wait: Wait) -> tuple[str, ...]:
     """Return the roles that may answer: the named one, or that in charge of the named queue; and operators."""
     of = str(wait.detail.get("of", "")) if isinstance(wait.detail, dict) else ""
-    named = wait_hooks.queues.get(of, of)
+    named = QUEUES.get(of, of)
     return (named, OPERATOR) if is_role(named) and named != OPERATOR else (OPERATOR,)
 
 
@@ -76,10 +76,8 @@ def role_to_answer(wait: Wait, held: Iterable[str]) -> str:
 def open_for(held: frozenset[str]) -> QuerySet[Wait]:
     """Return the open questions these roles may answer, by deadline; all of them for roles that answer none."""
     questions = Wait.objects.filter(kind=Wait.Kind.INPUT, resolved_at__isnull=True).exclude(run__state__in=ENDED)
-    if OPERATOR not in held and any(role in held for role in wait_hooks.queues.values()):
-        named = {role for role in held if is_role(role)} | {
-            queue for queue, role in wait_hooks.queues.items() if role in held
-        }
+    if OPERATOR not in held and any(role in held for role in QUEUES.values()):
+        named = {role for role in held if is_role(role)} | {queue for queue, role in QUEUES.items() if role in held}
         questions = questions.annotate(of=KT("detail__of")).filter(of__in=sorted(named))
     return questions.order_by("deadline", "id")
 

@@ -15,11 +15,11 @@ from ledger import events as e
 from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event
+from runs import features
 from runs.engine import unknown
 from runs.engine.journal import Entry, Intent, WaitSpec
 from runs.engine.steps.late_news import late_news
 from runs.engine.tape import Tape, payload_of
-from runs.journal import wait_hooks
 from runs.models import Run, Wait
 from runs.services.calls import tool_here
 from runs.services.command import open_wait
@@ -105,7 +105,7 @@ def reopen(run: Run, tape: Tape, *, over: tuple[datetime, datetime]) -> list[Wai
                 wait.deadline, wait.is_overdue = wait.deadline + rest, False
             wait.save(update_fields=["resolution", "resolved_by", "resolved_at", "deadline", "is_overdue"])
     with connection.cursor() as cursor:
-        for statement in wait_hooks.on_reopen:
+        for statement in features.every(lambda each: each.on_reopen):
             cursor.execute(statement, [run.id])
     return questions
 

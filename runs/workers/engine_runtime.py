@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from runs import failpoints
+from runs import failpoints, features
 from runs.certification import observing
+from runs.engine.pipeline import GUARDS
 from runs.engine.runtime import Runtime
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
-from runs.features import GUARDS
-from runs.journal import wait_hooks
 from runs.journal.asked.policies import InForce
-from runs.journal.asked.queues import Asked
+from runs.journal.asked.queues import QUEUES, Asked
 from runs.journal.digests import hasher
 from runs.journal.libpq import Pool
 from runs.services.budgets import prices
@@ -38,8 +37,8 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
         budget_queue=settings.DURABLEAGENTS.budget_queue,
         threads=threads or ToolThreads(),
         screens=installed(),
-        queues=Asked(wait_hooks.queues, has_roles=False, pool=pool),
-        people=Asked(wait_hooks.queues, has_roles=True, pool=pool),
-        policies=InForce(wait_hooks.policies, pool),
+        queues=Asked(QUEUES, has_roles=False, pool=pool),
+        people=Asked(QUEUES, has_roles=True, pool=pool),
+        policies=InForce(features.only(lambda each: each.policies), pool),
         refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

@@ -6,22 +6,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from datetime import datetime
 from uuid import UUID
 
 from django.db import connection, transaction
 
-from ledger import events as e
-from ledger.actors import SWEEPER, Actor
+from ledger.actors import SWEEPER
 from ledger.clock import database_now
 from ledger.errors import first_line
-from ledger.models import Event, Head
+from runs import features
 from runs.fleet import agent_versions
-from runs.journal import cache, notify, wait_hooks
+from runs.journal import cache, notify
 from runs.journal.database_errors import is_refusal, is_transient
-from runs.models import ENDED, KEPT, WITHOUT_PROOF, Run, Wait
+from runs.models import ENDED, KEPT, WITHOUT_PROOF, Wait
 from runs.services.budgets import raising
-from runs.services.command import is_busy, journal, locked, resolve, wake
+from runs.services.command import is_busy, locked, mark_overdue
 from runs.services.families import ends
 from runs.services.halts import standing
 from runs.services.pools import waiting
@@ -72,8 +70,8 @@ def sweep() -> float:
     seconds = 0.0 if fired == BATCH else _seconds_to_next()
     if seconds <= 0 and fired < BATCH and _act_on_due(until):
         seconds = _seconds_to_next()
-    for brings in wait_hooks.on_sweep:
-        for what, run_id, error in brings(_passed_over(), until):
+    for act in features.every(lambda each: each.sweeps):
+        for what, run_id, error in act(_passed_over(), until):
             if is_transient(error) and not is_refusal(error):
                 raise error
             _pass_over(what, run_id, f"{what} of it is due and can't be acted on: {first_line(error)}")
@@ -254,32 +252,5 @@ def _expire(wait_id: UUID, run_id: UUID) -> None:
     now = database_now()
     if wait.resolved_at is not None or wait.deadline > now or run.state in ENDED or standing.put_off(wait):
         return
-    wait_hooks.on_due.get(wait.kind, _remind)(head, run, wait, now, SWEEPER)
-
-
-def _give_up_on_callback(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Give up on a callback at its deadline, which counts from the call's acceptance.
-    Before that, and while a person is asked about the call, people are only reminded."""
-    call = {"slot": wait.slot, "attempt": wait.attempt}
-    is_accepted = Event.objects.filter(run_id=run.id, fact="accepted", **call).exists()
-    is_asked = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True, **call).exists()
-    if not is_accepted or is_asked:
-        _remind(head, run, wait, now, by)
-        return
-    resolve(wait, "timed_out", by=by.ref, now=now)
-    wake(run, now=now)
-    event = e.WaitResolved(
-        slot=wait.slot, attempt=wait.attempt, wait=wait.kind, n=wait.n, resolution="timed_out", by=by.ref
-    )
-    journal(run.id, event, by=by)
-
-
-def _remind(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Mark a wait overdue that only a person can settle."""
-    wait.is_overdue = True
-    wait.save(update_fields=["is_overdue"])
-    notify.ring(run.id, head.seq)
-    log.warning("run %s: its wait for %s is overdue since %s", run.id, wait.kind, wait.deadline.isoformat())
-
-
-wait_hooks.on_due["webhook"] = _give_up_on_callback
+    act = features.handler(lambda each: each.on_wait_due, wait.kind) or mark_overdue
+    act(head, run, wait, now, SWEEPER)

@@ -127,7 +127,7 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "test_forged_decisions",
     ),
     "a plan that was not drawn is approved": (
-        Operator(f"{DECIDE}:conditions_first", "returns", "act"),
+        Operator(f"{DECIDE}:checked_before_locks", "returns", "act"),
         "approvals/test_documents",
     ),
     "the last vote is not checked": (Operator(f"{DECIDE}:_take", "drop", "check"), "approvals/test_stages"),

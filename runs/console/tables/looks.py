@@ -21,7 +21,7 @@ from runs.queries.display import detail_text, name_of, stood_at, undone
 from runs.queries.halts import Halted
 from runs.queries.run_list import Card
 from runs.queries.spending import exceeded
-from runs.queries.why.answer import cause_of, judged
+from runs.queries.why.answer import by_halt, cause_of
 from runs.services.allowed import why_not
 
 
@@ -112,7 +112,7 @@ def why(dossier: Dossier) -> SafeString:
     """Explain why nothing moves, or what does."""
     if dossier.look == "halted":
         return SafeString(halt_sentence(dossier) + unserved_sentence(dossier))
-    if (found := judged(dossier.seen)) is not None:
+    if (found := by_halt(dossier.seen)) is not None:
         return SafeString(visible(found.sentence) + unserved_sentence(dossier))
     said = SENTENCES[cause_of(dossier.seen)](dossier)
     return SafeString(said + unserved_sentence(dossier) + beside(dossier))

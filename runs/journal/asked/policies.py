@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from runs.backoff import Patience
 from runs.engine.policy import Asking, Judged
+from runs.features import Policies
 from runs.journal.asked import starters
 from runs.journal.libpq import Pool
 
@@ -42,18 +43,10 @@ class Book(Protocol):
     def needs_requester(self, asking: Asking) -> bool: ...
 
 
-class Policies:
-    """Source of the policies: `statement` selects one JSON document, and `made_of` parses it. Unset: no policies."""
-
-    def __init__(self) -> None:
-        self.statement = ""
-        self.made_of: Callable[[Any], Book] | None = None
-
-
 class InForce:
     """The engine's port, for one worker; without a `pool` it uses Django's connection, off the event loop."""
 
-    def __init__(self, policies: Policies, pool: Pool | None) -> None:
+    def __init__(self, policies: Policies | None, pool: Pool | None) -> None:
         self._policies, self._pool = policies, pool
         self._book: Book | None = None
         self._known_at = float("-inf")
@@ -66,10 +59,10 @@ class InForce:
 
     def may_apply(self) -> bool:
         is_known_empty = self._book is not None and self._book.is_empty and self._is_fresh()
-        return self._policies.made_of is not None and not is_known_empty
+        return self._policies is not None and not is_known_empty
 
     async def judge(self, asking: Asking, *, anew: bool = False) -> Judged | None:
-        if self._policies.made_of is None:
+        if self._policies is None:
             return None
         if anew or not self._is_fresh():
             async with self._reading:
@@ -99,8 +92,8 @@ class InForce:
 
     async def _learn(self) -> None:
         asked_at = time.monotonic()
+        assert self._policies is not None
         (told,) = await self._row(self._policies.statement, [])
-        assert self._policies.made_of is not None
         self._book, self._known_at = self._policies.made_of(json.loads(told)), asked_at
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:

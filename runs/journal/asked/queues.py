@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +19,7 @@ from psycopg_pool import PoolTimeout
 
 from ledger.errors import first_line
 from ledger.web.roles import FIXED, learn_roles
+from runs import features
 from runs.backoff import Patience
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import Threshold, threshold_in
@@ -51,20 +52,8 @@ def _thresholds(rows: Sequence[Sequence[Any]]) -> dict[str, Threshold]:
     return found
 
 
-def _none(told: Any) -> Mapping[str, QueueTiming]:
-    return {}
-
-
-def _is_not(row: str) -> bool:
-    return False
-
-
 class Queues(Mapping[str, str]):
-    """The role in charge of each queue, also a closed one. Approvals sets how to select and parse them."""
-
-    statement: str = ""
-    is_ours: Callable[[str], bool] = staticmethod(_is_not)
-    timings_in: Callable[[Any], Mapping[str, QueueTiming]] = staticmethod(_none)
+    """The role in charge of each queue, also a closed one."""
 
     def __init__(self) -> None:
         self._facts = Facts()
@@ -73,17 +62,24 @@ class Queues(Mapping[str, str]):
         self._timed_at = float("-inf")
         self._lock = threading.Lock()
 
+    @property
+    def source(self) -> features.Queues:
+        """How to read them. Raises LookupError if no app keeps queues."""
+        if (source := features.only(lambda each: each.queues)) is None:
+            raise LookupError("no app keeps queues: is `approvals` in INSTALLED_APPS?")
+        return source
+
     def learn(self, told: Any) -> None:
         """Take in a document that was just read, unless it is older than what is known."""
-        told = json.loads(told) if isinstance(told, str) else told
-        ours = {name: role for name, role, _, _, row in told["queues"] if self.is_ours(row)}
+        source, told = self.source, json.loads(told) if isinstance(told, str) else told
+        ours = {name: role for name, role, _, _, row in told["queues"] if source.is_ours(row)}
         facts = Facts(
             int(told["at"]),
             {name: (ours.get(name, NOBODY), is_open) for name, _, is_open, *_ in told["queues"]},
             _thresholds(told["queues"]),
             frozenset(told["roles"]),
         )
-        timings = self.timings_in(told["timing"]) if "timing" in told else None
+        timings = source.timings_in(told["timing"]) if "timing" in told else None
         with self._lock:
             if facts.at >= self._facts.at:
                 self._facts, self._known_at = facts, time.monotonic()
@@ -117,7 +113,7 @@ class Queues(Mapping[str, str]):
     def read(self) -> None:
         """Load the queues from the database."""
         with connection.cursor() as cursor:
-            cursor.execute(self.statement)
+            cursor.execute(self.source.statement)
             self.learn(cursor.fetchone()[0])
 
     @property
@@ -135,6 +131,10 @@ class Queues(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self.now().queues)
+
+
+# Of this process.
+QUEUES = Queues()
 
 
 class Asked(Collection[str]):
@@ -167,7 +167,7 @@ class Asked(Collection[str]):
         while pool is not None:
             try:
                 async with pool.connection() as link:
-                    row = await (await link.execute(self._queues.statement)).fetchone()
+                    row = await (await link.execute(self._queues.source.statement)).fetchone()
                 assert row is not None
                 self._queues.learn(row[0])
                 return

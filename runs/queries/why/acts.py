@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -46,14 +46,6 @@ class Found:
     since: datetime | None = None
     until: datetime | None = None
     evidence: tuple[Evidence, ...] = ()
-
-
-# Causes that precede those from an active run's own rows; the first result counts.
-judges: list[Callable[[Seen], Found | None]] = []
-# Further actions about what a run waits for.
-offers: list[Callable[[Seen, Reader], list[Offer]]] = []
-# Further remarks, a sentence each; "" for none.
-remarks: list[Callable[[Seen], str]] = []
 
 
 SENDERS = (INTEGRATOR, OPERATOR)

@@ -9,13 +9,13 @@ from datetime import datetime
 from ledger import events as e
 from ledger.models import Event
 from ledger.web.roles import OPERATOR
+from runs import features
 from runs.fleet.agent_versions import is_only_drained
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import ENDED, State, Wait
 from runs.queries.display import detail_text, look, name_of
 from runs.queries.halts import Halted, halt_of, is_put_aside
-from runs.queries.why import acts as hooks
-from runs.queries.why.acts import Offer, how_many_more, offers_of
+from runs.queries.why.acts import Found, Offer, how_many_more, offers_of
 from runs.queries.why.seen import Cause, Evidence, Reader, Seen, Who
 from runs.queries.why.words import SENTENCES
 from runs.services import authority, questions
@@ -47,8 +47,8 @@ def why(seen: Seen, reader: Reader) -> Why:
     halt = None if seen.run.state in ENDED or found.cause == "halted" else halt_of(seen.head)
     also = [f"No running worker has {seen.run.graph_id}."] if seen.is_unserved else []
     also += [f"It is {str(halt).removesuffix('.')}. Its deadlines stand still."] if halt is not None else []
-    also += [said for remark in (how_many_more, *hooks.remarks) if (said := remark(seen))]
-    more = [one for offer in hooks.offers for one in offer(seen, reader)]
+    also += [said for remark in (how_many_more, *features.every(lambda each: each.remarks)) if (said := remark(seen))]
+    more = [one for offer in features.every(lambda each: each.offers) for one in offer(seen, reader)]
     return Why(
         found.cause,
         found.sentence,
@@ -61,13 +61,13 @@ def why(seen: Seen, reader: Reader) -> Why:
     )
 
 
-def _found(seen: Seen) -> hooks.Found:
-    if (found := judged(seen)) is not None:
+def _found(seen: Seen) -> Found:
+    if (found := by_halt(seen)) is not None:
         return found
     cause = cause_of(seen)
     since, until = _times(cause, seen)
     evidence = tuple(_evidence(cause, seen))
-    return hooks.Found(cause, SENTENCES[cause](seen), who_must(cause, seen), since, until, evidence)
+    return Found(cause, SENTENCES[cause](seen), who_must(cause, seen), since, until, evidence)
 
 
 def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
@@ -83,23 +83,21 @@ def _times(cause: str, seen: Seen) -> tuple[datetime | None, datetime | None]:
     return wait.opened_at, None if detail_text(wait, "on_timeout") == "remind" else wait.deadline
 
 
-def judged(seen: Seen) -> hooks.Found | None:
-    """Return a cause that a halt or another package gives; None if there is none."""
+def by_halt(seen: Seen) -> Found | None:
+    """Return a halt as the cause; None if none holds the run."""
     if seen.run.state in ENDED:
         return None
     halt = halt_of(seen.head)
     is_ready = seen.run.wants_driving
     # no worker takes it, also before one has deferred it
-    if is_put_aside(seen.run) or (halt is not None and is_ready):
-        return _halted(halt)
-    return next((found for judge in hooks.judges if (found := judge(seen)) is not None), None)
+    return _halted(halt) if is_put_aside(seen.run) or (halt is not None and is_ready) else None
 
 
-def _halted(halt: Halted | None) -> hooks.Found:
+def _halted(halt: Halted | None) -> Found:
     if halt is None:
-        return hooks.Found("halted", "It was halted a moment ago.", OPERATORS)
+        return Found("halted", "It was halted a moment ago.", OPERATORS)
     said = f"H{str(halt)[1:].removesuffix('.')}."  # as a sentence
-    return hooks.Found("halted", said, OPERATORS, since=halt.since)
+    return Found("halted", said, OPERATORS, since=halt.since)
 
 
 # --- the cause --------------------------------------------------------------------------------------------------------
@@ -208,7 +206,7 @@ def who_must(cause: str, seen: Seen) -> Who:
     wait = seen.wait
     if cause == "approval" and wait is not None:
         queues = authority.put_to(wait)
-        named = dict.fromkeys(role for queue in queues if (role := wait_hooks.queues.get(queue)))
+        named = dict.fromkeys(role for queue in queues if (role := QUEUES.get(queue)))
         return Who("people", (*named,), ", ".join(queues), name_of(wait))
     if cause == "question" and wait is not None:
         roles = questions.roles_for(wait) if isinstance(wait.detail, dict) else (OPERATOR,)

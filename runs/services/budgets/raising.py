@@ -19,7 +19,6 @@ from runs.engine.agents import registry
 from runs.engine.budget import Budget, Caps
 from runs.engine.errors import UnknownAgent, UnknownVersion
 from runs.engine.journal import ATTENTION, WaitSpec
-from runs.journal import wait_hooks
 from runs.models import ENDED, Run, State, Wait
 from runs.services import related_runs
 from runs.services.allowed import stand_of, why_not
@@ -233,6 +232,3 @@ def time_is_up(run_id: UUID, *, by: Actor = SWEEPER) -> None:
         events.append(e.RunPaused(by="budget"))
     save(run, "time_up_at", "is_woken", "ready_at", now=now)
     journal(run_id, *events, by=by)
-
-
-wait_hooks.on_due[Wait.Kind.BUDGET] = give_up

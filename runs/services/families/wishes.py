@@ -107,9 +107,3 @@ def _may_go_on(run: Run) -> bool:
     """Return whether nobody holds the run and a resume would be accepted.
     A run that nobody holds got its budget while a related run did its work (`budgets/raising.py`)."""
     return command.held_by(run) in (None, FAMILY.ref) and related_runs.in_the_way(run) is None
-
-
-def register() -> None:
-    """Register the hook for every action."""
-    if follow not in command.on_act:
-        command.on_act.append(follow)

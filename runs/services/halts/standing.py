@@ -11,7 +11,8 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from ledger.clock import database_now
-from runs.journal import notify, wait_hooks
+from runs import features
+from runs.journal import notify
 from runs.journal.database_errors import is_transient
 from runs.models import Run, Stood, Wait
 from runs.services.wakeups import NOTIFY_SQL
@@ -112,7 +113,7 @@ def pull_back() -> int:
 def moved(wait_id: UUID) -> None:
     """Notify apps that keep a copy of a wait's deadline, or count it by a calendar, that it was deferred."""
     wait = Wait.objects.get(pk=wait_id)
-    if (follow := wait_hooks.on_moved.get(wait.kind)) is not None:
+    if (follow := features.handler(lambda each: each.on_wait_moved, wait.kind)) is not None:
         follow(wait)
 
 

@@ -15,10 +15,10 @@ from ledger.actors import Actor
 from ledger.append import justified
 from ledger.errors import DurableAgentsError, Forbidden
 from ledger.web.roles import OPERATOR
+from runs import features
 from runs.engine.canonical import printable
 from runs.engine.checkpoints.position import REENTERED, UNBEGUN
 from runs.engine.migrating import Found, Moving, refused
-from runs.journal import wait_hooks
 from runs.models import WAITING, State, Wait
 from runs.services import lifecycle, related_runs
 from runs.services.command import Act, make_ready, resolve, resolved, save, wake
@@ -132,7 +132,7 @@ def _close(act: Act, found: Found) -> list[tuple[Wait, str]]:
         resolve(wait, how, by=act.by.ref, now=act.now)
     if found.how == REENTERED:
         with connection.cursor() as cursor:
-            for statement in wait_hooks.on_withdraw:
+            for statement in features.every(lambda each: each.on_withdraw):
                 cursor.execute(statement, [act.run.pk])
     return closed
 

@@ -12,7 +12,7 @@ from django.db import connection
 from ledger.actors import Actor
 from ledger.models import Head
 from runs.engine.budget import usd_of
-from runs.journal import notify, wait_hooks
+from runs.journal import notify
 from runs.models import PoolNotice, Run, Wait
 from runs.services.command import end_unserved
 from runs.services.wakeups import NOTIFY_SQL
@@ -78,6 +78,3 @@ def give_up(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
     reason = f"the pool {wait.detail.get('name')} had no room for it before the deadline"
     payload = {"justification": reason, "resource": str(wait.detail.get("resource"))}
     end_unserved(head, run, wait, now, by, payload=payload)
-
-
-wait_hooks.on_due[Wait.Kind.POOL] = give_up

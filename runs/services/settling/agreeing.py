@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
@@ -22,6 +22,7 @@ from ledger.four_eyes.known import OUTCOMES, hold, is_guarded
 from ledger.models import Event
 from ledger.web.roles import OPERATOR
 from ledger.web.seeing.payloads import must_read
+from runs import features
 from runs.engine.canonical import canonical, digest_of
 from runs.engine.errors import JournalBroken
 from runs.engine.tape import payload_of
@@ -144,8 +145,6 @@ def _proposal(event: e.OutcomeProposed, seq: int, at: datetime, news: int | None
 
 
 PROPOSE, WITHDRAW = "outcome_propose", "outcome_withdraw"
-# Hooks called in the transaction that records a proposal.
-on_proposed: list[Callable[[Run, Wait, int], None]] = []
 
 
 class AlreadySaid(DurableAgentsError):
@@ -265,7 +264,7 @@ def put_down(act: Act, wait: Wait, event: e.OutcomeProposed) -> Proposal:
     """Record the first proposal and notify those who could confirm it."""
     after = {"tool": event.tool, "verdict": event.verdict, "attempt": event.attempt}
     _record(PROPOSE, act, wait, event, after=after)
-    for told in on_proposed:
+    for told in features.every(lambda each: each.on_outcome_proposed):
         told(act.run, wait, event.n)
     return newest([wait])[wait.pk]
 

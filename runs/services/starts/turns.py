@@ -14,7 +14,6 @@ from ledger.actors import SWEEPER, Actor
 from ledger.clock import database_now
 from ledger.errors import RecordDamaged
 from runs.models import ENDED, Run, State
-from runs.services import command
 from runs.services.command import end_as_cancelled, journal, locked, make_ready, save
 from runs.services.starts import keys
 
@@ -115,9 +114,3 @@ def follow(action: str, run: Run) -> None:
             pass_on(run.pk)
 
         transaction.on_commit(passing_on, robust=True)
-
-
-def register() -> None:
-    """Register the hook for every action."""
-    if follow not in command.on_act:
-        command.on_act.append(follow)

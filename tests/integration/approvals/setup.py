@@ -27,7 +27,7 @@ from ledger.actors import Actor
 from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.agents import Agent
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.stage import Stage, at_once
@@ -86,7 +86,7 @@ def known_as(name: str, role: str, *, at: int = 2**62) -> None:
     row.seal()
     columns = {field.attname: getattr(row, field.attname) for field in Queue._meta.concrete_fields}
     told = json.dumps(columns | {"code": f"\\x{row.code.hex()}"}, default=lambda moment: moment.isoformat())
-    wait_hooks.queues.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
+    QUEUES.learn({"at": at, "queues": [[name, role, True, None, told]], "roles": []})
 
 
 def until_somebody_waits(seconds: float = 30.0) -> None:

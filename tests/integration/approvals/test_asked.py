@@ -18,7 +18,7 @@ from ledger.actors import Actor
 from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
 from tests.integration.approvals.setup import WHY, boss, known_as, one_after_the_other, somebody
@@ -67,7 +67,7 @@ def test_what_a_worker_knew_a_moment_ago_opens_no_question(stage: Stage, kind: s
     known_as_open()
     assert stage.drive() == "operator"
     must_have_asked_nobody(run)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     if how == "removed":
         added(admin)
     else:
@@ -97,7 +97,7 @@ def test_a_question_and_a_removal_at_once_come_one_after_the_other(stage: Stage,
         run = stage.start(asking(kind))
         known_as_open()
         how, removed = at_once(stage.drive, lambda: acts.remove("refunds", by=admin, justification=WHY))
-        wait_hooks.queues.forget()
+        QUEUES.forget()
         seen.add(how)
         if how == "parked":
             assert isinstance(removed, acts.QueueInUse), removed

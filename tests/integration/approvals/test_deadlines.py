@@ -30,7 +30,7 @@ from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.gating.timing import QueueTiming, Step, Time, settle
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
@@ -385,7 +385,7 @@ def deliver() -> None:
 
 def board(by: Actor) -> None:
     queue_acts.create(QueueBody(name="board", title="Board", role="approver_legal", justification=WHY), by=by)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
 
 
 def test_whoever_may_decide_it_now_is_told_that_it_went_further(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:

@@ -41,7 +41,7 @@ from ledger.models import FourEyes, Json, RuleChange
 from ledger.verification.protected import protected_rows
 from ledger.verification.registers import verify_registers
 from ledger.web.roles import is_role
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Ramp, Run, Wait
 from runs.services import lifecycle
 from tests.cases import each_case
@@ -283,7 +283,7 @@ def test_a_queue_that_is_put_in_makes_no_group_a_role(case: Approval) -> None:
     assert opened(case, eve) == set()
     run_sql(PUT)
     assert opened(case, eve) == set() and not is_role("newcomers")
-    assert "zzz" in wait_hooks.queues and wait_hooks.queues["zzz"] == ""
+    assert "zzz" in QUEUES and QUEUES["zzz"] == ""
     page = signed_in(admin).get("/queues").content.decode()
     assert "zzz" in page and "not authentic" in page
     told = signed_in(admin).get("/setup").content.decode()
@@ -306,7 +306,7 @@ def test_what_was_a_role_by_a_queue_is_none_once_that_is_removed_or_changed_past
 
 
 def test_the_roles_of_the_settings_are_roles_before_anything_was_read() -> None:
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     assert is_role("approver_finance") and is_role("operator") and not is_role("managers") and not is_role("")
 
 
@@ -708,7 +708,7 @@ NEVER = ("infinity", "-infinity", "20000-01-01", "0044-03-15 BC")
 def forge(statement: str, *values: Any) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
 
 
 def forge_timing(

@@ -33,8 +33,7 @@ from ledger.models import ActRecord
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.gating.calendars import zones
-from runs.journal import wait_hooks
-from runs.journal.asked.queues import Asked, Queues
+from runs.journal.asked.queues import QUEUES, Asked, Queues
 from runs.journal.digests import hasher
 from tests.cases import each_case
 from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody
@@ -73,7 +72,7 @@ def test_an_upgraded_installation_has_the_queues_it_had_and_keeps_what_was_chang
     assert dump() == before
     acts.remove("legal", by=admin, justification=WHY)
     seed()
-    assert "legal" not in wait_hooks.queues
+    assert "legal" not in QUEUES
 
 
 def test_an_added_queue_is_asked_without_a_restart_and_decided_by_its_role(stage: Stage, tools: Toolbox) -> None:
@@ -200,7 +199,7 @@ def test_a_closed_queue_asks_nobody_and_decides_nothing_and_says_who_must_act(st
     acts.close("finance_po", by=admin, justification=WHY)
     changed(lambda: say(approval, FIONA), "closed to decisions: an administrator has to open it", Forbidden)
     stage.start(buying(tools, 7000))
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     assert stage.drive() == "operator"
     acts.open_again("finance_po", by=admin, justification=WHY)
     say(approval, FIONA)

@@ -34,7 +34,7 @@ from ledger.actors import Actor
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.models import Head
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from tests.integration.approvals.setup import (
     WHY,
     asked,
@@ -59,7 +59,7 @@ def rule(queue: str = "finance_po", **said: Any) -> Actor:
     admin = User.objects.filter(username="boss").first()
     by = boss() if admin is None else Actor("user", "boss", auth="session", person=admin.pk)
     acts.prove(queue, ProofBody(justification=WHY, **said), by=by)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     return by
 
 

@@ -14,7 +14,7 @@ from approvals.models import Approval, Decision
 from approvals.queues import acts
 from approvals.queues.acts import ProofBody
 from ledger.actors import Actor
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from tests.integration.approvals.setup import WHY, asked
 from tests.integration.runs.stage import Stage
 from tests.integration.signin.conftest import PASSWORD, Clock, Someone, clock, grow_old
@@ -35,7 +35,7 @@ def fiona(stage: Stage, clock: Clock) -> Someone:
 
 def rule(**said: Any) -> None:
     acts.prove("finance_po", ProofBody(justification=WHY, **said), by=Actor("os", "root", auth="shell"))
-    wait_hooks.queues.forget()
+    QUEUES.forget()
 
 
 @pytest.fixture

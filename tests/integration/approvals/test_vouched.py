@@ -17,7 +17,7 @@ from ledger.errors import Forbidden
 from ledger.verification.runs import verify
 from runs.engine.agents import Agent
 from runs.engine.budget import Budget
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import lifecycle, questions
 from runs.services.budgets.raising import set_budget
@@ -76,13 +76,13 @@ def test_a_forged_row_gives_nobody_the_right(stage: Stage, act: str) -> None:
     """Neither its new owner nor the old one: an operator acts, and an administrator sets it again."""
     run, admin, lena = waiting(stage), boss(), somebody("lena", "approver_legal")
     run_sql(TO_LENA)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     changed(lambda: ACTS[act](run, lena), WORDS, Forbidden)
     known_as("finance_po", "approver_finance")
     changed(lambda: ACTS[act](run, FIONA), WORDS, Forbidden)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     acts.change("finance_po", QueueChangeBody(role="approver_finance", justification="set right"), by=admin)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     ACTS[act](run, FIONA)
     assert verify(run.pk).problems == []
 
@@ -109,7 +109,7 @@ def test_whoever_started_a_run_stops_it_whatever_its_queues_say(stage: Stage, ac
 def test_a_row_that_names_every_integrator_lets_none_stop_others_runs(stage: Stage, act: str) -> None:
     run = waiting(stage)
     run_sql("UPDATE approvals_queue SET role = 'integrator' WHERE name = 'finance_po'")
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     other = replace(SHOP, name="other", person=somebody("other", "integrator").person)
     changed(lambda: ACTS[act](run, other), WORDS, Forbidden)
 

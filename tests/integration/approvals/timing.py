@@ -18,7 +18,7 @@ from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.engine.agents import Agent
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.workers import timers
 from tests.integration.approvals.setup import WHY
@@ -37,7 +37,7 @@ def calendar(by: Actor, name: str = "DE", zone: str = "Europe/Berlin", **more: A
 
 def timing(by: Actor, queue: str = "finance_po", **said: Any) -> Timing:
     row = acts.set_timing(queue, TimingBody.model_validate({**said, "justification": WHY}), by=by)
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     return row
 
 
@@ -54,7 +54,7 @@ def at_once(queue: str = "finance_po", *steps: str, **said: Any) -> Timing:
     )
     row.seal()
     row.save()
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     return row
 
 

@@ -10,9 +10,9 @@ from durableagents.demo.vendor_onboard import agent
 from ledger import events as e
 from runs.engine import memory
 from runs.engine.canonical import keyed_hasher
+from runs.engine.pipeline import GUARDS
 from runs.engine.runtime import RetryPolicy, Runtime
 from runs.engine.thinking.request import request_model
-from runs.features import GUARDS
 from tests.system.sandbox.harness import Receiver, Sandbox
 
 IMPATIENT = RetryPolicy(first=0.01, longest=0.02, in_place=0.2, timer_first=0.01, timer_longest=0.01)

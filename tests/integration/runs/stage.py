@@ -21,6 +21,7 @@ from ledger.codec import unpack
 from ledger.events import decode
 from ledger.models import Event, Head, LedgerEntry, OverrideRecord
 from ledger.verification.runs import verify
+from runs import features
 from runs.engine.agents import Agent, registry
 from runs.engine.content.hooks import Screen
 from runs.engine.content.reads import NoReads, Reads
@@ -31,7 +32,6 @@ from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.fleet import members, version_changes
 from runs.fleet.agent_versions import Loaded
 from runs.fleet.procfs import boot, host
-from runs.journal import wait_hooks
 from runs.journal.asked.policies import InForce
 from runs.journal.claims import Claim, Worker, claim
 from runs.journal.libpq import Pool
@@ -186,7 +186,7 @@ class Stage:
 
     def _policies(self) -> InForce:
         if self.policies is None:
-            self.policies = InForce(wait_hooks.policies, self.pool)
+            self.policies = InForce(features.only(lambda each: each.policies), self.pool)
         return self.policies
 
     async def _code_of(self, graph_id: str, fingerprint: str) -> Any:

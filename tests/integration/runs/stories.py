@@ -18,7 +18,7 @@ from durableagents import BusinessFailure, Context, End, Flag, Keyword, Keywords
 from durableagents.signin import passkeys, webauthn
 from ledger.actors import Actor
 from runs.engine.agents import Agent
-from runs.journal import wait_hooks
+from runs.journal.asked.queues import QUEUES
 from runs.models import Run, Wait
 from runs.services import callbacks, lifecycle, questions, signals
 from runs.services.messages import sending
@@ -156,7 +156,7 @@ def escalated(stage: Stage, tools: Toolbox) -> Run:
     )
     timing.seal()
     timing.save()
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     assert tools.pay.gate is not None
     soon = replace(tools.pay, gate=replace(tools.pay.gate, within=timedelta(milliseconds=1)))
 
@@ -195,7 +195,7 @@ def signed(stage: Stage, tools: Toolbox) -> Run:
     row = Queue.objects.get(name="legal")
     row.seal()
     row.save()
-    wait_hooks.queues.forget()
+    QUEUES.forget()
     lea, where = somebody("lea", "approver_legal"), webauthn.site()
     user, device = User.objects.get(pk=lea.person), Device(where.origin, where.rp_id)
     challenge, options = passkeys.to_make(user)

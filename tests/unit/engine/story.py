@@ -21,12 +21,12 @@ from runs.engine.content.reads import NoReads, Reads
 from runs.engine.driver import Driver
 from runs.engine.limits import Limits
 from runs.engine.memory import MemoryJournal, MemoryRun, MemoryWait
+from runs.engine.pipeline import GUARDS
 from runs.engine.policy import NoPolicies, Policies
 from runs.engine.runtime import Control, RetryPolicy, Runtime
 from runs.engine.tape import Tape
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
-from runs.features import GUARDS
 from tests.world import AT_ONCE, Killed
 
 HASHER = keyed_hasher(b"a key for tests")

@@ -11,8 +11,8 @@ from runs.engine import memory
 from runs.engine.agents import registry
 from runs.engine.assistants import Assistant, ModelTurn
 from runs.engine.canonical import keyed_hasher
+from runs.engine.pipeline import GUARDS
 from runs.engine.runtime import RetryPolicy, Runtime
-from runs.features import GUARDS
 
 
 class Form(BaseModel):

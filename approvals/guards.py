@@ -1,4 +1,4 @@
-"""Conditions that features set for decisions; services.py checks all of them at fixed points."""
+"""The protocol of guards, the say of features in decisions; services.py asks all of them at fixed points."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PendingDecision:
     signed: Signed | None
 
 
-class Condition:
+class DecisionGuard:
     """A feature's say in decisions. It refuses by raising an error, and then nothing has changed. It holds no state."""
 
     def before_locks(self, plan: bytes) -> None:

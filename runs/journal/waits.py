@@ -1,0 +1,41 @@
+"""The SQL with which waits are opened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from runs import features
+from runs.engine.journal import GateOpening, WaitSpec
+
+_OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
+
+
+def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
+    """Return the statement that stores a gate. Raises LookupError if no app keeps gates."""
+    if (open_gate := features.only(lambda each: each.open_gate)) is None:
+        raise LookupError("no app keeps approvals: is `approvals` in INSTALLED_APPS?")
+    return open_gate(gate, wait)
+
+
+def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
+    """Return the statements that accompany a question to people; a gate's own statement does this itself."""
+    asked = [wait.detail["of"]] if wait is not None and wait.kind == "input" else []
+    return [(statement, asked) for statement in features.every(lambda each: each.on_question) if asked]
+
+
+def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:
+    """Return a wait as an SQL expression of type `runs_opening`, and its parameters."""
+    if wait is None:
+        return "NULL", []
+    return _OPENING, [
+        wait.id,
+        wait.slot,
+        wait.attempt,
+        wait.kind,
+        wait.n,
+        wait.deadline,
+        Jsonb(wait.detail),
+        wait.token_hash,
+    ]

@@ -1,0 +1,63 @@
+"""The features of this app."""
+
+from __future__ import annotations
+
+from runs.features import Feature
+from runs.models import Wait
+from runs.services import callbacks
+from runs.services.budgets import raising
+from runs.services.families import wishes
+from runs.services.pools import waiting
+from runs.services.starts import turns
+from runs.verification.attributes import Attributes, SeenBy
+from runs.verification.batches import Batches
+from runs.verification.effects import Effects, Undoing
+from runs.verification.forks import Forks
+from runs.verification.halts import every_halt
+from runs.verification.messages import CachedReads, Messages, Screened
+from runs.verification.pools import Charges, every_pool
+from runs.verification.releases import Assigned, every_release
+from runs.verification.rows import RunFields
+from runs.verification.snapshots import Checkpoints, Incidents, Signals
+from runs.verification.succession import Succession
+from runs.verification.waits import Waits
+
+FEATURES = (
+    Feature(
+        name="runs",
+        run_checks=(Effects, RunFields, Checkpoints, Signals, Incidents, Waits, Succession, Undoing),
+        run_tables={
+            "runs_run": "id",
+            "runs_wait": "run_id",
+            "runs_checkpoint": "run_id",
+            "runs_signal": "run_id",
+            "runs_incident": "run_id",
+        },
+    ),
+    Feature(name="callbacks", on_wait_due={Wait.Kind.WEBHOOK: callbacks.give_up}),
+    Feature(name="children", on_withdraw=("SELECT runs_settle_rest(%s)",), on_action=(wishes.follow,)),
+    Feature(name="turns", on_action=(turns.follow,)),
+    Feature(
+        name="messages",
+        on_withdraw=("SELECT runs_end_messages(%s)",),
+        run_checks=(Messages,),
+        run_tables={"runs_message": "run_id"},
+    ),
+    Feature(name="budgets", on_wait_due={Wait.Kind.BUDGET: raising.give_up}),
+    Feature(
+        name="pools",
+        on_wait_due={Wait.Kind.POOL: waiting.give_up},
+        run_checks=(Charges,),
+        run_tables={"runs_poolcharge": "run_id"},
+        record_checks=(every_pool,),
+    ),
+    Feature(name="halts", record_checks=(every_halt,)),
+    Feature(
+        name="releases", run_checks=(Assigned,), run_tables={"runs_rampstart": "run_id"}, record_checks=(every_release,)
+    ),
+    Feature(name="attributes", run_checks=(Attributes, SeenBy), run_tables={"runs_attribute": "run_id"}),
+    Feature(name="read cache", run_checks=(CachedReads,), run_tables={"runs_cachedread": "run_id"}),
+    Feature(name="screening", run_checks=(Screened,)),
+    Feature(name="forks", run_checks=(Forks,)),
+    Feature(name="batches", run_checks=(Batches,)),
+)
