@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from approvals.timing.verification import Times
 from ledger import events as e
 from ledger.models import ActRecord
 from ledger.verification.accounts import rights_problems
-from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared, started_by
+from ledger.verification.runs import SLACK, Line, ReadJournal, at_most_once, compared
 from runs.engine.canonical import as_hashed
 from runs.engine.gating.fields import sameness_of
 from runs.engine.gating.stages import FAIL, is_staged, lacking
@@ -77,14 +78,9 @@ class Gates:
                 pass
 
     def problems(self) -> Iterator[str]:
-        missing, self.starter = dict(self.requested), started_by(self.journal.run_id)
-        rows = (
-            Approval.objects.filter(run_id=self.journal.run_id)
-            .select_related("wait", "previous")
-            .order_by("opened_at", "id")
-        )
+        missing, self.starter = dict(self.requested), self.journal.started_by
         plans: dict[str, Any] = {}
-        for row in rows.iterator(chunk_size=20):
+        for row in self.journal.rows(Approval, "opened_at", "id", related=["wait", "previous"], batch=20):
             plan = row.planned()
             if row.case_id is not None or "proof" in (plan or {}):
                 plans[str(row.id)] = plan
@@ -100,7 +96,7 @@ class Gates:
         yield from self.times.escalations()
         yield from self.talks.problems()
         yield from self.standing.problems()
-        yield from assertion_problems(self.journal.run_id)
+        yield from assertion_problems(self.journal)
         yield from self._seats()
         yield from self._stages(plans)
 
@@ -167,12 +163,19 @@ class Gates:
         right = self.standing.ends(str(row.id), (row.wait.resolved_at or ends) + GRANT_LIVES)
         return abs(ends - right) <= SLACK
 
+    @cached_property
+    def decisions(self) -> list[Decision]:
+        """Return the decisions on this run's questions."""
+        if Approval._meta.db_table not in self.journal.present:
+            return []
+        rows = Decision.objects.filter(approval__run_id=self.journal.run_id)
+        return list(rows.select_related("approval").order_by("id"))
+
     def _decisions(self) -> Iterator[str]:
         """Check that each decision and vote has its row; a deadline's has none."""
         missing = {id for id, decided in self.decided.items() if decided[1].verdict != "expired"}
         unvoted = set(self.votes)
-        of_run = Decision.objects.filter(approval__run_id=self.journal.run_id)
-        rows = list(of_run.select_related("approval").order_by("id"))
+        rows = self.decisions
         closing = [str(row.approval_id) for row in rows if row.closes]
         yield from at_most_once("the decision on approval", closing)
         yield from at_most_once("a vote on approval", [f"{x.approval_id} of {x.person}" for x in rows if not x.closes])
@@ -222,11 +225,10 @@ class Gates:
 
     def _seats(self) -> Iterator[str]:
         """Check that the database's list of seats matches the decisions; older decisions have none."""
-        rows = Decision.objects.filter(approval__run_id=self.journal.run_id).select_related("approval")
         found: dict[int, set[tuple[UUID, int]]] = {}
-        for seat in Seat.objects.filter(decision__approval__run_id=self.journal.run_id):
+        for seat in Seat.objects.filter(decision__in=self.decisions) if self.decisions else ():
             found.setdefault(seat.decision_id, set()).add((seat.case_id, seat.person))
-        for row in rows:
+        for row in self.decisions:
             deputy_of = row.standing.get("deputy_of") if isinstance(row.standing, dict) else None
             whom = deputy_of.get("person") if isinstance(deputy_of, dict) else None
             case = row.approval.case_id or row.approval_id

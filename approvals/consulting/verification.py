@@ -75,7 +75,7 @@ class Talks:
                 "answer": "" if ended is None else payload_of(ended).get("answer"),
             }
 
-        rows = Inquiry.objects.filter(run_id=self.journal.run_id).order_by("id")
+        rows = self.journal.rows(Inquiry, "id")
         yield from self._against("inquiry", "about", [(row, row.at) for row in rows], self.asked, self.ended, columns)
 
     def _delegations(self) -> Iterator[str]:
@@ -90,7 +90,7 @@ class Talks:
                 "ended_by": "" if back is None else back.by,
             }
 
-        rows = Delegation.objects.filter(run_id=self.journal.run_id).order_by("id")
+        rows = self.journal.rows(Delegation, "id")
         told = [(row, row.made_at) for row in rows]
         yield from self._against("delegation", "of", told, self.handed, self.back, columns)
 

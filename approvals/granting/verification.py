@@ -59,8 +59,8 @@ class Standing:
     def uses(self) -> dict[str, StandingUse]:
         """Return the rows of this run's uses, by question."""
         if self._uses is None:
-            rows = StandingUse.objects.filter(run_id=self.journal.run_id).select_related("grant__end", "approval")
-            self._uses = {str(row.approval_id): row for row in rows.order_by("id")}
+            rows = self.journal.rows(StandingUse, "id", related=["grant__end", "approval"])
+            self._uses = {str(row.approval_id): row for row in rows}
         return self._uses
 
     def ends(self, approval_id: str, until: datetime) -> datetime:
@@ -130,7 +130,7 @@ class Standing:
 
     def _given(self) -> Iterator[str]:
         missing = dict(self.given)
-        for row in StandingGrant.objects.filter(run_id=self.journal.run_id).order_by("id"):
+        for row in self.journal.rows(StandingGrant, "id"):
             what, told = str(row), missing.pop(str(row.approval_id), None)
             if told is None:
                 yield f"{what}: no decision gives it"

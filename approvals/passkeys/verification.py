@@ -10,13 +10,14 @@ from uuid import UUID
 from approvals.passkeys.models import Assertion
 from approvals.passkeys.signed import about, terms_of_yes
 from ledger.models import AccountRecord
-from ledger.verification.runs import SLACK
+from ledger.verification.runs import SLACK, ReadJournal
 from runs.engine.gating.proof import PASSKEY
 
 
-def assertion_problems(run_id: UUID) -> Iterator[str]:
+def assertion_problems(journal: ReadJournal) -> Iterator[str]:
     """Yield the problems of a run's assertions."""
-    for row in Assertion.objects.filter(run_id=run_id).select_related("decision__approval").order_by("id"):
+    run_id = journal.run_id
+    for row in journal.rows(Assertion, "id", related=["decision__approval"]):
         decision, what = row.decision, f"the assertion beside decision {row.decision_id}"
         proof = decision.proof if isinstance(decision.proof, dict) else {}
         if decision.approval.run_id != run_id:

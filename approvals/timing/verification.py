@@ -207,7 +207,7 @@ class Times:
         """Compare rows and events in both directions."""
         yield from self.wrong
         missing = {(id, n): told for id, all_ in self.went.items() for n, told in enumerate(all_, 1)}
-        rows = list(Escalation.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        rows = list(self.journal.rows(Escalation, "id"))
         yield from at_most_once("the escalation of approval", [(str(row.approval_id), row.n) for row in rows])
         for row in rows:
             what, told = f"escalation {row.id}", missing.pop((str(row.approval_id), row.n), None)

@@ -77,7 +77,7 @@ class Overrides:
         if self._last is not None and isinstance(self._last.event, e.ContextInjected):
             yield f"event {self._last.seq}, ContextInjected, came without the act that lets the run go on"
         seqs = []
-        for row in OverrideRecord.objects.filter(run_id=self.journal.run_id).order_by("id"):
+        for row in self.journal.rows(OverrideRecord, "id"):
             seqs.append(row.seq)
             yield from self._about(row)
         yield from at_most_once("the override record on event", seqs)
@@ -197,7 +197,7 @@ class Acts:
 
     def problems(self) -> Iterator[str]:
         missing, keys = dict(self.acts), []
-        for row in ActRecord.objects.filter(run_id=self.journal.run_id).order_by("id"):
+        for row in self.journal.acts:
             keys.append((row.action, row.seq))
             yield from self._about(row)
             missing.pop((row.action, row.seq or 0), None)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import Model
 
 from ledger import events as e
 from ledger.chain import Link, genesis
@@ -33,6 +35,9 @@ NO_RUN = UUID(int=0)  # the lowest id
 _MOST_GAPS = 10**6
 
 log = logging.getLogger("ledger.verification.runs")
+_PRESENT = "SELECT array_remove(ARRAY[{parts}], NULL) FROM (SELECT %s::uuid) AS run (id)"
+M = TypeVar("M", bound=Model)
+
 # Errors raised for rows that no process of ours would write.
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
 
@@ -59,11 +64,54 @@ class ReadJournal:
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
+    _row: dict[type[Model], Any] = field(default_factory=dict)
 
     @property
     def seq(self) -> int:
         """Return the last event's seq."""
         return len(self.at)
+
+    @cached_property
+    def present(self) -> frozenset[str]:
+        """Return the tables that have rows of this run: most runs have rows in few of them."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                _PRESENT.format(
+                    parts=", ".join(
+                        f"CASE WHEN EXISTS (SELECT FROM {table} WHERE {column} = run.id) THEN '{table}' END"
+                        for table, column in tables.items()
+                    )
+                ),
+                [self.run_id],
+            )
+            return frozenset(cursor.fetchone()[0])
+
+    def rows(
+        self, model: type[M], *order: str, related: Sequence[str] = (), batch: int = 0, **where: Any
+    ) -> Iterator[M]:
+        """Yield the run's rows of a registered table; with `batch`, so many at a time. An empty one isn't asked."""
+        table = model._meta.db_table
+        if table in self.present:
+            rows = model._default_manager.filter(**{tables[table]: self.run_id}, **where).order_by(*order)
+            rows = rows.select_related(*related) if related else rows
+            yield from rows.iterator(chunk_size=batch) if batch else rows
+
+    def row(self, model: type[M]) -> M | None:
+        """Return the run's first row of a registered table, read once."""
+        if model not in self._row:
+            self._row[model] = next(self.rows(model, model._meta.pk.name), None)
+        found: M | None = self._row[model]
+        return found
+
+    @cached_property
+    def acts(self) -> Sequence[ActRecord]:
+        """Return the act records about this run."""
+        return list(self.rows(ActRecord, "id"))
+
+    @property
+    def started_by(self) -> int | None:
+        """Return the account that started the run, from the act record; None if the system did."""
+        return next((act.person for act in self.acts if act.action == "start"), None)
 
     def hash_at(self, seq: int) -> bytes | None:
         """Return an event's hash, or the chain's genesis for 0."""
@@ -187,11 +235,7 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
                 check.see(line)
             except UNREADABLE as error:
                 problems.append(no_sense(f"event {line.seq}, {type(check).__name__}", error))
-    if (
-        journal.head is None
-        and not journal.at
-        and not any(_has(table, column, run_id) for table, column in tables.items())
-    ):
+    if not journal.present:
         raise NotFound("run", run_id)
     problems += _head_problems(journal)
     for check in running:
@@ -221,12 +265,6 @@ def no_sense(what: str, error: Exception) -> str:
     """Return the problem of a check that met an unreadable row."""
     log.warning("%s could not be finished", what, exc_info=error)
     return f"{what}: a row can't be made sense of: {type(error).__name__}: {error}"
-
-
-def _has(table: str, column: str, run_id: UUID) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {column} = %s)", [run_id])
-        return bool(cursor.fetchone()[0])
 
 
 def _head_problems(journal: ReadJournal) -> Iterator[str]:
@@ -319,10 +357,3 @@ def at_most_once(what: str, keys: Sequence[Any]) -> Iterator[str]:
         if key in seen:
             yield f"{what} {key} is there more than once"
         seen.add(key)
-
-
-def started_by(run_id: UUID) -> int | None:
-    """Return the account that started a run, from the verified act record; None if the system did."""
-    return (
-        ActRecord.objects.filter(run_id=run_id, action="start").order_by("id").values_list("person", flat=True).first()
-    )

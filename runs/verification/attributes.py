@@ -30,9 +30,10 @@ class Attributes:
             self.set.setdefault(name, []).append((kind, value))
 
     def problems(self) -> Iterator[str]:
-        rows = list(Attribute.objects.filter(run_id=self.journal.run_id).order_by("name", "n"))
+        rows = list(self.journal.rows(Attribute, "name", "n"))
         yield from at_most_once("the row of attribute", [(row.name, row.n) for row in rows])
-        began = Run.objects.filter(pk=self.journal.run_id).values_list("created_at", flat=True).first()
+        run = self.journal.row(Run)
+        began = None if run is None else run.created_at
         missing = {(name, n): value for name, values in self.set.items() for n, value in enumerate(values)}
         for row in rows:
             what, key = f"attribute {row.name}, value {row.n}", (row.name, row.n)

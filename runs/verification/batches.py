@@ -24,7 +24,7 @@ class Batches:
     def problems(self) -> Iterator[str]:
         run_id = self.journal.run_id
         records: dict[str, list[OverrideRecord]] = {}
-        for row in OverrideRecord.objects.filter(run_id=run_id, after__has_key="batch").order_by("id"):
+        for row in self.journal.rows(OverrideRecord, "id", after__has_key="batch"):
             if isinstance(row.after, dict):  # otherwise its wrong code is reported
                 records.setdefault(str(row.after.get("batch")), []).append(row)
         items = {str(item.batch_id): item for item in BatchItem.objects.filter(run_id=run_id).select_related("batch")}
@@ -33,7 +33,7 @@ class Batches:
         for named, item in items.items():
             is_done = item.outcome == BatchItem.Outcome.DONE and item.batch.action != "priority"
             if is_done and item.code == PROPOSED:
-                if not ActRecord.objects.filter(run_id=run_id, after__batch=named, action=PROPOSE).exists():
+                if not any(self.journal.rows(ActRecord, after__batch=named, action=PROPOSE)):
                     yield f"batch {named} says that a word on an outcome was put on record, and there is none"
                 continue
             if is_done and named not in records:

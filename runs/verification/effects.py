@@ -175,8 +175,7 @@ class Effects:
 
     def problems(self) -> Iterator[str]:
         left = {key: list(expected) for key, expected in self.expected.items()}
-        rows = LedgerEntry.objects.filter(run_id=self.journal.run_id).order_by("seq", "id")
-        for row in rows.iterator(chunk_size=500):
+        for row in self.journal.rows(LedgerEntry, "seq", "id", batch=500):
             what = f"ledger entry {row.id}, {row.fact} at slot {row.slot}"
             waiting = left.get((row.slot, row.attempt, row.fact))
             if not waiting:

@@ -57,7 +57,7 @@ class Forks:
             self.unasked.append((line.seq, event.KIND))
 
     def problems(self) -> Iterator[str]:
-        row = Run.objects.filter(pk=self.journal.run_id).first()
+        row = self.journal.row(Run)
         if row is None:
             return  # reported elsewhere
         if self.late:

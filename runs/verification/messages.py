@@ -121,7 +121,7 @@ class Messages:
 
     def problems(self) -> Iterator[str]:
         yield from self.wrong
-        rows = list(Message.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        rows = list(self.journal.rows(Message, "id"))
         yield from at_most_once("the row of message", [row.n for row in rows])
         missing = dict(self.known)
         for row in rows:
@@ -159,7 +159,7 @@ class CachedReads:
         for seq, hit in self.hits:
             if (problem := _about(hit)) is not None:
                 yield f"event {seq}, CachedReadTaken, {problem}"
-        for row in CachedRead.objects.filter(run_id=self.journal.run_id).order_by("expires_at", "key"):
+        for row in self.journal.rows(CachedRead, "expires_at", "key"):
             what = f"what the cache has of {row.tool}, read at slot {row.slot},"
             if not is_rows_code(code_key(), TABLE, row.coded(), bytes(row.code)):
                 yield f"{what} was not written with this installation's key, or was changed"

@@ -72,11 +72,11 @@ class Charges:
 
     def problems(self) -> Iterator[str]:
         found: set[tuple[Key, int]] = set()
-        for charge in PoolCharge.objects.filter(run_id=self.journal.run_id):
+        for charge in self.journal.rows(PoolCharge):
             key: Key = charge.slot, charge.attempt, charge.n
             found.add((key, charge.pool_id))
             yield from self._about(charge, self.begun.get(key), self.debits.get(key))
-        run = Run.objects.filter(pk=self.journal.run_id).first()
+        run = self.journal.row(Run)
         if run is None:
             return  # reported elsewhere
         for key, begun in self.begun.items():

@@ -30,7 +30,7 @@ class Assigned:
                 pass
 
     def problems(self) -> Iterator[str]:
-        row = RampStart.objects.filter(run_id=self.journal.run_id).first()
+        row = self.journal.row(RampStart)
         if not self.told:
             if row is not None:
                 yield f"ramp {row.ramp_id} has a start that the journal doesn't tell of"

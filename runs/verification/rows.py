@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ledger import events as e
-from ledger.verification.runs import SLACK, Line, ReadJournal, compared, started_by
+from ledger.verification.runs import SLACK, Line, ReadJournal, compared
 from runs.engine.checkpoints.position import REENTERED
 from runs.engine.tape import payload_of
 from runs.engine.undo import UNDO_NODE, WITH_PARENT
@@ -113,11 +113,11 @@ class RunFields:
         """Return the expected creator: that of the parent or predecessor, if there is one."""
         before = self.come.origin if self.come else self.child.parent if self.child else None
         if before is None:
-            return started_by(self.journal.run_id)
+            return self.journal.started_by
         return Run.objects.filter(pk=before).values_list("creator", flat=True).first()
 
     def problems(self) -> Iterator[str]:
-        row = Run.objects.filter(pk=self.journal.run_id).first()
+        row = self.journal.row(Run)
         if row is None:
             yield "the run's row is gone"
             return

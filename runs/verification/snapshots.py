@@ -24,7 +24,7 @@ class Checkpoints:
 
     def problems(self) -> Iterator[str]:
         missing = dict(self.visits)
-        for row in Checkpoint.objects.filter(run_id=self.journal.run_id).order_by("seq").iterator(chunk_size=20):
+        for row in self.journal.rows(Checkpoint, "seq", batch=20):
             what, state = f"the checkpoint at event {row.seq}", bytes(row.state)
             if checksum(row.node, row.visit, state) != bytes(row.checksum):
                 yield f"{what} fails its checksum"
@@ -57,7 +57,7 @@ class Signals:
             self.taken[line.event.name, line.event.n] = line.event.slot
 
     def problems(self) -> Iterator[str]:
-        rows = list(Signal.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        rows = list(self.journal.rows(Signal, "id"))
         yield from at_most_once("the row of signal", [(row.name, row.n) for row in rows])
         missing = dict(self.sent)
         for row in rows:
@@ -86,7 +86,7 @@ class Incidents:
             self.released.add(line.seq)
 
     def problems(self) -> Iterator[str]:
-        rows = list(Incident.objects.filter(run_id=self.journal.run_id).order_by("id"))
+        rows = list(self.journal.rows(Incident, "id"))
         yield from at_most_once("the incident at event", [row.seq for row in rows])
         missing = dict(self.lost)
         for row in rows:

@@ -44,7 +44,7 @@ class Succession:
                 pass
 
     def problems(self) -> Iterator[str]:
-        row = Run.objects.filter(pk=self.journal.run_id).first()
+        row = self.journal.row(Run)
         if row is None:
             return  # reported elsewhere
         if self.late:

@@ -165,7 +165,7 @@ class Waits:
 
     def problems(self) -> Iterator[str]:
         missing, given = dict(self.known), Counter[tuple[str | None, int]]()
-        for row in Wait.objects.filter(run_id=self.journal.run_id).order_by("opened_at", "id"):
+        for row in self.journal.rows(Wait, "opened_at", "id"):
             key = Key(row.slot, row.attempt, row.kind, row.n)
             what, known = f"the wait for {row.kind} at slot {row.slot}", missing.pop(key, None)
             if known is None:
