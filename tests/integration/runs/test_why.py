@@ -17,7 +17,6 @@ from ledger.models import Event, Head
 from runs.engine.agents import registry
 from runs.engine.budget import Budget
 from runs.models import Run, State, Wait
-from runs.queries.why import acts as hooks
 from runs.queries.why.answer import cause_of, why
 from runs.queries.why.seen import CAUSES, Reader, Seen, Who, look_at
 from runs.services import lifecycle
@@ -289,15 +288,6 @@ def test_a_run_without_its_head_is_damaged_and_nothing_is_offered(lives: Lives) 
     seen = look_at(run.pk)
     found = why(replace(seen, head=None), OPERATOR)
     assert found.cause == "damaged" and not any(o.is_allowed for o in found.acts if o.act in ("pause", "cancel"))
-
-
-def test_who_looks_after_halts_speaks_before_the_runs_own_rows(lives: Lives, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = lives.make("at_gate")
-    halted = hooks.Found("halted", "The installation is halted.", Who("people", ("operator",)))
-    monkeypatch.setattr(hooks, "judges", [lambda seen: halted])
-    assert why(look_at(run.pk), OPERATOR).sentence == "The installation is halted."
-    over = lives.make("completed")
-    assert why(look_at(over.pk), OPERATOR).cause == "completed"
 
 
 def test_nobody_drives_where_no_worker_runs_or_all_of_them_drain(lives: Lives) -> None:
