@@ -198,14 +198,16 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
 
 
 async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
-    """Ask upstream about an unsafe call. None: it didn't happen, and nothing is in progress. Parks if unknown."""
+    """Ask upstream about an unsafe or distrusted call. None: an unsafe one didn't happen, and nothing is in progress.
+    Parks if only a person can tell: a distrusted call is never repeated without asking."""
     is_sender_done = is_sender_done and not call.lingers
     if await _may_not_ask(call):
         await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done)
     said = await _asked_now(call)
     if isinstance(said, Happened):
         return await _settle(call, said)
-    if not (is_sender_done and await is_believed(said, call.visit.agent, call.tool, call.visit.runtime.certificates)):
+    did_not = await is_believed(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
+    if not (is_sender_done and did_not) or await is_distrusted(call):
         await ask_person(call, reason, is_sender_done=is_sender_done)
     return None
 

@@ -162,6 +162,14 @@ async def test_its_hook_is_asked_first(tools: Toolbox, outside: Outside, said: A
     assert await story.settle() == how and len(outside.requests) == 0
 
 
+async def test_a_trusted_denial_does_not_repeat_it_after_a_lost_answer(tools: Toolbox, outside: Outside) -> None:
+    outside.hook = lambda args, call: DidNotHappen()
+    outside.trouble("hooked", TransportError("cut"), when="after")
+    story = Certified(one_call(tools, "hooked"), retry=IN_PLACE, known=Known("allow", BAD[0]))
+    assert await story.settle() == "parked" and len(outside.requests) == 1
+    assert story.one_waiting("reconcile")
+
+
 @pytest.mark.parametrize("standing", OPEN)
 @pytest.mark.parametrize(("policy", "sent"), [("allow", 2), ("warn", 2), ("refuse", 1)])
 async def test_where_certificates_are_asked_for_a_repeat_needs_one_too(

@@ -14,8 +14,9 @@ from durableagents import Context, End, NotSent, PolicyDenied, Rejected, ToolFai
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.gating.proof import Proof
+from runs.features import Policies
 from runs.journal.asked import policies as inforce
-from runs.journal.asked.policies import InForce, Policies
+from runs.journal.asked.policies import InForce
 from tests.unit.engine.policies import Known, rule, with_policies
 from tests.unit.engine.story import Story
 from tests.unit.engine.test_gates import DEAR, asked, paying
@@ -374,9 +375,7 @@ class Read(InForce):
     """A worker's policies, read from here instead of from a database."""
 
     def __init__(self) -> None:
-        source = Policies()
-        source.made_of = lambda problem: Rulebook(0, problem=problem)
-        super().__init__(source, None)
+        super().__init__(Policies(statement="", made_of=lambda problem: Rulebook(0, problem=problem)), None)
         self.problem = ""
 
     async def _row(self, statement: str, values: Sequence[Any]) -> tuple[Any, ...]:
