@@ -64,13 +64,13 @@ def asked_in(plan: Any) -> Asked:
     """Return a plan as Asked. Raises ValueError with the reason why there can be no standing approval for it."""
     same = sameness(plan)
     if is_staged(plan):
-        raise ValueError("several people decide it")
+        raise ValueError("it needs several people")
     if "proof" in plan:
-        raise ValueError("a yes to it has to show more than that it was said")
+        raise ValueError("it needs proof of who approves")
     if plan.get(DOCUMENTS):
-        raise ValueError("it shows documents, which whoever decides has to see")
+        raise ValueError("it has documents that the decider must see")
     if isinstance(amount := amount_in(plan), str):
-        raise ValueError(f"its amount can't be told ({amount})")
+        raise ValueError(f"its amount can't be read ({amount})")
     if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
         raise ValueError("its amount has more than six decimals")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None

@@ -59,13 +59,15 @@ def allow(name: str, body: BoundsBody, *, seen: str | None = None, by: Actor) ->
     by, why = as_admin(by), justified("queue_grants", body.justification)
     queue = unmoved(name, "again", seen)
     if body.times and not body.days:
-        raise wrong("days", "are 0, so none could be given", "for how many days at most")
+        raise wrong("days", "must be at least 1 if standing approvals are allowed", "a number of days")
     if not body.times and (body.days or body.sum is not None):
-        raise wrong("times", "are 0, so none may be given", "how often at most, or leave out the rest")
+        raise wrong(
+            "times", "must be at least 1 if days or a sum are set", "a number of calls, or leave out days and sum"
+        )
     before = snapshot(queue)
     queue.again = Bounds(body.times, body.days, body.sum).as_json() if body.times else None
     if snapshot(queue) == before and queue.is_genuine:
-        raise Unchanged("times", "say how far they may go another way")
+        raise Unchanged("times", "change a limit")
     return store("queue_grants", queue, by=by, before=before, why=why)
 
 
@@ -110,7 +112,7 @@ def approve_again(
     try:
         asked = asked_of(bytes(unlocked.plan))
     except ValueError as error:
-        raise wrong("again", f"can't be: {error}", "approve this one alone") from None
+        raise wrong("again", f"can't be: {error}", "approve this call only") from None
     sum_ = _sum(asked, again)
     said = {
         "times": again.times,
@@ -149,11 +151,14 @@ def approve_again(
 def _sum(asked: Asked, again: AgainBody) -> Sum | None:
     """Return the sum of all together. Raises InvalidInput."""
     if asked.amount is None and again.sum is not None:
-        raise wrong("again.sum", "is given, and the call names no amount", "leave it out", _OF_HOW_MUCH)
+        raise wrong("again.sum", "doesn't apply: this call has no amount", "leave it out", _OF_HOW_MUCH)
     if asked.amount is None or again.sum is None:
         if asked.amount is not None:
             raise wrong(
-                "again.sum", "is missing: the call names an amount", "how much all may be together", _OF_HOW_MUCH
+                "again.sum",
+                "is missing: this call has an amount",
+                "the most that all calls together may amount to",
+                _OF_HOW_MUCH,
             )
         return None
     return Sum(again.sum, asked.amount.currency)
@@ -174,22 +179,22 @@ def _check(facts: Facts, again: AgainBody, sum_: Sum | None) -> None:
         raise Forbidden(f"Only a person who may approve this in their own role can give a standing approval. {no.why}")
     bounds = bounds_in(facts.queue.again)
     if bounds is None:
-        fix = "approve this one alone, or let an administrator allow it there"
-        raise wrong("again", f"may not be allowed in {facts.queue.name}", fix)
+        fix = "approve this call only, or ask an administrator to allow them"
+        raise wrong("again", f"isn't possible: queue {facts.queue.name} allows no standing approvals", fix)
     if again.times > bounds.times:
-        problem = f"is more than {bounds.times}, the most in {facts.queue.name}"
+        problem = f"is more than {bounds.times}, the limit of queue {facts.queue.name}"
         raise wrong("again.times", problem, "fewer", "“Number of calls”")
     latest = facts.now + timedelta(days=bounds.days)
     if not facts.now < again.until <= latest:
         last = f"{latest:%Y-%m-%d %H:%M} UTC"
-        problem = "has passed" if again.until <= facts.now else f"is after {last}, the latest there"
+        problem = "has passed" if again.until <= facts.now else f"is after {last}, the latest that this queue allows"
         fix = f"a time until {last}, {bounds.days} days from now"
         raise wrong("again.until", problem, fix, "“Expires”")
     if sum_ is None:
         return
     if bounds.most is not None and sum_.value > bounds.most:
         most = Sum(bounds.most, sum_.currency)
-        raise wrong("again.sum", f"is more than {most}, the most in {facts.queue.name}", "less", _OF_HOW_MUCH)
+        raise wrong("again.sum", f"is more than {most}, the limit of queue {facts.queue.name}", "less", _OF_HOW_MUCH)
     no = in_ones_own_right(replace(facts, asked=About(sum_)))
     if isinstance(no, No):
         raise wrong("again.sum", f"is more than you may approve at once. {no.why}", "less", _OF_HOW_MUCH)
@@ -202,7 +207,7 @@ def _check_who_set_them(approval: Approval, by: Actor) -> None:
     )
     agreed = [(each.get("action"), each.get("queue")) for each in agreed_to(by.person, approval.opened_at)]
     if own.exists() or ("queue_grants", approval.queue) in agreed:
-        why = f"You set how far the same again may be allowed in {approval.queue} after this was asked"
+        why = f"You changed the limits of standing approvals in {approval.queue} after this was requested"
         raise Forbidden(f"{why}. Approve only this call, or ask another person to give a standing approval.")
 
 
@@ -212,21 +217,21 @@ def _check_with_others(facts: Facts, again: AgainBody, sum_: Sum | None, others:
     assert bounds is not None
     if not others:
         return
-    beside = f"beside your other standing grants of the same ({', '.join(str(each.row.pk) for each in others)})"
-    fix = "no more than that, or take one of them back first"
+    beside = f"after your other standing approvals of the same call ({', '.join(str(each.row.pk) for each in others)})"
+    fix = "at most that, or take one of them back first"
     times = bounds.times - sum(each.row.count - len(each.uses) for each in others)
     if again.times > times:
-        raise wrong("again.times", f"is more than {max(times, 0)}, what is left {beside}", fix, "“Number of calls”")
+        raise wrong("again.times", f"is more than the {max(times, 0)} left {beside}", fix, "“Number of calls”")
     if sum_ is None:
         return
     of_it = [each for each in others if each.row.currency == sum_.currency]
     open_ = sum(((each.row.most or Decimal(0)) - each.spent for each in of_it), Decimal(0))
     if bounds.most is not None and sum_.value + open_ > bounds.most:
         left = Sum(max(bounds.most - open_, Decimal(0)), sum_.currency)
-        raise wrong("again.sum", f"is more than {left}, what is left {beside}", fix, _OF_HOW_MUCH)
+        raise wrong("again.sum", f"is more than the {left} left {beside}", fix, _OF_HOW_MUCH)
     no = in_ones_own_right(replace(facts, asked=About(Sum(sum_.value + open_, sum_.currency))))
     if isinstance(no, No):
-        raise wrong("again.sum", f"is, {beside}, more than you may approve at once. {no.why}", fix, _OF_HOW_MUCH)
+        raise wrong("again.sum", f"is more than you may approve at once {beside}. {no.why}", fix, _OF_HOW_MUCH)
 
 
 def _given(
@@ -234,8 +239,8 @@ def _given(
 ) -> StandingGrant:
     assert by.person is not None and at is not None
     if StandingGrant.objects.filter(approval=approval).exists():
-        fix = "approve this one alone, and tell an operator"
-        raise wrong("again", "stands at this question already, written past this installation", fix)
+        fix = "approve this call only, and tell an operator"
+        raise wrong("again", "exists for this request already, but this installation didn't write it", fix)
     row = StandingGrant(
         approval=approval,
         run_id=approval.run_id,
@@ -276,7 +281,7 @@ def take_back(grant_id: int, *, justification: str, by: Actor, roles: Iterable[s
         end.seal()
         end.save(force_insert=True)
     elif not end.is_genuine and not found.has_unused:
-        raise GrantOver("A row that was written past this installation takes it back, and no yes of it lies unused.")
+        raise GrantOver("A row that this installation didn't write takes it back, and none of its approvals is unused.")
     elif end.is_genuine:
         raise GrantOver(f"It was taken back by {end.by} at {end.at:%Y-%m-%d %H:%M:%S} UTC.")
     own = [use.approval_id for use in found.uses if use.is_genuine]

@@ -71,11 +71,11 @@ class Held:
     def is_over(self) -> str:
         """Return why it lets nothing through any more; empty while it may."""
         if not self.is_genuine:
-            return "it was not put on record by this installation"
+            return "this installation didn't record it"
         if self.end is not None:
             return f"it was taken back by {self.end.by}"
         if self.now >= self.row.until:
-            return f"its time was over at {self.row.until:%Y-%m-%d %H:%M} UTC"
+            return f"it expired at {self.row.until:%Y-%m-%d %H:%M} UTC"
         return "it is used up" if len(self.uses) >= self.row.count else ""
 
     @property
@@ -91,13 +91,13 @@ class Held:
     def covers(self, amount: Sum | None) -> str:
         """Return why it doesn't cover this amount; empty if it does."""
         if (amount is None) != (self.row.most is None):
-            return "one of the two names an amount"
+            return "only one of the two has an amount"
         if amount is None or self.row.most is None:
             return ""
         if amount.currency != self.row.currency:
             return f"it is in {self.row.currency}"
         left = self.row.most - self.spent
-        return f"{Sum(left, self.row.currency)} of it are left" if abs(amount.value) > left else ""
+        return f"only {Sum(left, self.row.currency)} of it is left" if abs(amount.value) > left else ""
 
 
 def held(grant_id: int) -> Held | None:

@@ -89,7 +89,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
     row, n = found.row, len(found.uses) + 1
     giver = User.objects.filter(pk=row.person).first()
     if giver is None:
-        raise LeftToPeople(f"{row}: who gave it has no account any more.")
+        raise LeftToPeople(f"{row}: the account of who gave it was deleted.")
     by = Actor("user", giver.get_username(), role=row.role, auth=AUTH, person=row.person)
     may = in_ones_own_right(facts_of(approval, run, by, frozenset([by.role]), locked=True))
     if isinstance(may, No):
@@ -119,16 +119,16 @@ def _asked(approval: Approval, run: Run, wait: Wait) -> Asked:
     try:
         asked = asked_of(bytes(approval.plan))
     except ValueError as error:
-        raise LeftToPeople(f"It can't be the same as anything: {error}.") from None
+        raise LeftToPeople(f"It can't have a standing approval: {error}.") from None
     if not isinstance(approval.evidence, list):
-        raise LeftToPeople("What is shown with it can't be read.")
+        raise LeftToPeople("Its details can't be read.")
     is_told_of = any((each.get("label"), each.get("source")) == HISTORY for each in approval.evidence)
     if wait.n or wait.attempt or approval.revision != 1 or is_told_of:
-        raise LeftToPeople("It was asked about before, or tried.")
+        raise LeftToPeople("It was requested or tried before.")
     if _was_refused(approval, asked):
-        raise LeftToPeople("Its run asked the same before, and people said no or nobody answered.")
+        raise LeftToPeople("The same request in this run was rejected or expired before.")
     if run.state in ENDED or run.forked_from is not None:
-        raise LeftToPeople("Its run is a fork, or over.")
+        raise LeftToPeople("Its run is a fork, or has ended.")
     return asked
 
 
@@ -152,4 +152,4 @@ def _not_the_same(found: Held, approval: Approval, asked: Asked) -> str:
         return "it is about something else"
     if row.is_of_run and row.run_id != approval.run_id:
         return "it is of another run"
-    return "" if approval.opened_at > row.at else "it was asked before it was given"
+    return "" if approval.opened_at > row.at else "it was requested before the standing approval was given"

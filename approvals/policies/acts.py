@@ -138,7 +138,7 @@ def _number_after(last: Policy | None, name: str) -> int:
     taken = Policy.objects.alias(spelled=Lower("name")).filter(spelled=name).values_list("version", flat=True)
     number = next_version(taken, last.version if last is not None and last.is_genuine else 0)
     if number is None:
-        what = "has versions that were written past this installation, and leave no number"
+        what = "has versions that this installation did not write, the last with the highest number"
         raise wrong("name", what, "another name, or ask the database's owner to remove them")
     return number
 
@@ -359,8 +359,8 @@ def _turn(by: Actor) -> None:
     last = PolicyRevision.objects.order_by("-revision").values_list("revision", flat=True).first() or 0
     if last >= _LAST:
         raise PoliciesDamaged(
-            "A revision that was written past this installation has the last number: the database's "
-            "owner takes it away. Nothing was changed."
+            "The revision with the last possible number was not written by this installation. The database's "
+            "owner must remove it. Nothing was changed."
         )
     turned = PolicyRevision(revision=last + 1, live=len(rows), policies=digest(rows), set_by=by.ref, at=database_now())
     turned.seal()

@@ -122,7 +122,7 @@ class Policed:
             elif str(row.effect) != said.effect:
                 yield f"event {seq}, PolicyApplied: {row} says {row.effect}, not {said.effect}"
             elif not row.is_genuine:
-                yield f"event {seq}, PolicyApplied: {row} was not put on record by this installation, or was changed"
+                yield f"event {seq}, PolicyApplied: {row} was not written by this installation, or was changed"
 
     def _shown(self, rows: dict[tuple[str, int], Policy]) -> Iterator[str]:
         """Check that used approvals proved what the named policy requires."""

@@ -219,8 +219,8 @@ def change(name: str, body: QueueChangeBody, *, seen: str | None = None, by: Act
             fix = "say anew from where on a yes has to show more"
             raise wrong("currency", f"would leave what a yes has to show above an amount in {queue.currency}", fix)
         if given["currency"] != queue.currency and (queue.again or {}).get("most") is not None:
-            fix = "say anew how far the same again may be allowed"
-            raise wrong("currency", f"would leave the sum of the same again in {queue.currency}", fix)
+            fix = "set the limits of standing approvals again"
+            raise wrong("currency", f"would leave the sum of standing approvals in {queue.currency}", fix)
     for key, value in given.items():
         setattr(queue, key, value)
     if snapshot(queue) == before and queue.is_genuine:

@@ -215,7 +215,7 @@ def _words(seats: list[list[Any]]) -> dict[int, str]:
 def _word(person: int, verdict: str, at: str, queue: str, by: int | None, *, is_ours: bool) -> str:
     """Return a person's vote as text to follow their name. Even a forged row takes their seat."""
     means = "" if by == person else ", by the word of a deputy or in somebody's place,"
-    whose = "" if is_ours else ", says a row that was written past this installation"
+    whose = "" if is_ours else ", says a row that this installation did not write"
     return f"{SAID.get(verdict, verdict)} this{means} at {_moment(at)} for {queue}{whose}"
 
 

@@ -93,7 +93,10 @@ def require(body: GuardsBody, *, by: Actor) -> FourEyes:
                     "give a second person an account for it first",
                 )
     if last is not None and last.n >= _LAST:
-        raise Forbidden("A row that was written past this installation has the last number: the owner takes it away.")
+        raise Forbidden(
+            "The row with the last possible number was not written by this installation. "
+            "Ask the database's owner to remove it."
+        )
     row = FourEyes(n=1 if last is None else last.n + 1, families=wanted, set_by=by.ref, at=database_now())
     row.seal()
     row.save(force_insert=True)

@@ -124,7 +124,7 @@ def test_a_question_with_a_forged_decision_is_refused(stage: Stage, tools: Toolb
 def test_whoever_has_a_seat_by_a_forged_row_is_told_so(stage: Stage, tools: Toolbox) -> None:
     approval, fiona, frank = asked(stage, tools), somebody("fiona", FINANCE), somebody("frank", FINANCE)
     forged(approval, fiona)
-    told = "says a row that was written past this installation"
+    told = "says a row that this installation did not write"
     answer = calls(fiona).post(
         f"approvals/{approval.id}/decision",
         {"verdict": "approve", "plan_hash": approval.plan_hash, "justification": "x"},
@@ -927,7 +927,7 @@ def test_a_queue_whose_proof_nobody_can_read_is_not_genuine(stage: Stage, tools:
     approval = asked(stage, tools)
     forge("UPDATE approvals_queue SET proof = %s, changed_at = 'infinity' WHERE name = 'finance_po'", proof)
     assert statuses(admin) == statuses(ann) == {}
-    with pytest.raises(Exception, match="changed past this installation"):
+    with pytest.raises(Exception, match="changed by another program"):
         say(approval, ann)
     forge("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
     queue_acts.change("finance_po", QueueChangeBody(role="approver_finance", justification=WHY), by=admin)

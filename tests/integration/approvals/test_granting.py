@@ -153,7 +153,7 @@ def test_it_is_over_in_time(stage: Stage, fiona: Actor, agent: Agent) -> None:
     sound(first.run)
     swept()
     assert state(case.run) == "open"
-    assert "its time was over" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"
+    assert "it expired at" in str(refused(case, StandingGrant.objects.get())), "between the look and the yes too"
 
 
 def test_withdrawn_it_answers_nothing_and_an_unused_yes_lapses(
@@ -251,9 +251,9 @@ def bounded(stage: Stage, tools: Toolbox) -> Approval:
     [
         ({"times": 6}, "“Number of calls” is more than 5"),
         ({"days": -1}, "“Expires” has passed"),
-        ({"days": 31}, "“Expires” is after 2.* UTC, the latest there"),
+        ({"days": 31}, "“Expires” is after 2.* UTC, the latest that this queue allows"),
         ({"sum": "30001"}, "more than .30,000"),
-        ({"sum": None}, "names an amount"),
+        ({"sum": None}, "has an amount"),
     ],
 )
 def test_more_than_allowed_is_refused(bounded: Approval, fiona: Actor, said: dict[str, Any], words: str) -> None:

@@ -306,7 +306,7 @@ def test_a_rule_that_is_taken_away_past_us_closes_the_queue(stage: Stage, tools:
     rule(minutes=5, second_factor=True)
     question, fiona = asked(stage, tools), somebody("fiona", FINANCE)
     run_sql("UPDATE approvals_queue SET proof = NULL WHERE name = 'finance_po'")
-    nothing_changes(lambda: say(question, fresh(fiona)), DurableAgentsError, "changed past this installation")
+    nothing_changes(lambda: say(question, fresh(fiona)), DurableAgentsError, "changed by another program")
 
 
 def test_a_stronger_proof_than_was_shown_cant_be_written_into_a_decision(stage: Stage, tools: Toolbox) -> None:

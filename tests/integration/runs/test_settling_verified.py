@@ -148,5 +148,5 @@ def test_a_forged_rule_with_the_last_number_is_said_to_be_in_the_way(run: Run, a
             [2**63 - 1, b"x" * 32],
         )
     assert says(run, ann) is not None, "two still settle it"
-    with pytest.raises(Forbidden, match="written past this installation"):
+    with pytest.raises(Forbidden, match="not written by this installation"):
         guarded("roles")
