@@ -1,4 +1,4 @@
-"""The protocol of guards, the say of features in decisions; services.py asks all of them at fixed points."""
+"""Protocol by which features take part in decisions; services.py runs all guards at fixed points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class DecisionGuard:
         """Check a plan before it is approved. No lock is held yet, so this may take long."""
 
     def is_late(self, approval: Approval, wait: Wait, now: datetime) -> bool:
-        """Return whether the question's deadline has passed, though nothing has closed it."""
+        """Return whether the deadline has passed although the question is still open."""
         return False
 
     def proof(self, pending: PendingDecision) -> dict[str, Any]:

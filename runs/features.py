@@ -1,5 +1,5 @@
-"""What features add to the core. An app installs its features as Django starts; the core names none of them. The guards
-of calls are in runs/engine/pipeline.py."""
+"""Registry of the features that apps add to the core, which names none. An app installs its own as Django starts. The
+guards of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Policies:
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A feature's parts, of which each has as many as it needs. Hooks run in the transaction of what calls them."""
+    """The parts that a feature adds, all optional. Hooks run in their caller's transaction."""
 
     name: str
 
@@ -96,7 +96,7 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
-    # What the page of a queue shows besides, and that of all queues to an account: values of the template.
+    # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queues_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
 
@@ -110,7 +110,7 @@ _installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process; one of a known name replaces that."""
+    """Add features to this process, or replace those of the same name; their checks and change hooks only add up."""
     for each in features:
         _installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
@@ -125,10 +125,10 @@ def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
-    """Return the last feature's handler of this kind."""
+    """Return the handler of this kind; the feature installed last wins."""
     return next((found for each in reversed(_installed.values()) if (found := parts(each).get(kind)) is not None), None)
 
 
 def only(part: Callable[[Feature], T | None]) -> T | None:
-    """Return a part that one feature has."""
+    """Return a part that only one feature has."""
     return next((found for each in _installed.values() if (found := part(each)) is not None), None)

@@ -1,9 +1,16 @@
-"""One tool call, from what is on record of it to what is recorded of it; start with `call_tool`.
+"""Make or replay one tool call; start with `call_tool`.
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-The guards are features (see guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6
-are the points at which a process may die: see docs/step-protocol.md.
+*Intent*: before the first send of every call but a read without grant or pool. Skipped if the record has one.
+*Sent again*: reads always; keyed calls while their key is valid and their upstream isn't known to ignore keys; any
+call after proof that nothing was sent, or after its reconcile hook says that it did not happen. Each repeat is
+recorded, or checked against the database, before it is sent.
+*A person settles it*: an unsafe call, an expired or rejected key, a distrusted upstream, a stricter policy or an answer
+that can't be recorded, if the hook doesn't know; and a late result that contradicts a verdict.
+
+Guards are features (guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the points
+at which a process may die: see docs/step-protocol.md.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NoReturn
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from ledger import events as e
 from runs.engine import gate, unknown
@@ -51,7 +58,7 @@ from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 from runs.engine.visit import Visit
 
-# Tries covered by one announcement: about one round in place. See docs/decisions/0002.
+# Tries covered by one ToolRedispatched: about one round of retries. See docs/decisions/0002.
 BURST = 16
 
 
@@ -59,13 +66,13 @@ async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
     """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
     tool = spec.tool
     agent = visit.agent
-    # Unknown outcomes are settled through the agent's tools. One that was added later is not among those kept.
+    # The agent's tools settle unknown outcomes. `tool()` also finds those added after the cache was made.
     if agent.tools_by_name.get(tool.name) is not tool and agent.tool(tool.name) is not tool:
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{agent.graph_id} {problem}")
     call = LogicalCall(visit, slot, spec)
     if not call.is_new and call.past.outcome is not None and not reads.is_too_old(call):
-        return _recorded(call)
+        return _replayed(call)
     try:
         if call.past.intent is not None:
             if (known := await unknown.resume(call, call.past.intent)) is not None:
@@ -83,7 +90,7 @@ async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
 # --- recorded: what a replay answers ----------------------------------------------------------------------------------
 
 
-def _recorded(call: LogicalCall) -> BaseModel:
+def _replayed(call: LogicalCall) -> BaseModel:
     tool, result = call.tool, call.past.outcome
     payload = payload_of(result)
     try:
@@ -100,7 +107,7 @@ def _recorded(call: LogicalCall) -> BaseModel:
                 return tool.output_from_receipt(call.args, payload.get("receipt"))
             case _:
                 call.visit.stop(Broken("unexpected_record", {"slot": call.slot, "found": type(result).__name__}))
-    except (ValidationError, ValueError, KeyError) as error:
+    except (ValueError, KeyError) as error:
         problem = f"the recorded result does not fit the tool's output: {error}"
         call.visit.stop(Broken("recorded_result", {"slot": call.slot, "tool": tool.name, "problem": problem}))
 
@@ -109,9 +116,9 @@ def _recorded(call: LogicalCall) -> BaseModel:
 
 
 async def _begin(call: LogicalCall) -> BaseModel | None:
-    """Bring a call up to its intent. Return an output if a guard answered it; raises what a guard or people refuse."""
+    """Run guards and gate, then write the intent. Return a guard's answer; raises what guards or people refuse."""
     if call.attempt > 0 and (earlier := call.record.belied) is not None:
-        await unknown.ask_anew(call, earlier)
+        await unknown.reopen_settlement(call, earlier)
     for guard in call.guards:
         if (output := await guard.before_intent(call)) is not None:
             return output
@@ -119,8 +126,8 @@ async def _begin(call: LogicalCall) -> BaseModel | None:
 
 
 async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel | None:
-    """Record what is about to be sent, so that a repeat sends the same bytes. A read needs no record. Returns an output
-    if a guard answered the call after policies changed. What refuses the intent never returns: it parks or stops."""
+    """Commit the intent (TX1): the exact bytes to send. Skipped for a read without grant or pool. Return an output if a
+    guard answers after policies changed. A refused intent parks or stops."""
     visit, tool = call.visit, call.tool
     if call.past.waits:
         call.park_on_timer()
@@ -129,7 +136,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     visit.afford(call.slot, call.attempt, A_CALL, is_reserved=True)
     if tool.is_pure and grant is None:
         visit.check_stop()
-        if not visit.meter.counts_reads:  # otherwise the pool is asked first
+        if not visit.meter.counts_reads:  # otherwise a pool counts it in TX1
             return None
     if not tool.is_unsafe and not tool.is_pure:
         call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
@@ -166,7 +173,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
     except (PoolShort, PoolUnpriced) as error:
         await pools.wait_for_room(visit, call.slot, call.attempt, error, **call.identity)
     except PoliciesChanged:
-        call.guards, call.must_look_anew = visit.runtime.guards, True
+        call.guards, call.needs_fresh_policies = visit.runtime.guards, True
         return await _begin(call)
     except ApprovalMissing as error:
         await gate.not_granted(call, grant, error)
@@ -178,15 +185,17 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
 
 
 async def _send(call: LogicalCall) -> Outcome:
-    """Send the call until its outcome is known. Parks during an outage; raises what ends the visit. Only repeats go
-    through the loop of retries: the guards were asked just now."""
+    """Send until the outcome is known; park during a long outage. The first try is outside the retry loop, so that a
+    read's guards don't run twice."""
     began = time.monotonic()
     try:
         return await _try(call, 1)
     except (Passing, TimeoutError) as error:
         trouble = error
     again = partial(_try_again, call)
-    return await attempts(call.visit, again, call.past, partial(_come_back_later, call), began=began, trouble=trouble)
+    return await attempts(
+        call.visit, again, call.past, partial(_park_through_outage, call), began=began, trouble=trouble
+    )
 
 
 async def _try_again(call: LogicalCall, number: int) -> Outcome:
@@ -198,97 +207,98 @@ async def _try_again(call: LogicalCall, number: int) -> Outcome:
 
 
 async def _try(call: LogicalCall, number: int) -> Outcome:
-    """Make one try and return its outcome in recordable form. The error raised tells whether anything may have been
-    sent."""
+    """Make one try and return its recordable outcome. Raises Passing or TimeoutError if it may be retried."""
     is_repeat = number > 1 or call.is_resumed
-    if is_repeat and (known := await _repeatable(call, number)) is not None:
+    if is_repeat and (known := await _prepare_repeat(call, number)) is not None:
         return known
     tool = call.tool
     try:
-        return _recordable(call, await _perform(call))
+        return _to_recordable(call, await _perform(call))
     except NotSent as error:
         if tool.is_unsafe:
             await _not_sent(call, error)
         raise
     except KeyRejected as error:
         if tool.is_pure:
-            await _bug(call, error)
-        return await unknown.rejected(call, error)
+            await _handle_tool_error(call, error)
+        return await unknown.settle_rejected_key(call, error)
     except (TransportError, TimeoutError) as error:
         is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
-        if tool.is_unsafe or await unknown.is_distrusted(call):
-            known = await unknown.lost_answer(call, traceback_of(error), is_sender_done=is_sender_done)
+        if tool.is_unsafe or await unknown.is_upstream_distrusted(call):
+            known = await unknown.settle_lost_answer(call, traceback_of(error), is_sender_done=is_sender_done)
             if known is not None:
                 return known
-        call.lingers |= not is_sender_done
+        call.may_still_send |= not is_sender_done
         raise
     except (Exception, asyncio.CancelledError) as bug:
         if isinstance(bug, asyncio.CancelledError) and is_being_cancelled():
             raise
-        await _bug(call, bug)
+        await _handle_tool_error(call, bug)
 
 
-async def _repeatable(call: LogicalCall, number: int) -> Settled | None:
-    """Make sure that the call may be sent again, and announce it; return upstream's answer if it was asked and knew."""
+async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
+    """Check and record that the call is sent again. Return upstream's answer if it already happened. An unsafe call
+    gets here only after proof that it did not happen."""
     call.park_on_timer()
     for guard in call.guards:
         await guard.before_try(call)
     if call.past.intent is None:
         return None
-    is_sender_done = number > 1 and not call.lingers
-    call.must_look_anew = number == 1
+    is_sender_done = number > 1 and not call.may_still_send
+    call.needs_fresh_policies = number == 1
     for guard in call.guards:
         await guard.before_repeat(call, is_sender_done=is_sender_done)
-    is_distrust = number == 1 and await unknown.is_distrusted(call)  # discovered after it was sent
-    while True:  # until a repeat is announced while its key protects, even after a slow commit
-        is_doubtful = call.is_key_spent or is_distrust
+    # Later tries were checked as their answer was lost.
+    is_distrust = number == 1 and await unknown.is_upstream_distrusted(call)
+    while True:  # the key may expire during the commit
+        is_doubtful = call.is_key_expired or is_distrust
         if is_doubtful and (known := await unknown.find_out(call, is_sender_done=is_sender_done)) is not None:
             return known
         is_distrust = False
-        await _announce(call)
-        if not call.is_key_spent:
+        await _record_repeat(call, is_sender_done=is_sender_done)
+        if not call.is_key_expired:
             return None
 
 
-async def _announce(call: LogicalCall) -> None:
-    """Record that a repeat may be sent, and check that it still may; unwinds if not. One event announces up to `BURST`
-    tries of this claim; the later ones are only checked. A change of policies needs another event, and so does each
-    try of an unsafe call, as it may follow a proof that the one before was not sent."""
+async def _record_repeat(call: LogicalCall, *, is_sender_done: bool) -> None:
+    """Record a repeat (ToolRedispatched), or check a recorded one; unwinds if it may not be sent. One event covers
+    `BURST` tries of this claim until policies change. An unsafe call needs one for each try, as a ToolNotDispatched
+    proves only that those before were not sent."""
     visit = call.visit
-    if call.announced > 0:
+    if call.tries_left > 0:
         judged = None if call.judged is None else call.judged.revision
         try:
             await visit.check_repeat(call.slot, call.attempt, call.limit_key, judged=judged)
         except PoliciesChanged:
-            call.announced = 0
-    if call.announced == 0:
-        call.announced = 1 if call.tool.is_unsafe else BURST
+            call.tries_left = 0
+    if call.tries_left == 0:
+        call.tries_left = 1 if call.tool.is_unsafe else BURST
         call.past.resends += 1
         event = e.ToolRedispatched(
-            slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.resends, tries=call.announced
+            slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.resends, tries=call.tries_left
         )
         while True:
             try:
                 await visit.commit(Batch([event, *call.facts()], is_intent=True))
                 break
             except PoliciesChanged:
-                call.must_look_anew = True
+                call.needs_fresh_policies = True
                 for guard in call.guards:
-                    await guard.before_repeat(call, is_sender_done=not call.is_resumed and not call.lingers)
-    call.announced -= 1
+                    await guard.before_repeat(call, is_sender_done=is_sender_done)
+    call.tries_left -= 1
     call.cleared_at = time.monotonic()
 
 
 async def _perform(call: LogicalCall) -> Any:
-    """Run the tool's function, in a thread if it blocks; the timeout includes the wait for a thread. Raises the
-    function's errors, TimeoutError, and NotSent if nothing can have been sent."""
+    """Run the tool's function, in a thread if it blocks; waiting for one counts towards the timeout. Return its result
+    or a BusinessFailure. Raises its other errors, and NotBegun if nothing was sent."""
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
     if runtime.is_fenced():
-        # Others may count this worker as dead. Nothing was sent, and that is recorded if the run is still ours.
+        # Others may count this worker as dead. Nothing was sent: `_try` records that if the call is unsafe.
         raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
     if await call.visit.is_held_back(call.limit_key, call.cleared_at):
-        await _hold_back(call)
+        await _stop_for_halt(call)
     function = tool.opened(FOR_DISPATCH)
     call.was_sent, call.abandoned, failure = True, None, None
     try:
@@ -312,10 +322,10 @@ async def _perform(call: LogicalCall) -> Any:
     return answer
 
 
-async def _hold_back(call: LogicalCall) -> NoReturn:
-    """Stop because of a halt since the intent; what was not sent is recorded as such."""
+async def _stop_for_halt(call: LogicalCall) -> NoReturn:
+    """Stop for a halt. Record that nothing was sent, unless an earlier try may have been."""
     is_first = not call.was_sent and not call.is_resumed
-    if call.is_booked and (call.tool.is_unsafe or is_first):
+    if call.has_pending_entry and (call.tool.is_unsafe or is_first):
         await _not_sent(call, NotSent("it was halted between the intent and the call"))
     call.visit.hold_back(call.limit_key)
 
@@ -342,7 +352,7 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
 
 
 def _abandon(turn: _Turn, call: LogicalCall) -> None:
-    """Stop waiting for a running function. Its thread is freed when it ends; guards learn it by `call.abandoned`."""
+    """Stop waiting for a running function. Its thread is freed when it ends; guards read `call.abandoned`."""
     call.abandoned = turn.when_over
     call.visit.runtime.threads.abandon(call.tool.name, turn.when_over)
 
@@ -384,8 +394,8 @@ class _Turn:
             return not self._has_begun
 
 
-def _recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
-    """Return a try's result in recordable form. Raises BadAnswer if there is none."""
+def _to_recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal:
+    """Return a try's result in recordable form. Raises BadAnswer if it has none."""
     tool = call.tool
     if isinstance(answer, KeyRejected):
         raise answer
@@ -402,11 +412,11 @@ def _plain(call: LogicalCall, value: Any) -> Any:
     try:
         return plain(value)
     except ValueError as error:
-        raise BadAnswer(f"what {call.tool.name} said besides its result: {error}") from error
+        raise BadAnswer(f"{call.tool.name}: its receipt or details can't be recorded: {error}") from error
 
 
 async def _not_sent(call: LogicalCall, error: NotSent) -> None:
-    """Record the proof, so that a crash from here on leaves no unknown outcome."""
+    """Record that nothing was sent: a crash after this leaves no unknown outcome."""
     call.past.not_sents += 1
     payload = {"error": printable(error.message)}
     event = e.ToolNotDispatched(
@@ -415,22 +425,20 @@ async def _not_sent(call: LogicalCall, error: NotSent) -> None:
     call.visit.boundary(await call.visit.commit(Batch([event])))
 
 
-async def _bug(call: LogicalCall, bug: BaseException) -> NoReturn:
+async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
     """Handle an error in the tool's code: an unsafe call's outcome is unknown, others fail the run."""
     if call.tool.is_unsafe:
-        await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.lingers)
-    if isinstance(bug.__cause__, TooLarge) and call.is_booked:
-        # It was done, and each repeat would get the same answer: only a person can say what to keep of it.
+        await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.may_still_send)
+    if isinstance(bug.__cause__, TooLarge) and call.has_pending_entry:
+        # The call happened, and a repeat would return the same answer: a person gives a receipt.
         digest = bug.__cause__.digest
-        why = (
-            f"it answered, and the answer can't be put on record ({bug}); its digest is {digest}: settle with a receipt"
-        )
-        await unknown.ask_person(call, why, is_sender_done=not call.lingers)
+        why = f"it answered, but the answer can't be recorded ({bug}); its digest is {digest}: settle with a receipt"
+        await unknown.ask_person(call, why, is_sender_done=not call.may_still_send)
     code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
     call.visit.stop(Crashed(code, f"{call.tool.name}: {brief(bug)}", traceback_of(bug)))
 
 
-async def _come_back_later(call: LogicalCall, trouble: Exception) -> NoReturn:
+async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
     """Park during an outage; the same key and bytes are sent after the timer."""
     tool = call.tool
     await park_for_retry(
@@ -452,9 +460,9 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     if isinstance(outcome, Settled):
         return outcome.output
     if isinstance(outcome, Pending):
-        await _accepted(call, outcome)
+        await _record_acceptance(call, outcome)
     if isinstance(outcome, Refusal):
-        await _refused(call, outcome)
+        await _record_refusal(call, outcome)
     tool, result = call.tool, outcome.result
     external_id = tool.external_id_of(result) if tool.external_id else None
     if call.past.intent is None:
@@ -478,8 +486,8 @@ async def _record(call: LogicalCall, outcome: Outcome) -> BaseModel:
     return outcome.output
 
 
-async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
-    """Wait for upstream's callback, or continue if it came already."""
+async def _record_acceptance(call: LogicalCall, answer: Pending) -> NoReturn:
+    """Record the acceptance, then park until the callback."""
     wait = call.wait("webhook", call.past.last_wait("webhook")[0], within=answer.within)
     payload = {"receipt": answer.receipt, "deadline": wait.deadline.isoformat()}
     event = e.ToolAccepted(slot=call.slot, attempt=call.attempt, tool=call.tool.name, payload=payload)
@@ -488,7 +496,7 @@ async def _accepted(call: LogicalCall, answer: Pending) -> NoReturn:
     call.visit.park(wait)
 
 
-async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
+async def _record_refusal(call: LogicalCall, no: Refusal) -> NoReturn:
     payload = {"message": no.message, "details": no.details, "arguments": call.arguments}
     batch = Batch([call.failed(no.code, payload)], call.booked("failed", payload), usage=A_CALL)
     call.visit.boundary(await _commit(call, batch, failure=payload | {"code": no.code}))
@@ -496,23 +504,23 @@ async def _refused(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, **outcome: Any) -> Reply:
-    """Commit an outcome, or hand it in as a late result if that fails: it may settle what the run's new worker
-    doesn't know, or spare a person the question. If another answer came first, that counts."""
+    """Commit an outcome. If the lease is lost, or a torn write leaves it to a person, report it as a late result. If
+    another outcome came first, that one counts."""
     visit = call.visit
     try:
         reply = await visit.commit(batch)
     except Unwind:
-        spent = call.is_key_spent
-        is_asked_about = visit.is_torn and not unknown.may_repeat(call.tool.replay_class, is_key_spent=spent)
-        if call.is_booked and (visit.has_lost_lease or is_asked_about):
-            _hand_in(call, outcome)
+        spent = call.is_key_expired
+        needs_person = visit.is_torn and not unknown.may_repeat(call.tool.replay_class, is_key_expired=spent)
+        if call.has_pending_entry and (visit.has_lost_lease or needs_person):
+            _report_late_result(call, outcome)
         raise
     if not reply.is_done:
-        _hand_in(call, outcome)
+        _report_late_result(call, outcome)
         visit.stop(Stopped("overtaken"))
     return reply
 
 
-def _hand_in(call: LogicalCall, outcome: dict[str, Any]) -> None:
+def _report_late_result(call: LogicalCall, outcome: dict[str, Any]) -> None:
     visit = call.visit
     visit.runtime.hand_in(LateAnswer(visit.run_id, call.slot, call.attempt, call.tool.name, **outcome))

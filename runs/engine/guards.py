@@ -1,4 +1,4 @@
-"""The seam between tool calls and the features that have a say in them; call.py asks them at fixed points."""
+"""Protocol by which features take part in tool calls; call.py runs guards at fixed points."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """A feature's say in tool calls. The engine asks only the guards in force for a tool, in the order of
-    pipeline.py; one guard never calls another. A guard holds no state of its own: it serves every run of a process and
-    keeps what it knows of a call on the call. It waits by parking the visit and refuses by raising, after it has
-    recorded why.
+    """A feature's part in tool calls. Guards run in the order of pipeline.py: a new call meets those in force for its
+    tool, any other call all of them, so each must tolerate calls that don't concern it. A guard is stateless and stores
+    what it knows of a call on the call. It waits by parking the visit, and refuses by recording why, then raising.
     """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
@@ -43,7 +42,7 @@ class Guard:
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
         """Check that a call with an intent may be sent again. With `is_sender_done` nothing of an earlier try is in
-        progress; with `call.must_look_anew` go by what is in force now, not by a cache."""
+        progress; with `call.needs_fresh_policies` go by what is in force now, not by a cache."""
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
         """Take note of how a try ended, whatever the call makes of it. Not called for a try that was stopped before the

@@ -69,7 +69,7 @@ class CallSpec:
 
 
 class LogicalCall:
-    """A call and its attempt in this visit. A replay that finds an intent takes what is sent from there."""
+    """A call and its current attempt. A replay that finds an intent sends what it says."""
 
     def __init__(self, visit: Visit, slot: str, spec: CallSpec) -> None:
         self.visit, self.slot, self.spec = visit, slot, spec
@@ -88,29 +88,29 @@ class LogicalCall:
         # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
-        self.is_resumed = False  # an earlier claim announced it
+        self.is_resumed = False  # its intent is from an earlier claim
         self.was_sent = False  # by this claim
-        self.announced = 0  # recorded tries not made yet
+        self.tries_left = 0  # recorded tries not made yet
         self.cleared_at = 0.0  # time when it was last known not to be halted
-        self.lingers = False  # a blocking try timed out, and its thread may still be sending
+        self.may_still_send = False  # a blocking try timed out, and its thread may still be sending
         self.abandoned: Callable[[Callable[[], None]], None] | None = None  # calls back once that thread is done
         # What people and guards know of it.
         self.grant = spec.grant
         self.given: Slot | None = None  # the question of that grant, and its other users
         self.users: Collection[str] = ()
         self.no_yes = ""  # why there is no approval: see gate.py
-        self.unamended: BaseModel | None = None  # the requested arguments, if a person changed them
+        self.original_args: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
         self.judged: Judged | None = None  # by the policies in force, if there are any
-        self.must_look_anew = False  # guards must go by what is in force now, not by a cache
+        self.needs_fresh_policies = False  # guards must go by what is in force now, not by a cache
         self.began_at: datetime | None = None  # when a read began whose age matters
         self.hold: Any = None  # its permits, if it is limited
         self.marks: dict[str, Any] = {}  # further fields of its intent
         if not self.is_new:
             self._take_changes()
-        # A call that went out, waits for a guard, or may be too large meets all guards; any other only those in force.
+        # A new, small call without waits meets only the guards in force; all others meet every guard.
         past, guards = self.past, visit.runtime.guards
-        is_plain = past.intent is past.result is None and not past.waits
+        is_plain = past.intent is None and past.result is None and not past.waits
         if is_plain and has_at_most(self.arguments, MOST_FOR_TOOL):
             guards = visit.guards_for(tool)
         self.guards: Sequence[Guard] = guards
@@ -135,18 +135,18 @@ class LogicalCall:
         self.executed_hash = self.visit.runtime.hasher({"tool": self.tool.name, "arguments": arguments})
 
     def amend(self, arguments: Any) -> None:
-        """Continue with a person's arguments; a misfit is asked about again, as they may lack the agent's code."""
+        """Continue with a person's arguments; if they don't fit, `misfit` says why and the gate asks again."""
         try:
             made = self.tool.input.model_validate(arguments)
         except ValidationError as error:
-            self.misfit = f"what was put in their place does not fit the tool: {brief(error)}"
+            self.misfit = f"the changed arguments do not fit the tool: {brief(error)}"
             return
         fields = editable_of(self.record)
         moved = [] if self.record.was_invoked else moved_along(self.tool, self.arguments, made, fields)
         if moved:
-            self.misfit = f"{', '.join(moved)} would change with what was put in their place, and may not be changed"
+            self.misfit = f"the change also alters {', '.join(moved)}, which may not be edited"
         else:
-            self.unamended = self.args
+            self.original_args = self.args
             self.replace(arguments)
 
     def take(self, arguments: Any) -> None:
@@ -165,7 +165,7 @@ class LogicalCall:
         gate, given = self.tool.gate, tuple(self.spec.documents)
         if given or gate is None or gate.documents is None:
             return given
-        args = self.args if self.unamended is None else self.unamended
+        args = self.args if self.original_args is None else self.original_args
         return made(gate.documents, args, self.tool.name)
 
     @property
@@ -182,12 +182,12 @@ class LogicalCall:
         )
 
     @property
-    def is_booked(self) -> bool:
-        """Return whether the ledger has a pending fact of the call, so that its outcome must be one too."""
+    def has_pending_entry(self) -> bool:
+        """Return whether the ledger has a pending entry of the call, which its outcome must complete."""
         return self.past.intent is not None and not self.tool.is_pure
 
     @property
-    def is_key_spent(self) -> bool:
+    def is_key_expired(self) -> bool:
         return self.tool.has_forgotten(self.key, self.intended_at, self.visit.journal.now())
 
     def intent(self) -> Intent:

@@ -23,26 +23,25 @@ from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
 KEY_REJECTED = "key_rejected"
-_IDLE_WORD = "the hook says that it did not happen, which it was seen to say of a call that had happened"
+_DENIAL_DISTRUSTED = "the hook reports no effect, but a probe saw it miss one"
 _HOOK_SAID = {DidNotHappen: "no effect", type(None): "no answer"}
 _NOT_ASKED = "not asked: its tool was halted"
-_OTHER_SIDE = f"the other side was {_NOT_ASKED}"
 
 # --- permissions of a replay class ------------------------------------------------------------------------------------
 
 
-def may_repeat(replay_class: str, *, is_key_spent: bool = False) -> bool:
+def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
     """Return whether a call of unknown outcome may repeat without asking: reads, and keyed calls with a valid key."""
     match ReplayClass(replay_class):
         case ReplayClass.PURE:
             return True
         case ReplayClass.IDEMPOTENT_WITH_KEY:
-            return not is_key_spent
+            return not is_key_expired
         case ReplayClass.UNSAFE_ON_REPLAY:
             return False
 
 
-async def is_distrusted(call: LogicalCall) -> bool:
+async def is_upstream_distrusted(call: LogicalCall) -> bool:
     """Return whether a keyed call counts as unsafe, because its upstream isn't known to honour keys."""
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
@@ -51,7 +50,7 @@ async def is_distrusted(call: LogicalCall) -> bool:
     return standing.is_unsafe or (certificates.policy == "refuse" and not standing.is_certified)
 
 
-async def is_believed(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
+async def is_denial_trusted(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
     """Return whether the hook's DidNotHappen can be trusted: not if it was seen to miss an effect."""
     if not isinstance(answer, DidNotHappen):
         return False
@@ -64,7 +63,7 @@ def intended_at(intent: e.Event) -> datetime | None:
     return None if stored is None else datetime.fromisoformat(stored)
 
 
-async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
+async def query_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
     """Ask upstream through the reconcile hook. None: no hook, or no usable answer."""
     if tool.reconcile is None:
         return None
@@ -83,8 +82,8 @@ async def ask_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened 
 # --- its record -------------------------------------------------------------------------------------------------------
 
 
-def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
-    """Record upstream's answer that the call happened as its outcome."""
+def happened_batch(intent: Intent, tool: Tool, answer: Happened) -> Batch:
+    """Return the batch that records upstream's answer that the call happened."""
     result = plain(answer.output)
     event, entry = intent.reconciled(
         "happened",
@@ -96,18 +95,18 @@ def happened(intent: Intent, tool: Tool, answer: Happened) -> Batch:
     return Batch([event], [entry])
 
 
-def witnessed(
+def late_result(
     intent: Intent, result: Any, *, by: str, n: int, when: str, external_id: str | None
 ) -> tuple[e.ToolReconciled, Entry]:
-    """Record an answer from a worker that had lost the run; `when` says since when nobody waited for it."""
+    """Return event and entry for an answer of a worker that had lost the run; the receipt quotes `when`."""
     payload = {"result": result, "receipt": {"from": f"the worker that sent the call, after {when}"}}
     return intent.reconciled("happened", by=by, n=n, payload=payload, external_id=external_id, digest=digest_of(result))
 
 
-def unknown(
+def unknown_batch(
     intent: Intent, wait: WaitSpec, *, reason: str, arguments: Any, is_sender_done: bool, rejection: Any = None
 ) -> Batch:
-    """Record an unknown outcome, with the wait for a person. `is_sender_done`: nothing is in progress any more."""
+    """Return the batch of an unknown outcome, with its wait. `is_sender_done`: this claim's last try is over."""
     payload = {"reason": reason, "arguments": arguments} | ({KEY_REJECTED: rejection} if rejection else {})
     event = e.ToolOutcomeUnknown(
         slot=intent.slot, attempt=intent.attempt, tool=intent.tool, is_sender_done=is_sender_done, payload=payload
@@ -115,13 +114,16 @@ def unknown(
     return Batch([event, wait.opened()], [intent.entry("unknown")], wait)
 
 
-def told(slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None) -> e.UpstreamTold:
+def query_result(
+    slot: str, attempt: int, asked: e.UpstreamAsked, answer: Happened | DidNotHappen | None
+) -> e.UpstreamTold:
+    """Return the event of upstream's answer to a person's request."""
     payload = {"result": plain(answer.output)} if isinstance(answer, Happened) else None
     word = {Happened: "happened", DidNotHappen: "did_not"}.get(type(answer), "nothing")
     return e.UpstreamTold(slot=slot, attempt=attempt, answer=word, n=asked.n, payload=payload)
 
 
-def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
+def settlement_wait(intent: Intent, run_id: str, n: int, title: str, now: datetime, rejection: Any = None) -> WaitSpec:
     """Return the `n`-th wait for a person's verdict. A rejected key suggests a duplicate."""
     detail = {"tool": intent.tool, "title": title, "attempt": intent.attempt}
     if rejection:
@@ -133,15 +135,14 @@ def question(intent: Intent, run_id: str, n: int, title: str, now: datetime, rej
 
 
 async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
-    """Return the known outcome of a call with an intent. None: its replay class lets it be sent again."""
+    """Return the outcome of a call with an intent; None: it may be sent. Parks, or raises ToolFailure."""
     past, stored = call.past, payload_of(intent)
     call.is_resumed = True
     call.key, call.token = stored.get("key"), stored.get("callback_token")
     call.callback_base = stored.get("callback_base", call.callback_base)
-    call.arguments = stored["arguments"]
-    call.take(call.arguments)
+    call.take(stored["arguments"])
     if past.is_unknown:
-        return await _ask_again(call)
+        return await _wait_for_settlement(call)
     if past.accepted is not None:
         n, resolution = past.last_wait("webhook")
         if resolution == "timed_out":
@@ -155,79 +156,83 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
     return None
 
 
-async def _may_not_ask(call: LogicalCall) -> bool:
-    """Return whether a halt forbids asking upstream: a halted tool's answers are distrusted."""
+async def _is_query_halted(call: LogicalCall) -> bool:
+    """Return whether a halt forbids asking the reconcile hook: a halted tool isn't trusted."""
     has_hook = call.tool.reconcile is not None
     return has_hook and await call.visit.is_held_back(call.limit_key, call.cleared_at)
 
 
-async def _ask(call: LogicalCall) -> Happened | DidNotHappen | None:
+async def _query_or_stop(call: LogicalCall) -> Happened | DidNotHappen | None:
     """Ask upstream. Under a halt the run stops here, and asks once it is lifted."""
-    if await _may_not_ask(call):
+    if await _is_query_halted(call):
         call.visit.hold_back(call.limit_key)
-    return await _asked_now(call)
+    return await _query(call)
 
 
-async def _asked_now(call: LogicalCall) -> Happened | DidNotHappen | None:
+async def _query(call: LogicalCall) -> Happened | DidNotHappen | None:
     with call.visit.control.sending(call.slot, call.limit_key, call.tool.timeout):
-        return await ask_upstream(call.tool, call.args, call.tool_call())
+        return await query_upstream(call.tool, call.args, call.tool_call())
 
 
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
-    """Ask upstream about the call. None: it may be sent again. Parks if only a person can tell."""
-    answer = await _ask(call)
+    """Query upstream. None: the call may be sent again. Parks if only a person can tell."""
+    answer = await _query_or_stop(call)
     if isinstance(answer, Happened):
         return await _settle(call, answer)
-    is_distrust = await is_distrusted(call)
-    did_not = await is_believed(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
-    is_idle = isinstance(answer, DidNotHappen) and not did_not
+    is_distrust = await is_upstream_distrusted(call)
+    did_not = await is_denial_trusted(answer, call.visit.agent, call.tool, call.visit.runtime.certificates)
+    is_denial_distrusted = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
-        # Nothing exists under the key: its lifetime begins with the next send.
+        # Upstream has nothing under the key: its lifetime restarts, for this claim.
         call.intended_at = call.visit.journal.now()
-    elif is_distrust or is_idle or not may_repeat(call.tool.replay_class, is_key_spent=call.is_key_spent):
+    elif (
+        is_distrust
+        or is_denial_distrusted
+        or not may_repeat(call.tool.replay_class, is_key_expired=call.is_key_expired)
+    ):
         why = "the worker ended after the intent and before an outcome was recorded"
-        if call.is_key_spent:
+        if call.is_key_expired:
             limit = call.tool.key_ttl
-            why = f"it is longer ago than the other side remembers keys ({limit}), and no outcome is on record"
+            why = f"the key's lifetime at the other side ({limit}) is over, and no outcome is recorded"
         elif is_distrust:
             why += ", and the other side is not known to honour keys"
-        if is_idle:
-            why += f", and {_IDLE_WORD}"
+        if is_denial_distrusted:
+            why += f", and {_DENIAL_DISTRUSTED}"
         await ask_person(call, why, is_sender_done=is_sender_done)
     return None
 
 
-async def lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
-    """Ask upstream about an unsafe or distrusted call. None: an unsafe one didn't happen, and nothing is in progress.
-    Parks if only a person can tell: a distrusted call is never repeated without asking."""
-    is_sender_done = is_sender_done and not call.lingers
-    if await _may_not_ask(call):
-        await ask_person(call, f"{reason}; {_OTHER_SIDE}", is_sender_done=is_sender_done)
-    said = await _asked_now(call)
+async def settle_lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
+    """Query upstream about an unsafe or distrusted call. None: an unsafe one didn't happen, and may be sent again.
+    Otherwise parks: a distrusted call is never repeated without asking."""
+    is_sender_done = is_sender_done and not call.may_still_send
+    if await _is_query_halted(call):
+        await ask_person(call, f"{reason}; the other side was {_NOT_ASKED}", is_sender_done=is_sender_done)
+    said = await _query(call)
     if isinstance(said, Happened):
         return await _settle(call, said)
-    did_not = await is_believed(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
-    if not (is_sender_done and did_not) or await is_distrusted(call):
+    did_not = await is_denial_trusted(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
+    if not (is_sender_done and did_not) or await is_upstream_distrusted(call):
         await ask_person(call, reason, is_sender_done=is_sender_done)
     return None
 
 
-async def rejected(call: LogicalCall, error: KeyRejected) -> Settled:
-    """Settle a rejected key, which is no refusal and can't be replaced: by the hook, otherwise by a person."""
+async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
+    """Settle a call whose key was rejected, which may have happened: by the hook, otherwise by a person."""
     message = printable(error.message)[:2000]
-    rejection = {"message": message, "details": _told(error.details), "found_by_hook": _NOT_ASKED}
+    rejection = {"message": message, "details": _recordable_details(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
-    if await _may_not_ask(call):
-        await ask_person(call, why, is_sender_done=not call.lingers, rejection=rejection)
-    found = await _asked_now(call)
+    if await _is_query_halted(call):
+        await ask_person(call, why, is_sender_done=not call.may_still_send, rejection=rejection)
+    found = await _query(call)
     if isinstance(found, Happened):
         return await _settle(call, found)
     rejection["found_by_hook"] = _HOOK_SAID[type(found)]
-    await ask_person(call, why, is_sender_done=not call.lingers, rejection=rejection)
+    await ask_person(call, why, is_sender_done=not call.may_still_send, rejection=rejection)
 
 
-def _told(details: Any) -> Any:
-    """Return a tool's details in recordable form; an error in them must not lose the question."""
+def _recordable_details(details: Any) -> Any:
+    """Return a tool's details in recordable form, as text if they aren't plain."""
     try:
         return plain(details)
     except ValueError:
@@ -235,9 +240,9 @@ def _told(details: Any) -> Any:
 
 
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
-    """Ask a person to settle the call; it isn't repeated without asking."""
+    """Record the unknown outcome and park until a person settles it."""
     wait = _question(call, rejection)
-    batch = unknown(
+    batch = unknown_batch(
         call.intent(), wait, reason=reason, arguments=call.arguments, is_sender_done=is_sender_done, rejection=rejection
     )
     if not (await call.visit.commit(batch)).is_done:
@@ -246,7 +251,7 @@ async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, re
 
 
 async def _settle(call: LogicalCall, answer: Happened) -> Settled:
-    batch = replace(happened(call.intent(), call.tool, answer), usage=A_CALL)
+    batch = replace(happened_batch(call.intent(), call.tool, answer), usage=A_CALL)
     reply = await call.visit.commit(batch)
     if not reply.is_done:
         call.visit.stop(Stopped("overtaken"))
@@ -254,47 +259,47 @@ async def _settle(call: LogicalCall, answer: Happened) -> Settled:
     return Settled(answer.output)  # checked when it was received
 
 
-async def _ask_again(call: LogicalCall) -> Settled:
-    """Wait for the person's verdict and any late callback; ask again if the run is retried after *fail*."""
+async def _wait_for_settlement(call: LogicalCall) -> Settled:
+    """Park on the open question. On a retry, query upstream if a callback is overdue; otherwise ask again."""
     await _wait_on(call)
     if call.past.unknown is None:
-        if isinstance(answer := await _ask(call), Happened):
+        if isinstance(answer := await _query_or_stop(call), Happened):
             return await _settle(call, answer)
         why = "the other side took the call, and no callback came before its deadline"
         await ask_person(call, why, is_sender_done=True)
     wait = _question(call)
     await call.visit.commit(Batch([wait.opened()], wait=wait))
-    await _park(call, wait)
+    await _park_on_question(call, wait)
 
 
 async def _wait_on(call: LogicalCall) -> None:
     """Keep waiting for the person who was already asked, if any."""
     n = call.past.open_wait("reconcile")
     if n is not None:
-        await _park(call, call.wait("reconcile", n))
+        await _park_on_question(call, call.wait("reconcile", n))
 
 
-async def _park(call: LogicalCall, wait: WaitSpec) -> NoReturn:
-    """Wait for a person, after asking upstream if they requested it; they read the answer, which settles nothing."""
+async def _park_on_question(call: LogicalCall, wait: WaitSpec) -> NoReturn:
+    """Park on a person's question. If they asked for it, query upstream and record the answer for them."""
     if call.past.asked is not None:
-        answer = await _ask(call)
-        await call.visit.commit(Batch([told(call.slot, call.attempt, call.past.asked, answer)]))
+        answer = await _query_or_stop(call)
+        await call.visit.commit(Batch([query_result(call.slot, call.attempt, call.past.asked, answer)]))
     call.visit.park(wait)
 
 
-async def ask_anew(call: LogicalCall, attempt: int) -> NoReturn:
-    """Ask a person before another attempt, because a late result contradicts the recorded outcome of this one."""
+async def reopen_settlement(call: LogicalCall, attempt: int) -> NoReturn:
+    """Ask a person about an earlier attempt that a late result contradicts, before the next attempt."""
     call.go_to(attempt)
     await _wait_on(call)
     wait = _question(call)
-    wait = replace(wait, detail={**wait.detail, "reason": "an answer that came since says that it happened"})
+    wait = replace(wait, detail={**wait.detail, "reason": "a late result says that it happened"})
     await call.visit.commit(Batch([wait.opened()], wait=wait))
-    await _park(call, wait)
+    await _park_on_question(call, wait)
 
 
 def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
     n, rejection = call.past.waits_of("reconcile"), rejection or rejection_in(call.past.unknown)
-    return question(call.intent(), call.visit.run_id, n, call.tool.title, call.visit.journal.now(), rejection)
+    return settlement_wait(call.intent(), call.visit.run_id, n, call.tool.title, call.visit.journal.now(), rejection)
 
 
 def rejection_in(event: e.Event | None) -> Any:
@@ -322,33 +327,33 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None
     if invoked.replay_class == ReplayClass.PURE or not is_open or now.reconciled is not None:
-        return None  # a person's *fail* leaves it open, but settles it for a run that is about to end
+        return None  # for a run that ends, a person's *fail* is final
     intent, tool, arguments = Intent.of(invoked), run.agent.tool(invoked.tool), payload_of(invoked)["arguments"]
     open_question = now.open_wait("reconcile")
     n = now.waits_of("reconcile") if open_question is None else open_question
     title = tool.title if tool else intent.tool
-    wait = question(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
+    wait = settlement_wait(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None or now.unknown is not None:
         if open_question is None:
             await journal.commit(Batch([wait.opened()], wait=wait))
         if now.asked is not None:
-            is_kept = tool is None or await _is_halted(run, tool)
-            answer = None if tool is None or is_kept else await _upstream_of(run, intent, tool, arguments)
-            await journal.commit(Batch([told(intent.slot, intent.attempt, now.asked, answer)]))
+            cannot_query = tool is None or await _is_halted(run, tool)
+            answer = None if tool is None or cannot_query else await _query_before_end(run, intent, tool, arguments)
+            await journal.commit(Batch([query_result(intent.slot, intent.attempt, now.asked, answer)]))
         return wait
-    why = "the run was cancelled while this call was in doubt"
+    why = "the run is ending, and the outcome of this call is unknown"
     if tool is not None and await _is_halted(run, tool):
-        why = f"{why}; {_OTHER_SIDE}"
+        why = f"{why}; the other side was {_NOT_ASKED}"
     elif tool is not None:
-        answer = await _upstream_of(run, intent, tool, arguments)
+        answer = await _query_before_end(run, intent, tool, arguments)
         if isinstance(answer, Happened):
-            await journal.commit(happened(intent, tool, answer))
+            await journal.commit(happened_batch(intent, tool, answer))
             return None
-        if await is_believed(answer, run.agent, tool, run.runtime.certificates):
+        if await is_denial_trusted(answer, run.agent, tool, run.runtime.certificates):
             event, entry = intent.reconciled("did_not", by="hook")
             await journal.commit(Batch([event], [entry]))
             return None
-    reply = await journal.commit(unknown(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
+    reply = await journal.commit(unknown_batch(intent, wait, reason=why, arguments=arguments, is_sender_done=False))
     return wait if reply.is_done else None  # answered just now
 
 
@@ -357,7 +362,7 @@ async def _is_halted(run: Ending, tool: Tool) -> bool:
     return tool.reconcile is not None and await halts.is_halted(run.journal.run_id, key)
 
 
-async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
+async def _query_before_end(run: Ending, intent: Intent, tool: Tool, arguments: Any) -> Happened | DidNotHappen | None:
     """Ask upstream about a call of an earlier process. None as well if the arguments no longer fit the tool's input."""
     slot, attempt = intent.slot, intent.attempt
     try:
@@ -368,4 +373,4 @@ async def _upstream_of(run: Ending, intent: Intent, tool: Tool, arguments: Any) 
         return None
     call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
     with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):
-        return await ask_upstream(tool, args, call)
+        return await query_upstream(tool, args, call)

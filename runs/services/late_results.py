@@ -142,7 +142,7 @@ def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bo
     assert isinstance(intent, e.ToolInvoked)
     key, at = payload_of(intent).get("key"), unknown.intended_at(intent)
     is_spent = tool is not None and tool.has_forgotten(key, at, database_now())
-    if unknown.may_repeat(intent.replay_class, is_key_spent=is_spent):
+    if unknown.may_repeat(intent.replay_class, is_key_expired=is_spent):
         return True
     announced = Event.objects.filter(run_id=run.id, slot=late.slot, attempt=late.attempt, kind="ToolRedispatched")
     return announced.filter(epoch=head.epoch).exists()
@@ -151,7 +151,7 @@ def _is_repeated(run: Run, head: Head, attempt: Attempt, late: LateAnswer) -> bo
 def _settle(run: Run, late: LateAnswer, attempt: Attempt, intent: e.ToolInvoked, by: Actor) -> None:
     now = database_now()
     n = attempt.open_wait("reconcile")
-    event, entry = unknown.witnessed(
+    event, entry = unknown.late_result(
         Intent.of(intent), late.result, by=by.ref, n=n or 0, when="it had lost the run", external_id=late.external_id
     )
     closing = _resolve_waits(run, late, by, now)

@@ -60,7 +60,7 @@ def settle_by_witnesses(run: Run, tape: Tape) -> tuple[list[e.Event], list[Entry
         testimony, intent = slot.now.testimony, slot.now.intent
         assert testimony is not None and isinstance(intent, e.ToolInvoked)
         result = payload_of(testimony)["result"]
-        event, entry = unknown.witnessed(
+        event, entry = unknown.late_result(
             Intent.of(intent),
             result,
             by=testimony.by,

@@ -40,43 +40,49 @@ HEART: dict[str, tuple[Mutation, str]] = {
     ),
     "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
     "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates runs/test_again"),
-    "changed policies are ignored": (Operator(f"{CALL}:_intend", "drop", "must_look_anew"), "engine/test_policies"),
+    "changed policies are ignored": (
+        Operator(f"{CALL}:_intend", "drop", "needs_fresh_policies"),
+        "engine/test_policies",
+    ),
     "a result that came second is used": (
         Operator(f"{CALL}:_commit", "if_false", "is_done"),
         "runs/test_callbacks test_callback_order runs/test_late",
     ),
     "an answer that can't be recorded is lost": (
-        Operator(f"{CALL}:_commit", "drop", "_hand_in"),
+        Operator(f"{CALL}:_commit", "drop", "_report_late_result"),
         "runs/test_late test_torn test_belied",
     ),
     "a refusal is not told to the node": (
-        Operator(f"{CALL}:_refused", "drop", "ToolFailure"),
+        Operator(f"{CALL}:_record_refusal", "drop", "ToolFailure"),
         "test_classes test_troubles",
     ),
     # --- unknown outcomes -------------------------------------------------------------------------
     "every class may be repeated": (Operator(f"{DOUBT}:may_repeat", "returns", "True"), "test_classes"),
     "no class may be repeated": (Operator(f"{DOUBT}:may_repeat", "returns", "False"), "test_classes"),
     "a hook's denial is never believed": (
-        Operator(f"{DOUBT}:is_believed", "returns", "False"),
+        Operator(f"{DOUBT}:is_denial_trusted", "returns", "False"),
         "test_classes test_troubles",
     ),
     "a hook's denial is always believed": (
-        Operator(f"{DOUBT}:is_believed", "returns", "True"),
+        Operator(f"{DOUBT}:is_denial_trusted", "returns", "True"),
         "test_classes engine/test_certified",
     ),
     "an uncertified upstream is trusted": (
-        Operator(f"{DOUBT}:is_distrusted", "returns", "False"),
+        Operator(f"{DOUBT}:is_upstream_distrusted", "returns", "False"),
         "engine/test_certified",
     ),
-    "the hook is not asked": (Operator(f"{DOUBT}:ask_upstream", "returns", "None"), "test_classes"),
-    "a halted tool is asked": (Operator(f"{DOUBT}:_may_not_ask", "returns", "False"), "test_asking"),
+    "the hook is not asked": (Operator(f"{DOUBT}:query_upstream", "returns", "None"), "test_classes"),
+    "a halted tool is asked": (Operator(f"{DOUBT}:_is_query_halted", "returns", "False"), "test_asking"),
     "a person is not asked of a lost answer": (
-        Operator(f"{DOUBT}:lost_answer", "drop", "ask_person"),
+        Operator(f"{DOUBT}:settle_lost_answer", "drop", "ask_person"),
         "test_classes test_troubles",
     ),
-    "a rejected key is a refusal": (Operator(f"{DOUBT}:rejected", "drop", "ask_person"), "engine/test_key_rejected"),
+    "a rejected key is a refusal": (
+        Operator(f"{DOUBT}:settle_rejected_key", "drop", "ask_person"),
+        "engine/test_key_rejected",
+    ),
     "an unknown outcome is asked about under the old attempt": (
-        Operator(f"{DOUBT}:ask_anew", "drop", "go_to"),
+        Operator(f"{DOUBT}:reopen_settlement", "drop", "go_to"),
         "test_belied",
     ),
     # --- gates ------------------------------------------------------------------------------------

@@ -29,8 +29,8 @@ class PolicyGuard(Guard):
         decision = call.record.decision
         if call.record.gate is not None and (decision is None or decision.verdict != "approved"):
             return  # people were asked, or have denied: that comes first
-        judged = await _judged(call, anew=call.must_look_anew)
-        if judged is not None and judged.effect != "allow" and not call.must_look_anew:
+        judged = await _judged(call, anew=call.needs_fresh_policies)
+        if judged is not None and judged.effect != "allow" and not call.needs_fresh_policies:
             judged = await _judged(call, anew=True)  # never stop a call by outdated policies
         call.judged = judged
         if judged is not None and judged.effect == "deny":
@@ -38,10 +38,10 @@ class PolicyGuard(Guard):
 
     async def before_repeat(self, call: LogicalCall, *, is_sender_done: bool) -> None:
         """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
-        call.judged = judged = await _judged(call, anew=call.must_look_anew)
+        call.judged = judged = await _judged(call, anew=call.needs_fresh_policies)
         if judged is not None:
             await bring(call)
-        if not call.must_look_anew and _forbids(call, judged):
+        if not call.needs_fresh_policies and _forbids(call, judged):
             call.judged = judged = await _judged(call, anew=True)  # never stop a call by outdated policies
         if judged is None or not _forbids(call, judged):
             return

@@ -457,7 +457,7 @@ def test_a_worker_sends_only_what_was_approved(stage: Stage, tools: Toolbox, out
     without_code(first, lambda: change(first, fiona, qty=3))
     assert stage.drive() == "parked" and outside.requests == []
     plan = json.loads(bytes(Approval.objects.get(state="open").plan))
-    assert plan["arguments"]["qty"] == 1 and "total would change with what was put" in str(plan["evidence"])
+    assert plan["arguments"]["qty"] == 1 and "the change also alters total" in str(plan["evidence"])
     assert list(verify(first.run_id).problems) == []
 
 

@@ -58,7 +58,7 @@ def test_whoever_is_asked_again_is_told_why(stage: Stage, tools: Toolbox, outsid
     assert "the sending worker of the call reports that it happened (event" in page and "mail:a" in page
     assert "is unknown again" in page and "it happens twice" in page
     assert "about to be sent again" not in page
-    assert "an answer that came since" in waiting(run)[0].detail["reason"]
+    assert "a late result says" in waiting(run)[0].detail["reason"]
 
 
 @pytest.mark.parametrize("verdict", ["happened", "did_not", "fail"])

@@ -196,7 +196,7 @@ async def test_lying_hook_is_not_believed(tools: Toolbox, outside: Outside, poli
     story = Certified(one_call(tools, "hooked"), kill_at=[("CP4", "hooked")], known=known)
     assert await story.settle() == "parked"
     (unknown,) = story.events(e.ToolOutcomeUnknown)
-    assert "seen to say" in unknown.payload["reason"] and len(outside.requests) == 1
+    assert "saw it miss one" in unknown.payload["reason"] and len(outside.requests) == 1
     story.reconcile("happened", receipt={"ref": "seen"})
     assert await story.settle() == "completed" and story.output == "seen" and len(outside.requests) == 1
 
@@ -221,7 +221,7 @@ async def test_its_denial_gives_a_key_no_new_time(outside: Outside) -> None:
         await story.drive()
         story.run.skew = 2 * TTL
         assert await story.drive() == how
-    assert "seen to say" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
+    assert "saw it miss one" in story.events(e.ToolOutcomeUnknown)[0].payload["reason"]
 
 
 async def test_distrusted_denial_sends_no_unsafe_call_again(tools: Toolbox, outside: Outside) -> None:

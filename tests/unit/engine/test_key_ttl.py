@@ -87,7 +87,7 @@ async def test_retries_in_place_stop_where_the_key_ends(outside: Outside) -> Non
     assert await story.drive() == "parked"
     assert len(outside.requests) == 0 and story.run.skew == TTL
     (unknown,) = story.events(e.ToolOutcomeUnknown)
-    assert unknown.is_sender_done and "remembers keys" in unknown.payload["reason"]
+    assert unknown.is_sender_done and "key's lifetime" in unknown.payload["reason"]
 
 
 async def test_a_retry_timer_that_outlasts_the_key_asks_too(outside: Outside) -> None:
