@@ -270,8 +270,8 @@ class ToolRedispatched(Event, fact="resent"):
 
 
 class ToolOutcomeUnknown(Event, fact="unknown"):
-    """The call may or may not have happened and must not be repeated unasked. `is_sender_done`: the sender itself
-    reported this, so no byte of the old attempt can still leave. Payload: why it is unknown."""
+    """The call may or may not have happened and must not be repeated unasked. `is_sender_done`: the claim that
+    recorded this has nothing of it in progress; an earlier, lost one may have. Payload: why it is unknown."""
 
     tool: str
     is_sender_done: bool
