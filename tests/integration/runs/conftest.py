@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,9 @@ def _django_db_marker() -> None:
     """Skip pytest-django's flush, which takes ten times as long as the stage's. Use the fixture `db` for a rollback."""
 
 
-@pytest.fixture
-def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, str]) -> Iterator[Stage]:
-    with django_db_blocker.unblock():
+@contextmanager
+def new_stage(blocker: Any, postgres: Mapping[str, str]) -> Iterator[Stage]:
+    with blocker.unblock():
         stage = Stage()
         try:
             yield stage
@@ -45,6 +46,12 @@ def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, 
             stage.close()
             kept.settle()
             clean(database_urls(postgres)["admin"])
+
+
+@pytest.fixture
+def stage(django_db_setup: None, django_db_blocker: Any, postgres: Mapping[str, str]) -> Iterator[Stage]:
+    with new_stage(django_db_blocker, postgres) as stage:
+        yield stage
 
 
 @pytest.fixture
