@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,19 +11,16 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from tests.tiers import LONG
-
 Test = Callable[..., Any]
 
 
 def each_case(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Test], Test]:
     """Run the test with every case in turn (`pytest.mark.parametrize` makes a test of each).
 
-    A transaction around the test is rolled back between cases; other fixtures are shared. Cases marked `long` need
-    `pytest --long`.
+    A transaction around the test is rolled back between cases; other fixtures are shared.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()] if isinstance(names, str) else list(names)
-    listed = [_arguments(wanted, case) for case in cases if not _is_left_out(case)]
+    listed = [_arguments(wanted, case) for case in cases]
 
     def decorate(test: Test) -> Test:
         @functools.wraps(test)
@@ -56,12 +52,6 @@ def each_case(names: str | Sequence[str], cases: Iterable[Any]) -> Callable[[Tes
         return made  # type: ignore[no-any-return]
 
     return decorate
-
-
-def _is_left_out(case: Any) -> bool:
-    marks = [mark.name for mark in getattr(case, "marks", ())]
-    assert set(marks) <= {"long"}, "a table of cases knows no other mark"
-    return "long" in marks and LONG not in os.environ
 
 
 def _arguments(names: Sequence[str], case: Any) -> dict[str, Any]:

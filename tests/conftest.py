@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests.sharing import ByInstallation, longest_first
 from tests.smoke import is_smoke, unknown
-from tests.tiers import LONG, many
+from tests.tiers import LONG, many, takes_part
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 TEST_DATABASE = "durableagents_test"
@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Under xdist the controller starts the server, because it outlives every worker."""
+    config.addinivalue_line("markers", "every(n): `make test` takes every n-th case of a parametrized test")
     if config.getoption("long") or config.getoption("rest"):
         os.environ[LONG] = "1"
     # An example's duration depends more on the load of the machine than on the code.
@@ -66,10 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_wanted(config: pytest.Config, item: pytest.Item) -> bool:
-    is_long = item.get_closest_marker("long") is not None
+    is_long, is_of_make_test = item.get_closest_marker("long") is not None, is_smoke(item) and takes_part(item)
     if config.getoption("rest"):
-        return is_long or not is_smoke(item)
-    if config.getoption("smoke") and not is_smoke(item):
+        return is_long or not is_of_make_test
+    if config.getoption("smoke") and not is_of_make_test:
         return False
     return not is_long or config.getoption("long")
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 LONG = "DURABLEAGENTS_TEST_LONG"
+Value = TypeVar("Value")
 
 
-def many(in_all: int, usually: int) -> int:
+def many(in_all: Value, usually: Value) -> Value:
     return in_all if LONG in os.environ else usually
 
 
@@ -30,16 +31,10 @@ def of_a_machine(in_all: int, usually: int, *, steps: int) -> settings:
     )
 
 
-def mostly_long(cases: Iterable[Sequence[Any]], usual: Iterable[Sequence[Any]]) -> list[Any]:
-    """Return parameter sets of which `make test` takes only the usual ones."""
-    kept = set(map(tuple, usual))
-    return [pytest.param(*case, marks=() if tuple(case) in kept else pytest.mark.long) for case in cases]
-
-
-def thinned(cases: Iterable[Any], every: int) -> list[Any]:
-    """Return parameter sets of which `make test` takes only every n-th."""
-    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return mostly_long(listed, listed[::every])
+def takes_part(item: pytest.Item) -> bool:
+    """Return whether `make test` runs this case: of a test marked `every(n)`, the n-th ones, or diagonals of lists."""
+    marker = item.get_closest_marker("every")
+    return marker is None or not hasattr(item, "callspec") or sum(item.callspec.indices.values()) % marker.args[0] == 0
 
 
 def sample(cases: Iterable[Any], every: int) -> list[Any]:

@@ -18,7 +18,7 @@ from runs.queries.attributes import search as searching
 from tests.cases import each_case
 from tests.integration.api.conftest import Api, Order, Seen, is_problem
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 DECLARED = {
     "customer": Keyword("Customer"),
     "labels": Keywords(),

@@ -19,6 +19,7 @@ from tests.integration.api.worker import TOKENS, purchase_agent, working
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.long
 def test_generated_client_starts_reads_lists_and_decides(
     live_server: Any, caller: Callable[[Any], Api], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

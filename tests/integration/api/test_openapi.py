@@ -120,6 +120,7 @@ def test_every_answer_fits_the_served_description(stage: Stage, tools: Toolbox) 
     assert [f"{name}: {each}" for name, found in wrong.items() for each in sorted(found)] == []
 
 
+@pytest.mark.long
 def test_the_description_is_made_without_a_warning(tmp_path: Path) -> None:
     call_command("spectacular", "--validate", "--fail-on-warn", file=str(tmp_path / "openapi.yml"))
     assert "openapi: 3.1" in (tmp_path / "openapi.yml").read_text()

@@ -19,7 +19,7 @@ from runs.models import Wait
 from runs.services import lifecycle
 from tests.cases import each_case
 from tests.integration.api.conftest import NOBODY, SUPERUSER, Api, is_problem, issue_key, person
-from tests.tiers import many
+from tests.tiers import many, sample
 
 EVERY = frozenset(ROLES)
 OPERATE, START = frozenset({"operator"}), frozenset({"integrator", "operator"})
@@ -150,7 +150,8 @@ def test_every_route_is_in_the_matrix() -> None:
 def test_each_role_gets_exactly_what_is_its_own(caller: Callable[[Any], Api], role: str | None) -> None:
     """Methods that a route does not have are tried by one role, by no role and without a key."""
     wrong = []
-    for name, path in api_routes():
+    nth, routes = CALLERS.index(role), [*api_routes()]
+    for name, path in sample(routes[nth:] + routes[:nth], 2):
         if name in UNLISTED:
             continue
         offered = {method for known, method in MATRIX if known == name}

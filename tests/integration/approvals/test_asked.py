@@ -23,6 +23,7 @@ from runs.models import Run, Wait
 from runs.services import lifecycle, questions
 from tests.integration.approvals.setup import WHY, boss, known_as, one_after_the_other, somebody
 from tests.integration.runs.stage import Stage, at_once
+from tests.tiers import many
 from tests.world import OLGA, Item, Notes, agent_of
 
 pytestmark = pytest.mark.django_db
@@ -92,7 +93,7 @@ def test_a_question_waits_for_a_removal_under_way_and_is_refused(stage: Stage, k
 def test_a_question_and_a_removal_at_once_come_one_after_the_other(stage: Stage, kind: str) -> None:
     """Many times: either it is asked and the queue stays, or the queue is gone and nobody was asked."""
     admin, seen = boss(), set[str]()
-    for _ in range(12):
+    for _ in range(many(12, 4)):
         added(admin)
         run = stage.start(asking(kind))
         known_as_open()

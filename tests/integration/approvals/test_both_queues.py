@@ -104,6 +104,7 @@ def test_python_and_sql_agree_on_what_is_above_a_limit(db: None) -> None:
     assert wrong == []
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("face", ["api", "page"])
 @pytest.mark.parametrize(
     ("verdict", "role", "queue"), [("approve", LEGAL, "legal"), ("reject", FINANCE, None), ("fail", FINANCE, None)]

@@ -240,6 +240,7 @@ def sent_to(scheme: str, port: int) -> tuple[Outcome, float]:
     return outcome, time.monotonic() - began
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "drip", [b"HTTP/1.1 100 Continue\r\n\r\n", b"H", b"HTTP/1.1 200 OK\r\n"], ids=["continue", "byte", "head"]
 )

@@ -25,9 +25,11 @@ from tests.integration.approvals.test_stages import buying as staged
 from tests.integration.approvals.test_stages import say as vote
 from tests.integration.runs.stage import Stage, at_once, events, problems
 from tests.rewriting import rewrite
+from tests.tiers import many
 from tests.world import Toolbox
 
 pytestmark = pytest.mark.django_db
+MANY = many(64, 16)
 FINANCE, LEGAL = "approver_finance", "approver_legal"
 
 
@@ -256,7 +258,7 @@ def test_the_next_stage_begins_with_nobody_on_it(stage: Stage, tools: Toolbox) -
 
 @pytest.mark.parametrize("room", [1, 2])
 def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, tools: Toolbox, room: int) -> None:
-    people = [somebody(f"f{n}", FINANCE) for n in range(64)]
+    people = [somebody(f"f{n}", FINANCE) for n in range(MANY)]
     if room == 1:
         approval = asked(stage, tools)
     else:
@@ -264,11 +266,11 @@ def test_of_many_at_once_as_many_are_on_it_as_there_is_room_for(stage: Stage, to
         stage.drive()
         approval = now()
     answers: list[Any] = []
-    for start in range(0, 64, 16):  # as many as there are connections
+    for start in range(0, MANY, 16):  # as many as there are connections
         answers += at_once(*(lambda by=by: on(by, approval) for by in people[start : start + 16]))
     won = [one for one in answers if isinstance(one, Claim)]
     lost = [one for one in answers if isinstance(one, Claimed)]
-    assert len(won) == room and len(lost) == 64 - room
+    assert len(won) == room and len(lost) == MANY - room
     assert Claim.objects.filter(ended_at__isnull=True).count() == room
     told = {each["by"] for one in lost for each in one.extra["claims"]}
     assert told == {one.by for one in won}

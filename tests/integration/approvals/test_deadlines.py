@@ -528,6 +528,7 @@ def moved(asked: Approval, by: timedelta, *, wait_alone: bool = False) -> None:
         Approval.objects.filter(pk=asked.pk).update(deadline=asked.deadline + by)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("word", ["reject", "escalate", "remind"])
 @pytest.mark.parametrize("wait_alone", [True, False])
 def test_a_forged_deadline_brings_nothing_about(stage: Stage, tools: Toolbox, word: str, wait_alone: bool) -> None:

@@ -145,7 +145,7 @@ def test_a_row_that_was_written_past_us_gives_nobody_anything(
 
 @pytest.mark.django_db(transaction=True)
 def test_taken_back_while_they_decide_one_comes_first(stage: Stage, tools: Toolbox, fiona: Actor, dora: Actor) -> None:
-    for _ in range(4):
+    for _ in range(2):
         case = asked(stage, tools)
         row = hand(case, fiona)
 

@@ -43,7 +43,7 @@ from tests.papers import broken_pdf, jpeg, pdf, pdf_bytes, png, text
 from tests.tampering import without_triggers
 from tests.world import FIONA, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 
 
 @pytest.fixture(autouse=True)

@@ -55,7 +55,7 @@ from tests.integration.runs.stage import Stage, events
 from tests.tampering import run_sql, tamper
 from tests.world import FIONA, OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 HUGE = "9" * 5000  # more digits than Python reads
 
 
@@ -357,10 +357,10 @@ def test_where_a_question_is_said_to_have_gone_is_told_nothing(case: Approval) -
 
 SAID = {
     "huge": f'{{"x": {HUGE}}}',
-    "deep": '{"x": ' * 3000 + "1" + "}" * 3000,
-    "deeper than is shown": "[" * 300 + "]" * 300,
     "list": "[]",
     "text": '"x"',
+    "deep": '{"x": ' * 3000 + "1" + "}" * 3000,
+    "deeper than is shown": "[" * 300 + "]" * 300,
     "null": "null",
     "strange state": '{"state": [1], "caps": 1, "context": 2, "batch": {}}',
 }

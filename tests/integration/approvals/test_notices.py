@@ -26,6 +26,7 @@ from tests.integration.runs.situations import Situations
 from tests.integration.runs.stage import Stage, at_once, now, waiting
 from tests.integration.runs.test_settling import DID_NOT, FAMILIES, guarded, refused_late, says
 from tests.tampering import tamper
+from tests.tiers import many
 from tests.world import Notes, Toolbox, agent_of, ends_with
 
 pytestmark = pytest.mark.django_db
@@ -208,11 +209,11 @@ def test_what_is_not_committed_is_not_told(stage: Stage, tools: Toolbox) -> None
     assert not Notice.objects.exists()
 
 
-def test_sixty_four_couriers_at_once_send_each_message_once(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
+def test_many_couriers_at_once_send_each_message_once(stage: Stage, tools: Toolbox, postbox: Postbox) -> None:
     for n in range(8):
         somebody(f"f{n}", "approver_finance", email=f"f{n}@example.org")
     asked(stage, tools)
-    answers = at_once(*[deliver] * 64)
+    answers = at_once(*[deliver] * many(64, 16))
     assert not [answer for answer in answers if isinstance(answer, Exception)]
     assert sorted(postbox.to) == [f"f{n}@example.org" for n in range(8)]
     assert Delivery.objects.filter(state="sent").count() == 8

@@ -292,6 +292,7 @@ def test_nobody_changes_or_takes_away_what_was_signed(said: Run) -> None:
     assert problems(said) == []
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("sql", "told"),
     [

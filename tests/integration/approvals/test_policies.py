@@ -46,9 +46,11 @@ from tests.integration.approvals.test_rule_changes import as_the_application
 from tests.integration.runs.stage import Stage, at_once, dump, events, in_thread, output, problems, waiting
 from tests.integration.runs.test_children import everything
 from tests.tampering import tamper
+from tests.tiers import many
 from tests.world import FIONA, IN_PLACE, OLGA, SHOP, Asked, Done, Item, Notes, Outside, Toolbox, agent_of
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
+MANY = many(64, 16)
 
 
 def ordering(tools: Toolbox, name: str = "order", amount: int = 5) -> Agent:
@@ -255,15 +257,17 @@ def test_who_changes_what_somebody_has_changed_meanwhile_is_told(stage: Stage, t
     changed(lambda: acts.retire("orders", by=admin, justification=" "), "reason|why|justif", JustificationRequired)
 
 
-def test_sixty_four_at_once_leave_one_version_after_the_other(stage: Stage, tools: Toolbox) -> None:
+def test_many_at_once_leave_one_version_after_the_other(stage: Stage, tools: Toolbox) -> None:
     ordering(tools)
     admin = boss()
     put(admin)
-    made = at_once(*(lambda n=n: turned(admin, rule=f"rule {n}") for n in range(64)))
+    made = at_once(*(lambda n=n: turned(admin, rule=f"rule {n}") for n in range(MANY)))
     assert all(isinstance(x, Policy) for x in made), [x for x in made if not isinstance(x, Policy)][:3]
-    assert sorted(x.version for x in made) == list(range(2, 66))
+    assert sorted(x.version for x in made) == list(range(2, MANY + 2))
     assert Policy.objects.filter(ended_at__isnull=True).count() == 1 and inforce.now().problem == ""
-    assert list(PolicyRevision.objects.order_by("revision").values_list("revision", flat=True)) == list(range(1, 66))
+    assert list(PolicyRevision.objects.order_by("revision").values_list("revision", flat=True)) == list(
+        range(1, MANY + 2)
+    )
 
 
 def execute(sql: str) -> Callable[[], None]:

@@ -139,6 +139,7 @@ def _another_is_away() -> None:
     somebody("fay", "approver_finance")
 
 
+@pytest.mark.every(4)
 @BOTH
 @pytest.mark.parametrize(
     ("meanwhile", "error"),

@@ -67,6 +67,7 @@ def set_queue(**values: str) -> None:
     confirm(registry["approvals_queue"], Queue.objects.get(name="finance_po").pk)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("tamper", "named"),
     [

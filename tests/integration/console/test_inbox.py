@@ -114,6 +114,7 @@ STANDS: dict[str, tuple[Callable[[Run], object], str]] = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("how", STANDS)
 def test_a_yes_says_when_the_run_continues(finance: Reader, asked: Callable[..., Approval], how: str) -> None:
     approval = asked()

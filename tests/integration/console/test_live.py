@@ -86,7 +86,7 @@ class Link:
         return message
 
     async def is_quiet(self) -> bool:
-        return bool(await self._app.receive_nothing(timeout=0.8))
+        return bool(await self._app.receive_nothing(timeout=0.4))
 
     async def closed(self) -> int:
         while True:

@@ -331,6 +331,7 @@ def test_who_comes_second_to_a_queues_form_is_told_and_may_say_it_again(anna: Re
     assert ActRecord.objects.count() == 2
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("whose", ["", "vera"])
 @pytest.mark.parametrize("act", ["limits", "lifts"])
 def test_an_unseen_limit_is_neither_replaced_nor_lifted(anna: Reader, bert: Reader, act: str, whose: str) -> None:

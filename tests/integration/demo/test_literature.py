@@ -99,6 +99,7 @@ DEATHS = {
 }
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("point", DEATHS)
 async def test_a_worker_that_dies_again_and_again_makes_each_step_once(sandbox: Sandbox, point: str) -> None:
     story = Story(agent, QUESTION, kill_at=[(point, name) for name in DEATHS[point]])
@@ -159,6 +160,7 @@ def test_what_can_not_be_reviewed_is_refused_at_the_start(wrong: dict[str, Any])
         agent.input.model_validate(QUESTION | wrong)
 
 
+@pytest.mark.long
 def test_there_are_hundreds_of_documents_and_they_are_the_same_at_every_look() -> None:
     once, again = known(), made()
     assert once == again and len(once) >= 200

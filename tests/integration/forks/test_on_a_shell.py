@@ -75,6 +75,7 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
     assert [x.how for x in events(made, e.AnswerTakenOver)] == ["audit"]
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -23,7 +23,7 @@ from tests.cases import each_case
 from tests.conftest import CHECKOUT, free_ports, plain_env
 from tests.tampering import run_sql, tamper
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(4)]
 OPS = Actor("os", "ops", role="operator", auth="shell")
 
 
@@ -293,6 +293,7 @@ def test_the_command_names_what_is_wrong_with_a_list_and_what_to_note_down(capsy
     )
 
 
+@pytest.mark.long
 def test_verify_without_a_database_is_no_finding(tmp_path: Path) -> None:
     env = plain_env(tmp_path) | {"DATABASE_URL": f"postgresql://nobody@127.0.0.1:{free_ports(1)[0]}/none"}
     command = [sys.executable, "manage.py", "ledger", "verify", "--all"]

@@ -85,6 +85,7 @@ def answers(outside: Outside, answer: Any) -> list[str]:
     return asked
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("answer", "word", "result"),
     [

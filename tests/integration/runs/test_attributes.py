@@ -107,6 +107,7 @@ def test_a_child_is_found_by_what_its_parent_gave_it_from_its_start(stage: Stage
     check_against_journal(child)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("change", "says"),
     [

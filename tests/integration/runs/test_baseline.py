@@ -93,6 +93,7 @@ def test_a_new_version_that_left_its_upgraders_behind_is_refused_by_name(file: P
     assert check(file, "--write")[0] == 0
 
 
+@pytest.mark.long
 def test_it_needs_no_database(tmp_path: Path) -> None:
     """CI runs it without a database, also if a version is gone, where it would look one up."""
     here, env = Path.cwd(), os.environ | {"DJANGO_SETTINGS_MODULE": "tests.settings"}

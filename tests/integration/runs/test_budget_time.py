@@ -18,8 +18,9 @@ from tests.integration.runs.situations import NOT_ENDED, Situations
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, head, kinds, now
 from tests.integration.runs.test_budgets import WHY, asked, is_sound, ordering, overdue, priced, raised, start, thinking
 from tests.integration.runs.test_steering import check_form
-from tests.tiers import thinned
 from tests.world import OLGA, Toolbox
+
+pytestmark = pytest.mark.every(4)
 
 PAST_TIME = [name for name in NOT_ENDED if name not in ("asked_to_cancel", "doomed_unknown")]
 
@@ -33,7 +34,7 @@ def gated(tools: Toolbox) -> Run:
     return start(ordering(tools, "pay"), wall_seconds=60)
 
 
-@pytest.mark.parametrize("situation", thinned(PAST_TIME, 2))
+@pytest.mark.parametrize("situation", PAST_TIME)
 def test_whatever_a_run_does_people_are_asked_once(situations: Situations, situation: str) -> None:
     run = situations.make(situation)
     before = fresh(run)
@@ -148,7 +149,7 @@ def test_time_that_is_up_while_a_cap_is_asked_about_is_asked_for_then(stage: Sta
     is_sound(run)
 
 
-@pytest.mark.parametrize("situation", thinned(PAST_TIME[::-1], 2))
+@pytest.mark.parametrize("situation", PAST_TIME[::-1])
 def test_a_run_that_nobody_gives_time_ends(situations: Situations, stage: Stage, situation: str) -> None:
     """At once, or when its worker or the person settling its call has finished."""
     run = situations.make(situation)

@@ -35,6 +35,8 @@ from tests.integration.runs.stage import (
 from tests.integration.runs.test_steering import check_form
 from tests.world import IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
+pytestmark = pytest.mark.every(3)
+
 TAKEN = {"status": "received"}
 
 

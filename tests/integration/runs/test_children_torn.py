@@ -22,7 +22,6 @@ from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, at_once, fresh, head, kinds, now, output, waiting
 from tests.integration.runs.test_children import children, crowd_of, everything, helper, parent_of, whole
 from tests.integration.runs.wire import LossyWire
-from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
 
 __all__ = ["helper"]  # the fixture
@@ -50,7 +49,8 @@ def test_a_parent_that_is_stopped_before_its_child_is_made_leaves_none(stage: St
     whole(run, *children(run))
 
 
-@pytest.mark.parametrize(("what", "nth"), thinned(itertools.product(["question", "answer"], range(1, 9)), 3))
+@pytest.mark.every(5)
+@pytest.mark.parametrize(("what", "nth"), itertools.product(["question", "answer"], range(1, 9)))
 def test_losses_make_one(stage: Stage, helper: Agent, outside: Outside, wire: LossyWire, nth: int, what: Any) -> None:
     """Lost answers around the claim, the intent with the child in it, and the park."""
     stage.start(parent_of(helper, "warm"))

@@ -25,7 +25,7 @@ from tests.world import agent_of, ends_with
 
 def test_two_workers_never_take_the_same_run(stage: Stage) -> None:
     agent = agent_of(ends_with(1))
-    runs = [stage.start(agent) for _ in range(40)]
+    runs = [stage.start(agent) for _ in range(24)]
     workers = [stage.hire() for _ in range(8)]
 
     async def all_at_once() -> list[tuple[Worker, Claim]]:

@@ -42,6 +42,8 @@ from tests.integration.runs.test_refusals import refusing
 from tests.integration.runs.wire import LossyWire, counted
 from tests.writing import intend, record
 
+pytestmark = pytest.mark.every(3)
+
 # --- one commit ---
 
 

@@ -63,6 +63,7 @@ def changed(table: str, what: str, *, more: str = "", key: str = "run_id") -> Da
 
 
 DAMAGES: dict[str, Damage] = {
+    "a side effect's row gone": changed("ledger_ledgerentry", ""),
     "the head's seq set back": changed("ledger_head", "seq = seq - 1"),
     "the head's seq set forward": changed("ledger_head", "seq = seq + 1"),
     "the head gone": changed("ledger_head", ""),
@@ -80,7 +81,6 @@ DAMAGES: dict[str, Damage] = {
     "the wait resolved behind the journal's back": changed(
         "runs_wait", "resolution = 'fired', resolved_at = clock_timestamp()"
     ),
-    "a side effect's row gone": changed("ledger_ledgerentry", ""),
     "a side effect's row too many": lambda run: by_hand(
         "INSERT INTO ledger_ledgerentry (run_id, seq, slot, attempt, fact, tool, replay_class, actor, at) "
         "SELECT run_id, 99, '0.2/1', 0, 'pending', 'order', 'idempotent_with_key', 'nobody', "
@@ -112,6 +112,7 @@ def operators(run: Run) -> list[Wait]:
     return [wait for wait in waiting(run) if wait.kind == "operator"]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_damaged_run_keeps_no_other_from_being_driven(stage: Stage, tools: Toolbox, what: str) -> None:
     agent = buying_twice(tools)

@@ -55,6 +55,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("how_many", [1, 2])
 def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: Run, damage: str, how_many: int) -> None:

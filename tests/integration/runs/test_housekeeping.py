@@ -142,6 +142,7 @@ SCENES: dict[str, tuple[Callable[[Scene], Run], str]] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("name", SCENES)
 def test_housekeeping_acts_on_the_only_run_there_is(
     name: str, stage: Stage, outside: Outside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

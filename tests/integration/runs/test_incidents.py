@@ -112,6 +112,7 @@ STOOD: dict[str, tuple[list[list[e.Event]], str]] = {
 }
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("behind", ["nothing", "the same commit", "a wish"])
 @pytest.mark.parametrize("stood", STOOD)
 def test_how_far_a_run_had_come_does_not_go_by_what_else_is_on_record(stage: Stage, stood: str, behind: str) -> None:

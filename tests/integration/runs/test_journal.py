@@ -28,6 +28,8 @@ from tests.waiting import eventually
 from tests.world import OLGA, agent_of, ends_with
 from tests.writing import intend, record
 
+pytestmark = pytest.mark.every(4)
+
 Flag = Literal["pause", "cancel"]
 
 

@@ -19,9 +19,10 @@ from runs.services.starts import keys, turns
 from runs.services.starts.keys import Begun, Delivery, KeyTaken, Wanted
 from runs.workers import starts
 from tests.integration.runs.stage import Stage, at_once, dump, events, fresh, kinds, now, overrides, problems
+from tests.tiers import many
 from tests.world import OLGA, Notes, Toolbox, agent_of
 
-pytestmark = pytest.mark.usefixtures("stage")
+pytestmark = [pytest.mark.usefixtures("stage"), pytest.mark.every(2)]
 KEY = "invoice 2026-0815"
 WHY = "the test says so"
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1", person=7)
@@ -312,7 +313,7 @@ def test_of_many_starts_at_once_one_lives(name: str, stage: Stage, rule: str) ->
 
 def test_starts_and_ends_and_retries_that_cross_leave_one_that_lives_and_none_behind(name: str, stage: Stage) -> None:
     """Each round a run of the key ends or is retried while others start under it."""
-    for round_ in range(8):
+    for round_ in range(many(8, 3)):
         lead = run_of(name, "queue", "fail")
         while state(lead) == "pending":
             assert drive(stage) in ("failed", "completed")
@@ -330,7 +331,7 @@ def test_starts_and_ends_and_retries_that_cross_leave_one_that_lives_and_none_be
 
 
 def test_a_start_that_crosses_an_end_is_either_first_or_let_in(name: str, stage: Stage) -> None:
-    for _ in range(12):
+    for _ in range(many(12, 4)):
         first = run_of(name)
         answers = at_once(
             partial(begin, name, "queue"), partial(lifecycle.cancel, first.id, by=OLGA, justification=WHY)

@@ -34,7 +34,7 @@ from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
 LOSSES: list[Any] = ["question", "answer"]
-EVERY = many(1, 3)  # which of the statements is lost
+EVERY = many(1, 5)  # which of the statements is lost
 
 
 def everything(tools: Toolbox) -> Any:
@@ -159,6 +159,7 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("what", LOSSES)
 # A statement's first use is a separate round trip; an end, with several statements, is one all the same.
 @pytest.mark.parametrize(

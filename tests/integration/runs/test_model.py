@@ -474,4 +474,4 @@ class Machine(Forker, Going, Sender, Talker, Undoer):
 
 
 def test_a_run_is_what_the_model_says_whatever_is_done_to_it(stage: Stage, tools: Toolbox) -> None:
-    run_state_machine_as_test(lambda: Machine(stage, tools), settings=of_a_machine(30, 10, steps=40))
+    run_state_machine_as_test(lambda: Machine(stage, tools), settings=of_a_machine(30, 4, steps=40))

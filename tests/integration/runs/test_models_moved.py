@@ -113,6 +113,7 @@ def test_before_it_asked_anybody_the_choice_is_the_persons(stage: Stage, asked: 
     assert asked == [SMALL] and len(_choices(run)) == 1
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("models", "assistant", "field", "told"),
     [

@@ -259,4 +259,4 @@ class Machine(RuleBasedStateMachine):
 
 
 def test_pools_are_what_the_model_says_whatever_is_done_to_them(stage: Stage, tools: Toolbox) -> None:
-    run_state_machine_as_test(lambda: Machine(stage, tools), settings=of_a_machine(15, 3, steps=40))
+    run_state_machine_as_test(lambda: Machine(stage, tools), settings=of_a_machine(15, 2, steps=40))

@@ -32,9 +32,12 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.integration.runs.test_steering import check_form
+from tests.tiers import many
 from tests.world import FIONA, FRANK, OLGA, SHOP, Outside, Toolbox
 
-MANY = 64
+pytestmark = pytest.mark.every(2)
+
+MANY = many(64, 24)
 
 
 def check(run: Run) -> None:

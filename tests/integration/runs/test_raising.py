@@ -121,6 +121,7 @@ def test_a_pause_and_a_raise_at_once_leave_it_paused_or_going(stage: Stage, tool
 # --- reserved amounts in lists ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize("situation", NOT_ENDED)
 def test_what_is_set_aside_is_what_a_worker_would_count(stage: Stage, tools: Toolbox, situation: str) -> None:
     run = fresh(Situations(stage, tools).make(situation))

@@ -42,6 +42,7 @@ def buying(tools: Toolbox) -> Any:
     return calling(tools, "order")
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     "code", ["57014", "53100", "54000", "22000"], ids=["took too long", "disk full", "too large", "not storable"]
 )

@@ -26,6 +26,8 @@ from tests.integration.runs.test_steering import is_sound
 from tests.tampering import tamper
 from tests.world import Done, Item, Notes, Outside, Toolbox, agent_of
 
+pytestmark = pytest.mark.every(3)
+
 
 def retried(stage: Stage, run: Run) -> str:
     assert str(fresh(run).state) == "failed" and fresh(run).error_code

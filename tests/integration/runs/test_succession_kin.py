@@ -159,6 +159,7 @@ def test_who_had_a_hand_in_one_of_them_had_it_in_all(stage: Stage, tools: Toolbo
 # --- forgeries are found ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("statement", "where", "says"),
     [

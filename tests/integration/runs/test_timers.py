@@ -58,7 +58,7 @@ def test_what_sql_writes_about_a_deadline_is_the_event_that_python_would_write(s
 
 
 def test_many_who_sweep_at_once_do_the_work_of_one(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = asleep(stage, 60)
+    runs = asleep(stage, 24)
     monkeypatch.setattr(timers, "BATCH", 7)
     walked: list[Any] = []
     plain = timers._fire

@@ -154,6 +154,7 @@ def test_failed_undo_asks_in_the_child(stage: Stage, tools: Reversible, outside:
     all_sound()
 
 
+@pytest.mark.every(2)
 @pytest.mark.parametrize("point", ["CP1", "CP2", "CP4", "CP6", "CP8"])
 def test_death_in_the_childs_undo_is_survived(stage: Stage, tools: Reversible, outside: Outside, point: str) -> None:
     def became(args: Any, call: Any) -> Any:

@@ -48,6 +48,7 @@ def booked(tools: Toolbox, upgraders: Any) -> Agent:
     return agent_of(node, tools=tools.all(), name=NAME, version="1.0.0", upgraders=upgraders)
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("upgraders", "reason"),
     [(UPGRADERS["2.0.0"], "unknown_format"), (UPGRADERS["3.0.0"] | {3: broken}, "bad_checkpoint")],

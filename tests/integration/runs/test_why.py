@@ -30,8 +30,9 @@ from tests.integration.runs.sharing import pool
 from tests.integration.runs.situations import ALL, Situations
 from tests.integration.runs.stage import Stage, fresh
 from tests.integration.runs.test_budgets import ordering
-from tests.tiers import thinned
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
+
+pytestmark = pytest.mark.every(4)
 
 OPERATOR = Reader(replace(OLGA, person=1), frozenset({"operator"}))
 STEERED = ["pause", "resume", "cancel", "retry", "reconcile", "budget", "priority"]
@@ -233,7 +234,7 @@ def undone() -> Iterator[None]:
         transaction.set_rollback(True)
 
 
-@pytest.mark.parametrize("name", thinned([*ALL, *MORE], 3))
+@pytest.mark.parametrize("name", [*ALL, *MORE])
 def test_offered_acts_work_and_others_are_refused(lives: Lives, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     owner = person("shop", "integrator")
     monkeypatch.setattr(stages, "SHOP", replace(SHOP, person=owner.pk))

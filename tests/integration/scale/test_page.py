@@ -37,6 +37,7 @@ from tests.integration.console.stage import settled, working
 from tests.integration.console.tape import NOON
 from tests.integration.scale.journals import lived
 from tests.tampering import tamper
+from tests.tiers import sample
 
 pytestmark = pytest.mark.django_db
 LONG = 10_000
@@ -235,7 +236,7 @@ DAMAGE = {
 
 
 @each_case("what", DAMAGE)
-@each_case("tab", TABS)
+@each_case("tab", sample(TABS, 2))
 def test_damage_shows_when_the_page_opens(
     operator: Reader, monkeypatch: pytest.MonkeyPatch, what: str, tab: str
 ) -> None:

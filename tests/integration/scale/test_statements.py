@@ -294,7 +294,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
     for nth, role in enumerate((OPERATOR, "approver_finance", AUDITOR)):
         person = reader(role)
         person.client.get("/agents")  # from here on this process knows the session
-        for path in sample(filled[nth:] + filled[:nth], 3):  # for each another third
+        for path in sample(filled[nth:] + filled[:nth], 7):  # for each others
             status, asked = counted(person.client, path)
             is_others = status == 404 and ("/bulk/" in path or "/grants/" in path)
             assert status in (200, 403) or is_others, f"{role} {path}"
@@ -307,7 +307,7 @@ def test_every_page_and_list_costs_at_most_eight_statements(filled: list[str], r
     # The same with a key.
     headers = {"Authorization": f"Bearer {issue_key(reader('auditor').user, 'program')}"}
     Client().get("/api/v1/agents", headers=headers)  # notes that the key is used
-    found = {path: counted(Client(), path, headers=headers) for path in filled if path.startswith("/api/")}
+    found = {path: counted(Client(), path, headers=headers) for path in sample(filled, 3) if path.startswith("/api/")}
     assert {status for status, _ in found.values()} == {200}
     more = {path: GATED if path.endswith("/why") else 0 for path in found}
     assert {path: asked for path, (_, asked) in found.items() if len(asked) > MOST_STATEMENTS + more[path]} == {}
@@ -322,7 +322,7 @@ def test_an_integrators_own_pages_cost_two_more_at_most(filled: list[str], reade
         cursor.execute("UPDATE runs_schedule SET owner = %s", [person.user.pk])
     person.client.get("/agents")
     too_many: dict[str, list[str]] = {}
-    for path in sample(filled, 3):
+    for path in sample(filled, 7):
         status, asked = counted(person.client, path)
         is_of_all = path.startswith(OF_ALL) or path == "/api/v1/runs/bulk"
         assert status in (200, 403) or (is_of_all and status == 404), path

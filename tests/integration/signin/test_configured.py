@@ -95,6 +95,7 @@ def test_what_can_not_be_right_starts_nothing(tmp_path: Path, change: dict[str, 
     assert told in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.long
 def test_no_process_loads_what_only_signing_in_needs() -> None:
     """Workers need no HTTP client, web tokens, QR codes or security keys; web loads them at such a sign-in."""
     heavy = ("jwt", "oauthlib", "qrcode", "fido2")

@@ -23,7 +23,7 @@ from tests.integration.runs.stage import at_once
 from tests.integration.signin.conftest import Clock, Someone, codes_on, secret_on
 from tests.rewriting import rewrite
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.every(3)]
 
 
 def told(action: str) -> list[tuple[str, str, str, Any, Any]]:

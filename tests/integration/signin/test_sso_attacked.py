@@ -72,6 +72,7 @@ def test_a_refusal_there_is_said(olga: Someone, idp: Idp) -> None:
 NOW = int(time.time())
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     "lie",
     [

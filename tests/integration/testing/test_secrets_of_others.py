@@ -224,6 +224,7 @@ def written(folder: Path) -> str:
     return "".join(path.read_text() for path in sorted(folder.iterdir()))
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_what_another_version_declares_is_in_no_file(
     stage: Stage, way: Callable[[Stage], tuple[Run, str]], tmp_path: Path
