@@ -85,7 +85,7 @@ def at_gate(story: Story) -> Story:
     return story
 
 
-def test_a_purchase_from_start_to_end(story: Story) -> None:
+def test_a_purchase_from_start_to_end_and_its_records(story: Story) -> None:
     waiting = story.start().until("waiting_tool", kind="webhook")
     (wait,) = waiting["waiting_for"]
     assert wait["since"] < wait["deadline"] and wait["detail"]["tool"] == "ask_quote"
@@ -109,11 +109,6 @@ def test_a_purchase_from_start_to_end(story: Story) -> None:
     (listed,) = story.auditor.get("runs?state=completed").json()["results"]
     assert listed == done
 
-
-def test_the_records_of_a_purchase(story: Story) -> None:
-    story.start().to_the_gate()
-    story.decide()
-    story.until("completed")
     address = f"runs/{story.id}"
     entries = EntryPage.model_validate(story.auditor.get(f"{address}/ledger").json()).results
     assert [(entry.tool, entry.fact) for entry in entries] == [

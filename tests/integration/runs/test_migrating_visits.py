@@ -14,8 +14,8 @@ from runs.engine.agents import registry
 from runs.models import Run
 from runs.services import questions
 from runs.services.families import ends
-from runs.services.migrating import acts, looking
-from tests.integration.runs.moving import NAME, NODES, moved, old, renamed, seen
+from runs.services.migrating import acts
+from tests.integration.runs.moving import NAME, moved
 from tests.integration.runs.stage import Stage, dump, events, fresh, output, waiting
 from tests.integration.runs.test_migrating import go, parked, sound
 from tests.tampering import tamper
@@ -273,19 +273,3 @@ def test_a_message_whose_change_has_no_place_is_not_dropped(stage: Stage, tools:
 
 
 # --- the author's code ------------------------------------------------------------------------------------------------
-
-
-def test_endless_code_is_stopped(stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "SECONDS", 0.5)
-    run = parked(stage, old(tools))
-
-    def endless(state: dict[str, Any]) -> dict[str, Any]:
-        while True:
-            state["n"] = 1
-
-    renamed(tools, migrations=[Migration("1.0.0", NODES, endless)])
-    assert seen(run).code == "too_slow"
-    registry.remove("mover@2.0.0")
-    monkeypatch.setattr(looking, "SECONDS", 10.0)
-    renamed(tools)
-    assert seen(run).how == "replayed"
