@@ -126,7 +126,7 @@ def test_what_is_in_flight_comes_back_and_is_recorded(stage: Stage, tools: Toolb
 @pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("name", "point"),
-    itertools.product(["order", "mail", "hooked"], ["CP1", "CP2", "CP3", "CP4", "CP6"]),
+    [*itertools.product(["order", "mail", "hooked"], ["CP1", "CP2", "CP3", "CP4", "CP6"])],
 )
 def test_a_worker_dies_at_each_point_while_its_tool_is_halted(
     stage: Stage, tools: Toolbox, outside: Outside, point: str, name: str

@@ -50,7 +50,7 @@ def test_a_parent_that_is_stopped_before_its_child_is_made_leaves_none(stage: St
 
 
 @pytest.mark.every(5)
-@pytest.mark.parametrize(("what", "nth"), itertools.product(["question", "answer"], range(1, 9)))
+@pytest.mark.parametrize(("what", "nth"), [*itertools.product(["question", "answer"], range(1, 9))])
 def test_losses_make_one(stage: Stage, helper: Agent, outside: Outside, wire: LossyWire, nth: int, what: Any) -> None:
     """Lost answers around the claim, the intent with the child in it, and the park."""
     stage.start(parent_of(helper, "warm"))
