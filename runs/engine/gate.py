@@ -195,7 +195,7 @@ def _choose_queue(
     if gate is not None and (rule is not None or earlier is None):
         return gate.queue, rule or gate.rule, gate.headline_for(args), gate.amount_for(args) | gate.stages
     if earlier is None:
-        refuse(call, call.no_yes)
+        refuse(call, call.no_yes or "an earlier attempt used an approval that the node no longer passes")
     required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
     return required.stages[0].queue, earlier.rule, "", required.in_plan()
 

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from durableagents import Context, End, Evidence, Gate, Grant, Rejected, ReplayClass, ToolCall, tool
+from durableagents import (
+    Context,
+    End,
+    Evidence,
+    Gate,
+    Grant,
+    Rejected,
+    ReplayClass,
+    ToolCall,
+    TransportError,
+    tool,
+)
 from ledger import events as e
 from runs.engine.agents import Agent
 from tests.unit.engine.story import HASHER, Story
@@ -228,6 +239,25 @@ async def test_misused_grant_stops_the_run(tools: Toolbox, outside: Outside, mis
     story.decide()
     assert await story.drive() == "operator" and story.found.reason == reason
     assert len(outside.requests) == len(outside.executed()) == executed
+
+
+async def test_another_attempt_without_the_earlier_grant_says_why_it_stops(tools: Toolbox, outside: Outside) -> None:
+    """The tool has no gate, so only the grant named people who could be asked again."""
+    is_passed = True
+
+    async def use(ctx: Context, grant: Grant) -> None:
+        await ctx.call(tools.mail, Item(name="po", amount=DEAR), grant=grant if is_passed else None)
+
+    story = Story(granted(tools, use, ask_for="mail"))
+    await story.drive()
+    story.decide()
+    outside.trouble("mail", TransportError("no reply after the dot"), when="after")
+    assert await story.settle() == "parked"
+    story.reconcile("did_not")
+    is_passed = False
+    assert await story.settle() == "operator" and story.found.reason == "approval_missing"
+    assert story.found.payload["problem"] == "an earlier attempt used an approval that the node no longer passes"
+    assert len(outside.requests) == 1
 
 
 async def test_a_yes_without_a_tool_is_information_only(tools: Toolbox, outside: Outside) -> None:
