@@ -42,7 +42,7 @@ from ledger.web import misfit
 from runs.engine.agents import registry
 from runs.engine.amending import changes, moved_along
 from runs.engine.canonical import canonical, plain
-from runs.engine.gate import Question, put_anew
+from runs.engine.gate import Question, amend_question
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import closed, editable_in
 from runs.engine.gating.stages import is_staged, required_by
@@ -187,7 +187,7 @@ def amend(
     question, terms = _question(approval, wait), told(standing, facts.asked)
     known = read(approval, wait)
     said, deadline = _next_terms(approval, wanted, known, wait, now)
-    amended, new = put_anew(
+    amended, new = amend_question(
         str(run.id),
         question,
         wanted.arguments,
@@ -198,7 +198,7 @@ def amend(
         justification=text,
         deadline=deadline,
         standing=terms,
-        said=said,
+        terms=said,
     )
     before = snapshot(run, head)
     _close(approval, wait, by, now)

@@ -14,7 +14,7 @@ from ledger.verification.registers import Listed
 from ledger.verification.runs import SLACK, Line, ReadJournal
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.proof import proof_in
-from runs.engine.gating.stages import shows
+from runs.engine.gating.stages import has_proof
 from runs.engine.tape import payload_of
 from runs.models import PolicyRevision
 
@@ -132,11 +132,11 @@ class Policed:
             if row is None or question is None:
                 continue
             try:
-                is_shown = shows(_with_plan(question), self.decisions, self.votes, proof_in(row.proof))
+                is_proved = has_proof(_with_plan(question), self.decisions, self.votes, proof_in(row.proof))
             except DefinitionError as unread:
                 yield f"{what}: {row}: {unread}"
                 continue
-            if not is_shown:
+            if not is_proved:
                 yield f"{what}: the call was made on a yes of {row.queue} that did not show what {row} wants"
 
     def _in_force(self) -> Iterator[str]:

@@ -176,7 +176,7 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         call.guards, call.needs_fresh_policies = visit.runtime.guards, True
         return await _begin(call)
     except ApprovalMissing as error:
-        await gate.not_granted(call, grant, error)
+        await gate.handle_refused_grant(call, grant, error)
     call.past.intent, call.cleared_at = event, time.monotonic()
     return None
 

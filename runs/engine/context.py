@@ -24,7 +24,14 @@ from runs.engine.call import call_tool
 from runs.engine.canonical import on_one_line, plain
 from runs.engine.content.files import Prompt
 from runs.engine.errors import MisusedContext, ToolFailure
-from runs.engine.gate import GateRequest, decided, must_show_the_same, open_gate, plan_of, required_of
+from runs.engine.gate import (
+    GateRequest,
+    check_documents_unchanged,
+    grant_from_decision,
+    open_gate,
+    plan_of,
+    required_of,
+)
 from runs.engine.gating import documents as shown
 from runs.engine.gating.documents import Document
 from runs.engine.gating.fields import SAME, Amount, amount_entry
@@ -279,8 +286,8 @@ class Context:
             if tool is not None and tool.gate is not None and tool.gate.same:
                 plan[SAME] = list(tool.gate.same)
             await open_gate(visit, slot, plan | shown.in_plan(given), request, contents=given)
-        must_show_the_same(visit, slot, record.gate, [each.as_json() for each in given])
-        return await decided(visit, slot, record, request, tool=name, arguments=arguments)
+        check_documents_unchanged(visit, slot, record.gate, [each.as_json() for each in given])
+        return await grant_from_decision(visit, slot, record, request, tool=name, arguments=arguments)
 
     def _amount_of(self, tool: Tool | None, body: Any, amount: Amount | None) -> dict[str, Any]:
         """Return the plan's amount; empty if none is declared."""

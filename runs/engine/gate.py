@@ -3,9 +3,9 @@
     first pass:  is an approval needed? → ask about the plan → park
     on resume:   decision → hash of the plan as it would be sent now → grant for the intent, or refused, or expired
 
-Start with `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `decided`. A grant that a node passes to a call
-lies in the state, where operators can edit it, so only the journal is trusted for who was asked, what was approved and
-whether it was used.
+Start with `obtain_grant`. Calls and `ctx.approve` share `open_gate` and `grant_from_decision`. A grant that a node
+passes to a call lies in the state, where operators can edit it, so only the journal is trusted for who was asked, what
+was approved and whether it was used.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from runs.engine.gating.stages import (
     Requirement,
     Stage,
     earlier_stages,
+    has_proof,
     is_staged,
     is_whole,
     lacking,
     next_stage,
     required_by,
-    shows,
 )
 from runs.engine.gating.timing import QueueTiming, Terms, Time, settle
 from runs.engine.journal import ATTENTION, Batch, GateOpening, Grant, WaitSpec, deadline_in, in_range
@@ -51,40 +51,39 @@ from runs.engine.visit import Visit
 
 async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     """Return the (slot, plan hash) of the grant for the intent, or None without a gate. Parks; raises Rejected.
-    Further attempts are checked again: an earlier approval covers them only while the current rule asks nobody else;
-    the database checks that it has not expired."""
+    A further attempt asks again if today's rule asks other people or gives another reason; TX1 checks the expiry."""
     record, question, gate = call.record, call.record.gate, call.tool.gate
     call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what the budget can't pay
     if call.grant is not None:
-        await bring(call)
+        await load_grant(call)
     rule = gate if gate is not None and gate.rule_for(call.args) is not None else None
     is_by_policy = bool(call.demands)
     if question is not None:
-        shown = payload_of(question).get(DOCUMENTS, [])
-        if not record.was_invoked and (shown or call.documents):
-            # Old questions may lack documents; then none must be shown now.
-            must_show_the_same(call.visit, call.slot, question, _shown(call).get(DOCUMENTS, []))
-        if record.amended and (problem := _not_bound(call)):
-            await ask(call, problem=problem)
+        recorded = payload_of(question).get(DOCUMENTS, [])
+        if not record.was_invoked and (recorded or call.documents):
+            # Older questions recorded none: then a replay must have none either.
+            check_documents_unchanged(call.visit, call.slot, question, _documents_in_plan(call).get(DOCUMENTS, []))
+        if record.amended and (problem := _amendment_problem(call)):
+            await request_approval(call, problem=problem)
         is_by_policy = is_by_policy or any("policy" in each.payload for each in record.asked.values())
     if is_by_policy:
-        return await _by_policy(call, rule)
+        return await _obtain_policy_grant(call, rule)
     if question is not None:
-        if record.grants and _asks_others(call, rule, question):
-            await ask(call)
-        grant = await _decided(call)
+        if record.grants and _has_rule_changed(call, rule, question):
+            await request_approval(call)
+        grant = await _own_grant(call)
         return grant.slot, grant.plan_hash
     if call.grant is not None:
-        if record.grants and rule is not None and _whom(rule) != _of_grant(call.grant):
-            await ask(call)
-        _check_grant(call, call.grant, _of_grant(call.grant) if rule is None else _whom(rule))
+        if record.grants and rule is not None and _approvers_of_rule(rule) != _approvers_of_grant(call.grant):
+            await request_approval(call)
+        _check_grant(call, call.grant, _approvers_of_grant(call.grant) if rule is None else _approvers_of_rule(rule))
         return call.grant.slot, call.grant.plan_hash
     if rule is not None or record.grants:
-        await ask(call)
+        await request_approval(call)
     return None
 
 
-def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
+def _has_rule_changed(call: LogicalCall, rule: Gate | None, question: e.ApprovalRequested) -> bool:
     """Return whether an earlier attempt used the approval and the current rule asks others or has another reason."""
     was_used = question.approval_id in {approval_id for _, approval_id in call.record.grants.values()}
     if not was_used or rule is None:
@@ -93,7 +92,7 @@ def _asks_others(call: LogicalCall, rule: Gate | None, question: e.ApprovalReque
     return (rule.requirement, rule.rule_for(call.args)) != (then, question.rule)
 
 
-def _not_bound(call: LogicalCall) -> str:
+def _amendment_problem(call: LogicalCall) -> str:
     """Return why an approval of amended arguments doesn't suffice: people may have lacked the agent's code."""
     record = call.record
     if amending.arguments_of(record) is None or record.was_invoked:
@@ -103,19 +102,19 @@ def _not_bound(call: LogicalCall) -> str:
     return call.misfit or amending.became(record, call.tool.gate, call.args)
 
 
-Whom = tuple[str, tuple[tuple[str, int], ...]]
+Approvers = tuple[str, tuple[tuple[str, int], ...]]
 
 
-def _whom(rule: Gate) -> Whom:
+def _approvers_of_rule(rule: Gate) -> Approvers:
     """Return the first queue, and all stages if one approval isn't enough."""
     return rule.queue, rule.requirement.pairs
 
 
-def _of_grant(grant: Grant) -> Whom:
+def _approvers_of_grant(grant: Grant) -> Approvers:
     return grant.queue, grant.stages
 
 
-def _asked_of(question: e.ApprovalRequested) -> Whom:
+def _approvers_of_question(question: e.ApprovalRequested) -> Approvers:
     required = required_by(question.payload, question.queue)
     return required.stages[0].queue, required.pairs
 
@@ -128,7 +127,7 @@ def refuse(call: LogicalCall, problem: str) -> NoReturn:
 # --- ask and park -----------------------------------------------------------------------------------------------------
 
 
-async def ask(
+async def request_approval(
     call: LogicalCall,
     demanded: Demand | None = None,
     *,
@@ -136,13 +135,15 @@ async def ask(
     problem: str = "",
     unused: Unused = UNEXPLAINED,
 ) -> NoReturn:
-    """Ask for approval of the call, perhaps again: its own queue, the one a policy `demanded`, or (`is_of_grant`) those
-    of the node's grant. They see earlier answers, the last `problem`, and why it was `unused`. Always unwinds. The
-    question is the call's own, even for a grant of `ctx.approve`: the node continued from that answer."""
+    """Open a gate for the call: for its own queue, a policy's (`demanded`), or again for the queues of the node's grant
+    (`is_of_grant`). People see earlier answers, `problem`, and why the last approval was `unused`. Always unwinds. The
+    question belongs to this call even for a grant of `ctx.approve`, from which the node has continued."""
     visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
-    given = (call.grant.slot, call.given) if call.grant is not None and call.given is not None else None
-    earlier = None if is_of_grant else question
-    earlier = earlier or (given[1].gate if given is not None else None)
+    passed_grant = None
+    if call.grant is not None and call.grant_record is not None:
+        passed_grant = call.grant.slot, call.grant_record
+    grant_question = None if passed_grant is None else passed_grant[1].gate
+    earlier = grant_question if is_of_grant else question or grant_question
     queue, rule, headline, more = _choose_queue(call, demanded, earlier)
     plan = plan_of(
         visit,
@@ -159,17 +160,21 @@ async def ask(
     if earlier is not None:
         plan |= {name: earlier.payload[name] for name in ("title", "effect", "headline", "evidence")}
         plan |= {name: earlier.payload[name] for name in ("amount",) if name in earlier.payload}
-    # Gates that declare none of these keep the plan they had before these existed.
+    # Absent keys are left out, so that old plans keep their bytes.
     plan |= more
     if gate is not None and gate.same:
         plan[SAME] = list(gate.same)
     if call.documents or earlier is not None:
-        plan |= _shown(call, earlier)
+        plan |= _documents_in_plan(call, earlier)
     if demanded is not None:
-        plan |= {"policy": demanded.as_json()} | ({} if given is None or given[1].gate is None else {BROUGHT: given[0]})
+        plan["policy"] = demanded.as_json()
+        if passed_grant is not None and grant_question is not None:
+            plan[BROUGHT] = passed_grant[0]
     elif gate is not None and gate.editable and queue == gate.queue:
         plan |= editable_entry(gate.editable, tool.input)
-    history = [] if call.is_new and given is None else history_of(call.record, call.slot, given, problem, unused)
+    history = []
+    if passed_grant is not None or not call.is_new:
+        history = history_of(call.record, call.slot, passed_grant, problem, unused)
     if history or plan["evidence"]:
         plan = _with_history(plan, history)
     await open_gate(
@@ -195,7 +200,7 @@ def _choose_queue(
     if gate is not None and (rule is not None or earlier is None):
         return gate.queue, rule or gate.rule, gate.headline_for(args), gate.amount_for(args) | gate.stages
     if earlier is None:
-        refuse(call, call.no_yes or "an earlier attempt used an approval that the node no longer passes")
+        refuse(call, call.grant_problem or "an earlier attempt used an approval that the node no longer passes")
     required = required_by(earlier.payload, earlier.queue)  # all of them are asked again, from the first stage
     return required.stages[0].queue, earlier.rule, "", required.in_plan()
 
@@ -232,8 +237,8 @@ def plan_of(
 
 
 def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
-    """Return a plan whose evidence begins with earlier answers and attempts, so that the decision binds them. Nobody
-    else's evidence may look like that."""
+    """Return a plan whose evidence begins with earlier answers and attempts, so that the decision binds them.
+    Other evidence with that label is dropped."""
     label, source = HISTORY
     evidence = [x for x in plan["evidence"] if (x["label"], x["source"]) != HISTORY]
     if lines:
@@ -241,20 +246,22 @@ def _with_history(plan: dict[str, Any], lines: list[str]) -> dict[str, Any]:
     return plan | {"evidence": evidence}
 
 
-def _shown(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
+def _documents_in_plan(call: LogicalCall, earlier: e.ApprovalRequested | None = None) -> dict[str, Any]:
     """Return the plan's documents: the call's, or those shown with its grant or the previous question."""
-    given = call.given.gate if call.given is not None else None
-    before = next((payload_of(one) for one in (earlier, given) if one is not None), {})
+    grant_question = call.grant_record.gate if call.grant_record is not None else None
+    before = next((payload_of(one) for one in (earlier, grant_question) if one is not None), {})
     carried = {name: before[name] for name in (DOCUMENTS,) if name in before}
     return documents.in_plan(call.documents) or carried
 
 
-def must_show_the_same(visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]) -> None:
+def check_documents_unchanged(
+    visit: Visit, slot: str, question: e.ApprovalRequested, now: list[dict[str, Any]]
+) -> None:
     """Stop if a replay has other documents than were shown: a decision binds those bytes."""
     recorded = payload_of(question).get(DOCUMENTS, [])
     if recorded != now:
-        said = [describe_call(question.tool, arguments={DOCUMENTS: each}) for each in (recorded, now)]
-        visit.stop(differs(slot, *said))
+        calls = [describe_call(question.tool, arguments={DOCUMENTS: each}) for each in (recorded, now)]
+        visit.stop(differs(slot, *calls))
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,12 +306,12 @@ async def open_gate(
     queues = required_by(plan, queue).queues if STAGES in plan else [queue]
     further = [request.time.escalate_to] if request.time.escalate_to else []
     for each in (*queues, *further):  # all of them, before the first is asked
-        await must_be_known(visit, slot, each, known, "queues")
+        await check_recipient_exists(visit, slot, each, known, "queues")
     settings: QueueSettings | None = known if isinstance(known, QueueSettings) else None
     threshold = None if settings is None else settings.threshold(queue)
     plan.pop("proof", None)  # of the previous stage
     if threshold is not None or request.demands:
-        plan |= _proof(visit, plan, threshold, request.demands)
+        plan |= _required_proof(visit, plan, threshold, request.demands)
     terms = _terms(visit, request.time, None if settings is None else settings.timing_of(queue))
     question = question_of(
         visit.run_id,
@@ -335,7 +342,7 @@ async def open_gate(
         plan.get(DOCUMENTS, []),
         {each.digest: each.bytes for each in contents},
     )
-    await put(visit, Batch([*question.events, *facts], wait=question.wait, gate=gate))
+    await commit_question(visit, Batch([*question.events, *facts], wait=question.wait, gate=gate))
     visit.park(question.wait)
 
 
@@ -414,7 +421,7 @@ def _terms(visit: Visit, time: Time, timing: QueueTiming | None) -> Terms:
     return terms
 
 
-def _proof(
+def _required_proof(
     visit: Visit, plan: dict[str, Any], threshold: Threshold | None, demands: Sequence[Demand]
 ) -> dict[str, Any]:
     """Return the plan's entry for the proof that its queue and policies require; empty if none."""
@@ -425,13 +432,13 @@ def _proof(
     return in_plan(wanted_of(plan, proof))
 
 
-async def put(visit: Visit, batch: Batch) -> None:
-    """Ask people. A queue closed meanwhile refuses in its transaction, and an operator learns at once."""
+async def commit_question(visit: Visit, batch: Batch) -> None:
+    """Commit a question; stop for an operator if its queue was closed meanwhile."""
     try:
         await visit.commit(batch)
-    except NotAsked as no:
-        slot, name = batch.events[-1].slot, str(no.told.get("queue"))
-        problem = f"{name!r} is asked, and was {no.told.get('state')} in this very moment"
+    except NotAsked as error:
+        slot, name = batch.events[-1].slot, str(error.told.get("queue"))
+        problem = f"queue {name!r} was {error.told.get('state')} just now"
         visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "problem": problem}))
 
 
@@ -442,28 +449,29 @@ class Learning(Protocol):
     async def learn(self, name: str) -> None: ...
 
 
-async def must_be_known(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
+async def check_recipient_exists(visit: Visit, slot: str, name: str, known: Collection[str] | None, what: str) -> None:
     """Stop for an operator if an unknown queue or role is asked: nobody could answer before the deadline."""
     if known is not None and isinstance(known, Learning):
         await known.learn(name)
     if known is not None and name not in known:
-        problem = f"{name!r} is asked, whom nobody answers for: the {what} are {', '.join(sorted(known)) or 'none'}"
+        problem = f"{name!r} is unknown, so nobody could answer: the {what} are {', '.join(sorted(known)) or 'none'}"
         visit.stop(Broken("unknown_queue", {"slot": slot, "queue": name, "known": sorted(known), "problem": problem}))
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------
 
 
-async def _decided(call: LogicalCall) -> Grant:
+async def _own_grant(call: LogicalCall) -> Grant:
     about = call.visit, call.slot, call.record
-    return await decided(*about, _request_of(call), tool=call.tool.name, arguments=call.arguments)
+    return await grant_from_decision(*about, _request_of(call), tool=call.tool.name, arguments=call.arguments)
 
 
-async def decided(visit: Visit, slot: str, record: Slot, request: GateRequest, *, tool: str, arguments: Any) -> Grant:
-    """Return the grant of an approved gate. Parks if undecided or for the next stage, raises Rejected if denied. The
-    plan is hashed again with the current arguments, so that a changed one fits no wait. The row is not trusted, as
-    anyone who can write to the database can change it: the authenticated decision must name this question and these
-    exact bytes."""
+async def grant_from_decision(
+    visit: Visit, slot: str, record: Slot, request: GateRequest, *, tool: str, arguments: Any
+) -> Grant:
+    """Return the grant of an approved gate. Parks if undecided or for the next stage; raises Rejected. Rehashes the
+    plan with the current arguments and trusts only the authenticated decision, which must name this question and hash:
+    a row can be changed by anyone who can write to the database."""
     question, decision = record.gate, record.decision
     assert question is not None
     if decision is None:
@@ -474,7 +482,7 @@ async def decided(visit: Visit, slot: str, record: Slot, request: GateRequest, *
     plan_hash = visit.runtime.hasher({**plan, "tool": tool, "arguments": arguments})
     bound, now = (decision.approval_id, decision.n, decision.plan_hash), (question.approval_id, question.n, plan_hash)
     if bound != now:
-        problem = "the decision is about another question, or about other bytes than are to be sent"
+        problem = "the decision is for another question, or for other arguments"
         payload = {"slot": slot, "tool": tool, "problem": problem, "decided": bound, "now": now}
         visit.stop(Broken("approval_missing", payload))
     grant = Grant(slot, question.approval_id, plan_hash, question.requested_hash, decision.by, question.queue)
@@ -494,10 +502,10 @@ async def decided(visit: Visit, slot: str, record: Slot, request: GateRequest, *
 def _deny(visit: Visit, question: e.ApprovalRequested, decision: e.ApprovalDecided) -> NoReturn:
     reason = (decision.payload or {}).get("justification") or "no decision before the deadline"
     denied = Expired if decision.verdict == "expired" else Rejected
-    no = denied(question.queue, reason, decision.by, decision.verdict)
+    error = denied(question.queue, reason, decision.by, decision.verdict)
     if payload_of(decision).get("then") == FAIL:
-        visit.stop(Crashed("rejected", str(no), ""))
-    raise no
+        visit.stop(Crashed("rejected", str(error), ""))
+    raise error
 
 
 def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequence[Stage] | None) -> Requirement:
@@ -510,7 +518,7 @@ def required_of(queue: str, gate: Gate | None, quorum: int | None, then: Sequenc
 # --- people changed the arguments -------------------------------------------------------------------------------------
 
 
-def put_anew(
+def amend_question(
     run_id: str,
     question: e.ApprovalRequested,
     arguments: dict[str, Any],
@@ -522,10 +530,10 @@ def put_anew(
     justification: str,
     deadline: datetime | None = None,
     standing: Any = None,
-    said: dict[str, Any] | None = None,
+    terms: dict[str, Any] | None = None,
 ) -> tuple[e.PlanAmended, Question]:
     """Return the amendment and the next question after `by` replaces the arguments; time limit and terms stay.
-    `standing` says as what they may decide, if not by their own role. Raises ValueError if the tool rejects the
+    `standing` is the basis of their right to decide, if not their own role. Raises ValueError if the tool rejects the
     arguments."""
     plan = amending.amended_plan(payload_of(question), arguments, tool)
     following = question_of(
@@ -536,7 +544,7 @@ def put_anew(
         hasher=hasher,
         requested_hash=question.requested_hash,
         deadline=datetime.fromisoformat(question.deadline) if deadline is None else deadline,
-        terms=said,
+        terms=terms,
     )
     payload = {
         "justification": justification,
@@ -559,39 +567,40 @@ def put_anew(
 # --- the intent was refused -------------------------------------------------------------------------------------------
 
 
-async def not_granted(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
-    """Handle a refused intent: after an expired or revoked approval ask its queue again, as the last approval covers
-    those before it; otherwise stop for an operator."""
-    taken = call.record.asked.get(error.told.get("approval", "")) if isinstance(error, ApprovalExpired) else None
-    if isinstance(error, ApprovalExpired) and taken is not None:
-        await _put_again(call, taken, error.told.get("grant"))
-    if isinstance(error, ApprovalExpired) or call.record.grants:
+async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
+    """Handle a refused intent. Asks again the queue whose standing approval was revoked, or those of the last approval
+    if it expired or an earlier attempt had one; otherwise stops for an operator."""
+    asked, is_lapsed = call.record.asked, isinstance(error, ApprovalExpired)
+    if isinstance(error, ApprovalExpired) and (revoked := asked.get(error.told.get("approval", ""))) is not None:
+        await _ask_queue_again(call, revoked, error.told.get("grant"))
+    if is_lapsed or call.record.grants:
+        # The last approval covers those before it, so no other is asked for.
         is_of_grant = grant is not None and grant[0] != call.slot
-        demand = None if is_of_grant or call.record.gate is None else _demand_of(call, call.record.gate)
-        expired = grant[0] if grant is not None and isinstance(error, ApprovalExpired) else ""
-        await ask(call, demand, is_of_grant=is_of_grant, unused=Unused(expired=expired))
+        demand = None if is_of_grant or call.record.gate is None else _demand_behind(call, call.record.gate)
+        expired = grant[0] if grant is not None and is_lapsed else ""
+        await request_approval(call, demand, is_of_grant=is_of_grant, unused=Unused(expired=expired))
     refuse(call, str(error))
 
 
-def _demand_of(call: LogicalCall, question: e.ApprovalRequested) -> Demand | None:
-    """Return the demand of today's policies that a question was put for; None if it was put for the tool's own rule."""
+def _demand_behind(call: LogicalCall, question: e.ApprovalRequested) -> Demand | None:
+    """Return today's policy demand for the question's queue; None if it was asked for the tool's own rule."""
     demands = call.demands if "policy" in question.payload else ()
     return next((each for each in demands if each.queue == question.queue), None)
 
 
-async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: object) -> NoReturn:
-    """Ask one queue again whose approval came from a standing `grant` that was revoked; other answers still count."""
+async def _ask_queue_again(call: LogicalCall, question: e.ApprovalRequested, number: object) -> NoReturn:
+    """Ask a queue again whose standing approval, with this number, was revoked; other answers still count."""
     record, latest = call.record, call.record.gate
     assert latest is not None
-    if is_staged(question.payload):  # standing grants don't apply to staged cases
-        await ask(call)
-    unused = Unused(f"standing grant {grant} was taken back, and {question.queue} is asked again")
+    if is_staged(question.payload):  # standing approvals don't apply to staged cases
+        await request_approval(call)
+    unused = Unused(f"standing approval {number} was revoked, so {question.queue} is asked again")
     history = history_of(record, call.slot, None, "", unused)
     await open_gate(
         call.visit,
         call.slot,
         _with_history(question.payload, history),
-        _request_of(call, _demand_of(call, question)),
+        _request_of(call, _demand_behind(call, question)),
         n=latest.n + 1,
         facts=call.facts(),
         contents=call.documents,
@@ -601,18 +610,18 @@ async def _put_again(call: LogicalCall, question: e.ApprovalRequested, grant: ob
 # --- a grant that the node obtained before, by ctx.approve ------------------------------------------------------------
 
 
-async def bring(call: LogicalCall) -> None:
-    """Replace the call's grant by the journal's record of it, or note why it is no approval."""
-    if call.grant is None or call.given is not None:
+async def load_grant(call: LogicalCall) -> None:
+    """Replace the node's grant by the journal's record of it, or note what is wrong: then `_check_grant` refuses."""
+    if call.grant is None or call.grant_record is not None:
         return
-    call.given, call.users = await call.visit.asked(call.grant.slot)
+    call.grant_record, call.grant_users = await call.visit.asked(call.grant.slot)
     try:
-        call.grant = _granted(call.grant.slot, call.given)
-    except (DefinitionError, ValueError) as no:
-        call.no_yes = f"there is no yes at slot {call.grant.slot}: {no}"
+        call.grant = _validated_grant(call.grant.slot, call.grant_record)
+    except (DefinitionError, ValueError) as error:
+        call.grant_problem = f"slot {call.grant.slot} has no approval: {error}"
 
 
-def _granted(slot: str, record: Slot) -> Grant:
+def _validated_grant(slot: str, record: Slot) -> Grant:
     """Return the recorded grant. Raises ValueError if it isn't completely approved; DefinitionError."""
     question, decision = record.gate, record.decision
     if question is None:
@@ -626,35 +635,26 @@ def _granted(slot: str, record: Slot) -> Grant:
         raise ValueError(problem)
     if next_stage(question, record.votes) is not None:
         raise ValueError("it has a further stage")
-    required = required_by(question.payload, question.queue)
-    stages = required.pairs if is_staged(question.payload) else ()
-    return Grant(
-        slot,
-        question.approval_id,
-        question.plan_hash,
-        question.requested_hash,
-        decision.by,
-        required.stages[0].queue,
-        stages,
-    )
+    approvers = _approvers_of_question(question)
+    return Grant(slot, question.approval_id, question.plan_hash, question.requested_hash, decision.by, *approvers)
 
 
-def _check_grant(call: LogicalCall, grant: Grant, whom: Whom) -> None:
-    """Stop for an operator unless the node's grant approves this exact call, by the people asked now."""
-    if call.no_yes:
-        refuse(call, call.no_yes)
-    granted, now = (*_of_grant(grant), grant.requested_hash), (*whom, call.requested_hash)
+def _check_grant(call: LogicalCall, grant: Grant, approvers: Approvers) -> None:
+    """Stop for an operator unless the grant is unused and fits this call and the queues asked now."""
+    if call.grant_problem:
+        refuse(call, call.grant_problem)
+    granted, now = (*_approvers_of_grant(grant), grant.requested_hash), (*approvers, call.requested_hash)
     if granted != now:
         call.visit.stop(Broken("grant_mismatch", {"slot": call.slot, "granted": granted, "now": now}))
-    assert call.given is not None and call.given.gate is not None
-    if not _is_of_these_bytes(call, call.given.gate):
-        refuse(call, f"the approval of slot {grant.slot} is about other bytes than are to be sent")
-    if is_used(call.visit, grant.slot, besides=call.slot) or {*call.users} - {call.slot}:
+    assert call.grant_record is not None and call.grant_record.gate is not None
+    if not _matches_plan(call, call.grant_record.gate):
+        refuse(call, f"the approval of slot {grant.slot} is for other arguments")
+    if is_used(call.visit, grant.slot, besides=call.slot) or {*call.grant_users} - {call.slot}:
         # The wait's row says so too, but a row can be reset.
         refuse(call, f"the approval of slot {grant.slot} was used by another call")
 
 
-def _is_of_these_bytes(call: LogicalCall, question: e.ApprovalRequested) -> bool:
+def _matches_plan(call: LogicalCall, question: e.ApprovalRequested) -> bool:
     """Return whether a question is about exactly what is about to be sent."""
     now = {**question.payload, "tool": call.tool.name, "arguments": call.arguments}
     return call.visit.runtime.hasher(now) == question.plan_hash
@@ -669,56 +669,61 @@ def is_used(visit: Visit, slot: str, *, besides: str = "") -> bool:
 # --- approvals that policies require ----------------------------------------------------------------------------------
 
 
-async def _by_policy(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
-    """Return the grant to use if a policy requires an approval, or did. Every named queue approves these exact bytes,
-    one after the other: first those of the tool's own rule, at each of its stages, because no policy removes them. The
-    last approval is used up and covers the earlier ones, which its approver was shown. A grant from the node is used up
-    instead, unless the call's arguments were changed since."""
-    record, given = call.record, answered(call)
-    brought = call.grant if call.executed_hash == call.requested_hash else None
+async def _obtain_policy_grant(call: LogicalCall, rule: Gate | None) -> tuple[str, str]:
+    """Return the grant to use if policies require approvals, now or on an earlier pass. The tool's own rule is asked
+    first, with all its stages, then each policy's queue in turn, about these exact bytes. The intent uses up the last
+    approval, whose approver saw the others; or the node's grant, unless the arguments were changed since."""
+    record, approved = call.record, approved_questions(call)
+    node_grant = call.grant if call.executed_hash == call.requested_hash else None
     if record.gate is not None and (record.decision is None or record.decision.verdict != "approved"):
-        await _decided(call)
+        await _own_grant(call)
     if record.gate is not None and next_stage(record.gate, record.votes) is not None:
-        await _decided(call)  # the next stage of a case comes before other queues
-    if brought is not None and (brought.queue in given or (rule is not None and _whom(rule) != _of_grant(brought))):
-        brought = None
-    if brought is not None:
-        _check_grant(call, brought, _of_grant(brought))
-    if rule is not None and brought is None and _whom(rule) not in {*map(_asked_of, given.values())}:
-        await ask(call, unused=Unused(requires_as_well("the tool's own rule", rule.queue, is_more=False)))
-    yes = {*given} if brought is None else {*given} | brought.queues
+        await _own_grant(call)  # the next stage of a case comes before other queues
+    if node_grant is not None:
+        is_for_rule = rule is None or _approvers_of_rule(rule) == _approvers_of_grant(node_grant)
+        if node_grant.queue in approved or not is_for_rule:
+            node_grant = None  # the call's own questions replace it
+    if node_grant is not None:
+        _check_grant(call, node_grant, _approvers_of_grant(node_grant))  # its approvers were compared above
+    approvers = {*map(_approvers_of_question, approved.values())}
+    if rule is not None and node_grant is None and _approvers_of_rule(rule) not in approvers:
+        await request_approval(call, unused=Unused(requires_as_well("the tool's own rule", rule.queue, is_more=False)))
+    queues = {*approved} if node_grant is None else {*approved} | node_grant.queues
     for each in call.demands:
         policy = f"the policy {each.policy} (version {each.version})"
-        if each.queue not in yes:
-            await ask(call, each, unused=Unused(requires_as_well(policy, each.queue, is_more=False)))
-        if not is_shown(call, each, given, brought):
-            own = rule is not None and brought is None and each.queue in rule.requirement.queues
+        if each.queue not in queues:
+            await request_approval(call, each, unused=Unused(requires_as_well(policy, each.queue, is_more=False)))
+        if not has_required_proof(call, each, approved, node_grant):
+            own = rule is not None and node_grant is None and each.queue in rule.requirement.queues
             more = Unused(requires_as_well(policy, each.queue, is_more=True))
-            await ask(call, None if own else each, unused=more)
-    if brought is not None:
-        return brought.slot, brought.plan_hash
-    grant = await _decided(call)
+            await request_approval(call, None if own else each, unused=more)
+    if node_grant is not None:
+        return node_grant.slot, node_grant.plan_hash
+    grant = await _own_grant(call)
     return grant.slot, grant.plan_hash
 
 
-def is_shown(call: LogicalCall, demand: Demand, given: dict[str, e.ApprovalRequested], brought: Grant | None) -> bool:
-    """Return whether approvals for a policy's queue have its proof, at the call or at the given grant."""
+def has_required_proof(
+    call: LogicalCall, demand: Demand, approved: dict[str, e.ApprovalRequested], node_grant: Grant | None
+) -> bool:
+    """Return whether a queue's approvals have the proof that a policy requires, here or at the grant."""
     if not demand.proof.is_any:
         return True
-    record, question = call.record, given.get(demand.queue)
-    if question is not None and shows(question, record.decisions, record.votes, demand.proof):
+    record, question = call.record, approved.get(demand.queue)
+    if question is not None and has_proof(question, record.decisions, record.votes, demand.proof):
         return True
-    if brought is None or call.given is None or demand.queue not in brought.queues:
+    if node_grant is None or call.grant_record is None or demand.queue not in node_grant.queues:
         return False
-    record = call.given
+    record = call.grant_record
     asked = [each for each in record.asked.values() if each.queue == demand.queue]
-    return any(shows(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])  # the current ones
+    # only the latest question
+    return any(has_proof(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])
 
 
-def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
-    """Return, by queue, questions whose approval covers exactly these bytes; staged cases only as a whole."""
-    record, given = call.record, {}
-    yes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
+def approved_questions(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
+    """Return, by queue, the questions approved for these exact bytes; staged ones if complete."""
+    record, found = call.record, {}
+    plan_hashes = {each.approval_id: each.plan_hash for each in record.decisions if each.verdict == "approved"}
     of_whole_cases = {
         approval_id
         for last in record.asked.values()
@@ -726,11 +731,11 @@ def answered(call: LogicalCall) -> dict[str, e.ApprovalRequested]:
         for approval_id in (*earlier_stages(last), last.approval_id)
     }
     for question in record.asked.values():
-        if yes.get(question.approval_id) != question.plan_hash:
+        if plan_hashes.get(question.approval_id) != question.plan_hash:
             continue
         is_enough = question.approval_id in of_whole_cases
         if not is_staged(question.payload):
             is_enough = not lacking(question, record.asked, record.decisions, record.votes)
-        if is_enough and _is_of_these_bytes(call, question):
-            given[question.queue] = question
-    return given
+        if is_enough and _matches_plan(call, question):
+            found[question.queue] = question
+    return found

@@ -96,9 +96,9 @@ class LogicalCall:
         self.abandoned: Callable[[Callable[[], None]], None] | None = None  # calls back once that thread is done
         # What people and guards know of it.
         self.grant = spec.grant
-        self.given: Slot | None = None  # the question of that grant, and its other users
-        self.users: Collection[str] = ()
-        self.no_yes = ""  # why there is no approval: see gate.py
+        self.grant_record: Slot | None = None  # the question of that grant, and its other users
+        self.grant_users: Collection[str] = ()
+        self.grant_problem = ""  # why there is no approval: see gate.py
         self.original_args: BaseModel | None = None  # the requested arguments, if a person changed them
         self.misfit = ""  # why amended arguments can't be sent
         self.judged: Judged | None = None  # by the policies in force, if there are any

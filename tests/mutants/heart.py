@@ -39,7 +39,10 @@ HEART: dict[str, tuple[Mutation, str]] = {
         "test_classes test_slots",
     ),
     "the intent is not in the ledger": (Operator(f"{CALL}:_intend", "if_true", "is_pure"), "test_crashes test_classes"),
-    "a refused grant is ignored": (Operator(f"{CALL}:_intend", "drop", "not_granted"), "test_gates runs/test_again"),
+    "a refused grant is ignored": (
+        Operator(f"{CALL}:_intend", "drop", "handle_refused_grant"),
+        "test_gates runs/test_again",
+    ),
     "changed policies are ignored": (
         Operator(f"{CALL}:_intend", "drop", "needs_fresh_policies"),
         "engine/test_policies",
@@ -90,16 +93,16 @@ HEART: dict[str, tuple[Mutation, str]] = {
     "the rule is not looked at": (Operator(f"{GATES}:obtain_grant", "if_false", "rule_for"), "test_gates"),
     "any grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "granted"), "test_gates"),
     "a grant to other bytes fits": (
-        Operator(f"{GATES}:_check_grant", "if_false", "_is_of_these_bytes"),
+        Operator(f"{GATES}:_check_grant", "if_false", "_matches_plan"),
         "engine/test_amending",
     ),
     "a used grant fits": (Operator(f"{GATES}:_check_grant", "if_false", "is_used"), "test_gates test_brought"),
     "an expired approval is not renewed": (
-        Operator(f"{GATES}:not_granted", "drop", "ask"),
+        Operator(f"{GATES}:handle_refused_grant", "drop", "request_approval"),
         "runs/test_again test_gates",
     ),
     "other people need not be asked": (
-        Operator(f"{GATES}:_asks_others", "returns", "False"),
+        Operator(f"{GATES}:_has_rule_changed", "returns", "False"),
         "runs/test_again test_gates",
     ),
     # --- votes ------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def earlier_stages(question: e.ApprovalRequested) -> list[str]:
     return [str(each["approval_id"]) for each in payload.get("passed", ())]
 
 
-def shows(
+def has_proof(
     question: e.ApprovalRequested,
     decisions: Iterable[e.ApprovalDecided],
     votes: Iterable[e.ApprovalVoted],

@@ -13,7 +13,7 @@ from ledger import events as e
 from runs.engine.canonical import printable
 from runs.engine.errors import Expired, Rejected
 from runs.engine.forks import DID_NOT, HAPPENED, OPEN, Evidence, Fork, Place
-from runs.engine.gate import must_be_known
+from runs.engine.gate import check_recipient_exists
 from runs.engine.guards import Guard
 from runs.engine.journal import ATTENTION, Batch, WaitSpec
 from runs.engine.logical_call import LogicalCall
@@ -168,7 +168,7 @@ async def _ask(visit: Visit, asked: Asked, question: dict[str, Any], same: Evide
     within = visit.journal.now() + ATTENTION
     wait = WaitSpec(visit.run_id, asked.slot, asked.attempt, "input", n, within, detail)
     if ("input", n) not in past.waits:
-        await must_be_known(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
+        await check_recipient_exists(visit, asked.slot, ASKED, visit.runtime.people, "queues and roles")
         told = {"call": asked.what or asked.tool, "hash": asked.requested_hash, **detail}
         await visit.commit(Batch([wait.opened(told)], wait=wait))
     visit.park(wait)

@@ -7,7 +7,7 @@ from typing import NoReturn
 from ledger import events as e
 from runs.engine.budget import A_CALL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied
-from runs.engine.gate import answered, bring, is_shown
+from runs.engine.gate import approved_questions, has_required_proof, load_grant
 from runs.engine.guards import Guard
 from runs.engine.journal import Batch
 from runs.engine.logical_call import LogicalCall
@@ -40,7 +40,7 @@ class PolicyGuard(Guard):
         """Check a repeat: if a policy became stricter, a person settles the call instead of sending it again."""
         call.judged = judged = await _judged(call, anew=call.needs_fresh_policies)
         if judged is not None:
-            await bring(call)
+            await load_grant(call)
         if not call.needs_fresh_policies and _forbids(call, judged):
             call.judged = judged = await _judged(call, anew=True)  # never stop a call by outdated policies
         if judged is None or not _forbids(call, judged):
@@ -82,12 +82,14 @@ def _forbids(call: LogicalCall, judged: Judged | None) -> bool:
 
 def missing(call: LogicalCall, judged: Judged) -> list[str]:
     """Return the queues whose approval of these exact bytes is required and not recorded."""
-    given, grant = answered(call), None if call.no_yes else call.grant
+    given, grant = approved_questions(call), None if call.grant_problem else call.grant
     is_in_use = grant is not None and call.record.grants.get(call.attempt, ("", ""))[0] == grant.slot
     brought = grant if is_in_use else None
     yes = {*given} | (brought.queues if brought is not None else set())
     return [
-        each.queue for each in judged.requirements if each.queue not in yes or not is_shown(call, each, given, brought)
+        each.queue
+        for each in judged.requirements
+        if each.queue not in yes or not has_required_proof(call, each, given, brought)
     ]
 
 

@@ -13,7 +13,7 @@ from ledger import events as e
 from runs.engine.agents import SIGNAL_NAME
 from runs.engine.canonical import plain, printable
 from runs.engine.errors import BadSignal, ContentRefused, DefinitionError, MisusedContext, TimedOut
-from runs.engine.gate import must_be_known, put
+from runs.engine.gate import check_recipient_exists, commit_question
 from runs.engine.journal import Batch, WaitSpec, deadline_in
 from runs.engine.messages import taken_at
 from runs.engine.outcomes import Broken
@@ -78,8 +78,8 @@ async def ask(
     detail = {**shown, "schema": schema.model_json_schema()} | ({"problem": problem} if problem else {})
     wait = WaitSpec(visit.run_id, slot, record.current, "input", n, deadline_in(visit.journal.now(), within), detail)
     if ("input", n) not in past.waits:
-        await must_be_known(visit, slot, of, visit.runtime.people, "queues and roles")
-        await put(visit, Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
+        await check_recipient_exists(visit, slot, of, visit.runtime.people, "queues and roles")
+        await commit_question(visit, Batch([wait.opened({"call": "ask", "hash": requested_hash, **detail})], wait=wait))
     visit.park(wait)
 
 

@@ -191,7 +191,7 @@ def test_a_question_that_an_older_process_asked_without_documents_is_answered(
     expire_grants(run)
     go(run)
     with monkeypatch.context() as before:
-        before.setattr(gate, "_shown", lambda *_: {})
+        before.setattr(gate, "_documents_in_plan", lambda *_: {})
         assert stage.drive() == "parked"
     assert open_case(run)[0].documents == []
     stage.decide(run)

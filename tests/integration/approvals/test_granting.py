@@ -431,7 +431,7 @@ def test_withdrawn_while_others_are_asked_its_yes_is_void(stage: Stage, tools: T
     assert stage.drive() == "parked" and paid(tools) == 1
     anew = Approval.objects.get(run=case.run, state="open")
     assert (anew.queue, anew.rule, anew.wait.n) == ("finance_po", case.rule, 2)
-    told = f"standing grant {grant.pk} was taken back, and finance_po is asked again"
+    told = f"standing approval {grant.pk} was revoked, so finance_po is asked again"
     assert told in str(anew.evidence) and f"Approved by {lena.ref}" in str(anew.evidence)
     swept()
     assert stage.drive() == "idle"

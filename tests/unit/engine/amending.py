@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ledger import events as e
 from runs.engine.canonical import Hasher, canonical
-from runs.engine.gate import put_anew
+from runs.engine.gate import amend_question
 from runs.engine.journal import GateOpening
 from runs.engine.memory import MemoryRun, MemoryWait
 
@@ -35,7 +35,7 @@ def amend(
     )
     arguments = question.payload["arguments"] | changed
     why = {"by": by, "role": role, "justification": justification}
-    amended, new = put_anew(run.id, question, arguments, tool=tool, hasher=hasher, **why)
+    amended, new = amend_question(run.id, question, arguments, tool=tool, hasher=hasher, **why)
     plan = new.plan
     run.resolve(wait_id, "amended", event=amended)
     run.append([new.asked])

@@ -233,7 +233,7 @@ async def test_grant_of_an_amended_call_excludes_the_original(tools: Toolbox, ou
     amended(story, pay, amount=4000)
     known.put(rule("deny"))
     assert await story.drive() == "operator" and outside.requests == []
-    assert story.found.reason == "approval_missing" and "about other bytes" in story.found.payload["problem"]
+    assert story.found.reason == "approval_missing" and "for other arguments" in story.found.payload["problem"]
 
 
 async def test_hooks_look_at_what_a_person_typed(tools: Toolbox, outside: Outside) -> None:
