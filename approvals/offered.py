@@ -60,7 +60,7 @@ def _decision(approval: Approval, reader: Reader) -> Offer:
         required=("justification",),
     )
     try:
-        by = services.deciding(approval, reader.by, reader.held)
+        by = services.actor_for_decision(approval, reader.by, reader.held)
     except (Forbidden, services.AlreadyVoted, services.AlreadyDecided) as no:
         return offer.refused(no)
     return Offer(offer.act, offer.path, offer.body, by.role, subject=offer.subject, required=offer.required)

@@ -35,8 +35,8 @@ from runs.journal.digests import hasher
 from runs.models import Run, Wait
 from runs.services.command import journal, locked, resolve, snapshot, wake
 
-# A gate is the next revision of a rejected one for the same tool, queue and run, or of a stage whose case was rejected
-# later.
+# A gate continues the revisions of a rejected one for the same tool, queue and run, or of a stage whose case was
+# rejected later.
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
@@ -109,8 +109,8 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# How long an approval may stay unused: a run paused for longer has to ask again.
 SECOND_FACTORS = ("+totp", "+recovery_code", "+passkey")  # suffixes of an actor's `auth`
+# How long an approval may stay unused: a run paused for longer has to ask again.
 GRANT_LIVES = timedelta(days=7)
 
 
@@ -156,13 +156,13 @@ class OtherStage(DurableAgentsError):
         )
 
 
-def deciding(approval: Approval, somebody: Actor, held: Iterable[str]) -> Actor:
-    """Return the actor in the role that may decide. Raises Forbidden before form errors; `decide` judges again."""
-    facts = facts_of(approval, approval.run, somebody, frozenset(held))
-    return replace(somebody, role=_standing(approval, facts, approves=False).role)
+def actor_for_decision(approval: Approval, actor: Actor, held_roles: Iterable[str]) -> Actor:
+    """Return the actor under the role that may decide, before the form is checked. Raises Forbidden."""
+    facts = facts_of(approval, approval.run, actor, frozenset(held_roles))
+    return replace(actor, role=_judge_standing(approval, facts, approves=False).role)
 
 
-def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
+def _judge_standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     """Return the standing. Raises Forbidden with the reason; after a vote AlreadyVoted, or AlreadyDecided."""
     found = judge(facts, approves=approves)
     if isinstance(found, Standing):
@@ -172,18 +172,18 @@ def _standing(approval: Approval, facts: Facts, *, approves: bool) -> Standing:
     raise AlreadyVoted(found.why) if approval.state == ApprovalState.OPEN else AlreadyDecided(approval)
 
 
-def checked_before_locks(act: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
-    """Ask the guards about an approval before it takes any lock. Raises NotShown, Busy."""
+def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callable[Concatenate[UUID, P], T]:
+    """Run the guards' slow plan checks before any lock is taken. Raises NotShown, Busy."""
 
-    @wraps(act)
-    def looked(approval_id: UUID, /, *args: P.args, **given: P.kwargs) -> T:
-        if given.get("verdict", APPROVE) == APPROVE:
+    @wraps(function)
+    def wrapper(approval_id: UUID, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without verdicts approves
             plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
             for guard in GUARDS:
                 guard.before_locks(bytes(plan or b""))
-        return act(approval_id, *args, **given)
+        return function(approval_id, *args, **kwargs)
 
-    return looked
+    return wrapper
 
 
 @checked_before_locks
@@ -197,13 +197,13 @@ def decide(
     by: Actor,
     stage: int | None = None,
     typed: Mapping[str, str] | None = None,
-    besides: Mapping[str, Any] | None = None,
+    extra_terms: Mapping[str, Any] | None = None,
     signed: Signed | None = None,
 ) -> Approval:
     """Approve, reject or let fail exactly the plan that was read, or abstain from it.
 
     With several deciders, the last approval needed grants the call, and one rejection ends it. `stage` is the stage
-    that was read, for callers that want it checked; `typed` what was typed as proof; `besides` further terms of the
+    that was read, for callers that want it checked; `typed` what was typed as proof; `extra_terms` further terms of the
     standing for the record; `signed` a passkey's signature, stored with the decision. Raises NotFound, Forbidden,
     InvalidInput, JustificationRequired, NotShown, Busy, AlreadyDecided, AlreadyVoted, OtherStage, StalePlan,
     ProofNeeded, KeyCannotProve, SignedForElse, RecordDamaged, NotCounted; then nothing has changed.
@@ -212,26 +212,24 @@ def decide(
     if unlocked is None:
         raise NotFound("approval", approval_id)
     facts = facts_of(unlocked, None, by, frozenset([by.role]))
-    _must_be_as(_standing(unlocked, facts, approves=False), facts, by)
+    _check_acting_role(_judge_standing(unlocked, facts, approves=False), facts, by)
     text = _reason(verdict, justification)
     head, run, wait, approval = locked_question(unlocked, by)
-    must_be_undecided(approval)
-    # Judged again under the locks, which is what counts: meanwhile they may have steered the run, or lost role, limit
-    # or deputyship.
+    check_no_forged_decision(approval)
+    # Judge again under the locks: a role, limit, deputyship or part in the run may have changed since.
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
     now, before = database_now(), snapshot(run, head)
-    standing, by = _acting(approval, facts, by, verdict)
-    if (late := closed_by_time(approval, wait, now)) is not None:
-        raise late
-    if plan_hash != approval.plan_hash or not reads_as_hashed(approval):
+    standing, by = _require_standing_for_verdict(approval, facts, by, verdict)
+    check_deadline(approval, wait, now)
+    if plan_hash != approval.plan_hash or not is_plan_intact(approval):
         raise StalePlan(approval)
     pending = PendingDecision(approval, run, verdict, by, now, thresholds(facts, standing), typed or {}, signed)
-    proof = _proof(pending)
-    terms = {**(told(standing, facts.asked) or {}), **(besides or {})} or None
-    said = _Said(verdict, text, standing, terms, by, now, proof)
+    proof = _given_proof(pending)
+    terms = {**(told(standing, facts.asked) or {}), **(extra_terms or {})} or None
+    vote = _JudgedVote(verdict, text, standing, terms, by, now, proof)
     decision = decision_row(approval, verdict, head, before, by=by, justification=text, standing=terms, at=now)
     decision.proof = proof
-    decision.closes = _take(run, wait, approval, said, stage)
+    decision.closes = _record_vote(run, wait, approval, vote, stage)
     decision.after = snapshot(run, head)
     decision.store()
     for guard in GUARDS:
@@ -250,7 +248,7 @@ def decision_row(
     standing: dict[str, Any] | None,
     at: datetime,
 ) -> Decision:
-    """Return the row of a decision that is about to be made on the plan as it is."""
+    """Return the row, not stored yet, of a decision on the current plan."""
     return Decision(
         approval=approval,
         verdict=verdict,
@@ -269,12 +267,12 @@ def decision_row(
     )
 
 
-def _acting(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:
+def _require_standing_for_verdict(approval: Approval, facts: Facts, by: Actor, verdict: str) -> tuple[Standing, Actor]:
     """Return the standing for this verdict and the actor under its role, which may differ between denying and
-    approving. Raises as `may_decide`."""
-    _must_be_as(_standing(approval, facts, approves=False), facts, by)
-    standing = _standing(approval, facts, approves=verdict == APPROVE)
-    _must_be_strong(standing, by)
+    approving. Raises as `require_standing`."""
+    _check_acting_role(_judge_standing(approval, facts, approves=False), facts, by)
+    standing = _judge_standing(approval, facts, approves=verdict == APPROVE)
+    _check_second_factor(standing, by)
     return standing, replace(by, role=standing.role)
 
 
@@ -289,8 +287,8 @@ def _reason(verdict: str, justification: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """One person's vote, judged."""
+class _JudgedVote:
+    """A vote of a person who may give it, with the basis of that right."""
 
     verdict: str
     text: str
@@ -307,7 +305,7 @@ class _Said:
         return {"justification": self.text} | terms | ({"then": FAIL} if self.verdict == FAIL else {})
 
 
-def _proof(pending: PendingDecision) -> dict[str, Any] | None:
+def _given_proof(pending: PendingDecision) -> dict[str, Any] | None:
     """Return the decision's proof; None if none is needed. Raises StalePlan if the plan is unreadable; and as the
     guards do."""
     proof: dict[str, Any] = {}
@@ -319,38 +317,39 @@ def _proof(pending: PendingDecision) -> dict[str, Any] | None:
     return proof or None
 
 
-def _take(run: Run, wait: Wait, approval: Approval, said: _Said, stage: int | None) -> bool:
+def _record_vote(run: Run, wait: Wait, approval: Approval, vote: _JudgedVote, stage: int | None) -> bool:
     """Record one vote and its consequences; return whether it closes the question. Raises OtherStage, StalePlan,
     Forbidden, NotCounted, RecordDamaged."""
-    if approval.case_id is None and said.verdict != ABSTAIN:
-        if stage not in (None, 1):
-            raise OtherStage(1, stage or 1)
-        event = _close(run, wait, approval, VERDICTS[said.verdict], by=said.by, payload=said.payload, now=said.now)
-        journal(run.id, event, by=said.by)
+    if approval.case_id is None and vote.verdict != ABSTAIN:
+        _check_stage_read(stage, 1)
+        event = _close(run, wait, approval, VERDICTS[vote.verdict], by=vote.by, payload=vote.payload, now=vote.now)
+        journal(run.id, event, by=vote.by)
         return True
     case = case_of(approval, wait)
-    if stage not in (None, case.stage):
-        raise OtherStage(case.stage, stage or 1)
+    _check_stage_read(stage, case.stage)
     if case.question.plan_hash != approval.plan_hash:
         raise StalePlan(approval)
-    if said.by.person is None:
+    if vote.by.person is None:
         raise Forbidden("Only a person with an account can vote with others, or abstain.")
-    vote = case.vote(wait, said.verdict, said.standing, by=said.by, payload=said.payload)
-    if said.verdict == ABSTAIN or (said.verdict == APPROVE and not case.is_last(vote)):
-        journal(run.id, vote, by=said.by)
+    voted = case.vote(wait, vote.verdict, vote.standing, by=vote.by, payload=vote.payload)
+    if vote.verdict == ABSTAIN or (vote.verdict == APPROVE and not case.is_last(voted)):
+        journal(run.id, voted, by=vote.by)
         return False
-    decided = _close(run, wait, approval, VERDICTS[said.verdict], by=said.by, payload=said.payload, now=said.now)
-    if said.verdict == APPROVE:
-        case.check(vote, decided)
-    journal(run.id, vote, decided, by=said.by)
+    decided = _close(run, wait, approval, VERDICTS[vote.verdict], by=vote.by, payload=vote.payload, now=vote.now)
+    if vote.verdict == APPROVE:
+        case.check(voted, decided)
+    journal(run.id, voted, decided, by=vote.by)
     return True
 
 
 def check_stage(approval: Approval, wait: Wait, stage: int | None) -> None:
     """Check that the stage is the one that was read. Raises OtherStage."""
-    now = 1 if approval.case_id is None else case_of(approval, wait).stage
-    if stage not in (None, now):
-        raise OtherStage(now, stage or 1)
+    _check_stage_read(stage, 1 if approval.case_id is None else case_of(approval, wait).stage)
+
+
+def _check_stage_read(stage: int | None, current: int) -> None:
+    if stage is not None and stage != current:
+        raise OtherStage(current, stage)
 
 
 def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, Approval]:
@@ -365,14 +364,14 @@ def locked_question(unlocked: Approval, by: Actor) -> tuple[Head, Run, Wait, App
     return head, run, wait, approval
 
 
-def must_be_undecided(approval: Approval) -> None:
-    """Check that no forged closing decision exists, since there is room for one. Raises RecordDamaged."""
+def check_no_forged_decision(approval: Approval) -> None:
+    """Raise RecordDamaged if an open question has a closing decision: it must be forged."""
     if approval.decisions.filter(closes=True).exists():
         raise RecordDamaged(approval.run_id, "a decision that none of our processes wrote", is_forged=True)
 
 
-def reads_as_hashed(approval: Approval) -> bool:
-    """Return whether the shown bytes match the hash and the row's counting of votes, without trusting the database."""
+def is_plan_intact(approval: Approval) -> bool:
+    """Return whether the plan's bytes match their hash, and its stages the row's `case_id`."""
     plan = approval.planned()
     try:
         return hasher()(plan) == approval.plan_hash and is_staged(plan) == (approval.case_id is not None)
@@ -380,40 +379,36 @@ def reads_as_hashed(approval: Approval) -> bool:
         return False
 
 
-def may_decide(approval: Approval, facts: Facts, by: Actor) -> Standing:
+def require_standing(approval: Approval, facts: Facts, by: Actor) -> Standing:
     """Return the standing. Raises Forbidden if they may not decide, act under another role, or lack a deputy's proof;
     AlreadyVoted, AlreadyDecided."""
-    standing = _standing(approval, facts, approves=False)
-    _must_be_as(standing, facts, by)
-    _must_be_strong(standing, by)
+    standing = _judge_standing(approval, facts, approves=False)
+    _check_acting_role(standing, facts, by)
+    _check_second_factor(standing, by)
     return standing
 
 
-def closed_by_time(approval: Approval, wait: Wait, now: datetime) -> AlreadyDecided | None:
-    is_late = any(guard.is_late(approval, wait, now) for guard in GUARDS)
-    return AlreadyDecided(_expired(approval, now)) if is_late else None
+def check_deadline(approval: Approval, wait: Wait, now: datetime) -> None:
+    """Raise AlreadyDecided if the deadline has passed, even if the sweeper hasn't recorded that yet."""
+    if any(guard.is_late(approval, wait, now) for guard in GUARDS):
+        approval.decided_at = approval.deadline
+        approval.expire()  # not saved: the sweeper does that
+        raise AlreadyDecided(approval)
 
 
-def _must_be_as(standing: Standing, facts: Facts, by: Actor) -> None:
+def _check_acting_role(standing: Standing, facts: Facts, by: Actor) -> None:
     """Check that the actor's role is that of the queue they decide at. Raises Forbidden."""
     if by.role != standing.role:
         where = standing.queue or facts.name
         raise Forbidden(f"Only {standing.role} decides in {where}; you act as {by.role or 'no role'}.")
 
 
-def _must_be_strong(standing: Standing, by: Actor) -> None:
+def _check_second_factor(standing: Standing, by: Actor) -> None:
     """Check that a deputy has the second factor their principal needs. Raises Forbidden."""
     is_wanted = any(fnmatchcase(standing.role, pattern) for pattern in settings.DURABLEAGENTS.second_factor_roles)
     in_place = standing.deputyship is not None and by.kind == "user"
     if is_wanted and in_place and not by.auth.endswith(SECOND_FACTORS):
         raise Forbidden(f"Deciding as {standing.role} requires a second factor. Set one up, then sign in again.")
-
-
-def _expired(approval: Approval, now: datetime) -> Approval:
-    """Return an approval as expired, before the sweeper has written it."""
-    approval.decided_at = approval.deadline
-    approval.expire()
-    return approval
 
 
 def _close(
@@ -444,8 +439,8 @@ def _close(
     )
 
 
-def expire(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
-    """Deny a question whose deadline passed undecided. Called with everything locked."""
+def expire(run: Run, wait: Wait, now: datetime, by: Actor) -> None:
+    """Deny a question whose deadline passed undecided. The caller holds all locks."""
     approval = Approval.objects.select_for_update().get(wait=wait)
     payload = {"justification": "No decision was made before the deadline."}
     journal(run.id, _close(run, wait, approval, "expired", by=by, payload=payload, now=now), by=by)

@@ -177,7 +177,7 @@ class Decisions(Deciding, InboxPage):
             return shown.page
         form, somebody = Sent(request), actor(request, "")
         try:
-            by = services.deciding(opened.approval, somebody, held)
+            by = services.actor_for_decision(opened.approval, somebody, held)
             if form.texts.get("verdict") not in (*VERDICTS, ABSTAIN):
                 raise InvalidInput(
                     "Choose Approve, Reject, Fail the run or Abstain.",

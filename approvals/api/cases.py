@@ -88,7 +88,7 @@ class Claim(ApiView):
     @described("Claim an approval", ApprovalRow, body=ClaimBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
-        by = services.deciding(approval, self.by, roles(request.user))
+        by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, ClaimBody)
         claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
         return Response(approval_rows([shown_one(approval_id, request.user)])[0])
@@ -115,7 +115,7 @@ class Inquiries(ApiView):
     @described("Ask about an approval", InquiryRow, status=201, body=InquiryBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
-        by = services.deciding(approval, self.by, roles(request.user))
+        by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, InquiryBody)
         row = inquiries.ask(approval_id, to=body.to, question=body.question, by=by)
         return Response(InquiryRow.of(row, is_genuine=True), status=201)
@@ -155,7 +155,7 @@ class Delegations(ApiView):
     @described("Delegate an approval", DelegationRow, status=201, body=DelegationBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
-        by = services.deciding(approval, self.by, roles(request.user))
+        by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, DelegationBody)
         row = delegations.delegate(approval_id, to=body.to, justification=body.justification, by=by)
         return Response(DelegationRow.of(row, is_genuine=True), status=201)

@@ -73,7 +73,7 @@ class Decide(ApiView):
     @described("Decide an approval", ApprovalRow, body=DecisionBody)
     def post(self, request: Request, approval_id: UUID) -> Response:
         approval = shown_one(approval_id, request.user)
-        by = services.deciding(approval, self.by, roles(request.user))
+        by = services.actor_for_decision(approval, self.by, roles(request.user))
         body = read_body(request, DecisionBody)
         if body.changes_arguments and body.again is None:
             return Response(approval_rows([_amended(approval_id, body, by)])[0])

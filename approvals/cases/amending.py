@@ -19,15 +19,15 @@ from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.queues.standing import facts_of, told
 from approvals.services import (
     StalePlan,
+    check_deadline,
+    check_no_forged_decision,
     check_stage,
     checked_before_locks,
-    closed_by_time,
     decide,
     decision_row,
+    is_plan_intact,
     locked_question,
-    may_decide,
-    must_be_undecided,
-    reads_as_hashed,
+    require_standing,
 )
 from approvals.stepup import KeyCannotProve, ProofNeeded
 from approvals.timing.course import Read, later, read, shifted, stood, went_to
@@ -81,7 +81,7 @@ def look(approval: Approval, given: Any) -> Wanted:
     """Return the question's arguments with `given` (some or all) in their place. Raises InvalidInput by the wrong
     field, StalePlan for an unreadable plan."""
     plan = approval.planned()
-    if plan is None or not reads_as_hashed(approval):
+    if plan is None or not is_plan_intact(approval):
         raise StalePlan(approval)
     fields = editable_in(plan)["properties"]
     if not fields:
@@ -170,16 +170,15 @@ def amend(
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
-    may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
+    require_standing(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
     text = justified("amend", justification)
     head, run, wait, approval = locked_question(unlocked, by)
-    must_be_undecided(approval)
+    check_no_forged_decision(approval)
     facts = facts_of(approval, run, by, frozenset([by.role]), locked=True)
-    standing, now = may_decide(approval, facts, by), database_now()
+    standing, now = require_standing(approval, facts, by), database_now()
     if standing.queue:
         raise Forbidden(CHANGED_FIRST.format(queue=approval.queue))
-    if (late := closed_by_time(approval, wait, now)) is not None:
-        raise late
+    check_deadline(approval, wait, now)
     if plan_hash != approval.plan_hash:
         raise StalePlan(approval)
     check_stage(approval, wait, stage)

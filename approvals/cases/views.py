@@ -64,7 +64,7 @@ class Changes(DecidersPage):
         sent = Sent(request)
         wanted = None
         try:
-            by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
+            by = services.actor_for_decision(opened.approval, actor(request, ""), roles(request.user))
             if opened.is_made_elsewhere:
                 raise Forbidden(opened.why_no_change)
             if not opened.is_open:
@@ -146,7 +146,7 @@ class Claims(DecidersPage):
     def post(self, request: HttpRequest, approval_id: UUID) -> HttpResponse:
         opened, form = self.opened(request, approval_id), Sent(request)
         try:
-            by = services.deciding(opened.approval, actor(request, ""), roles(request.user))
+            by = services.actor_for_decision(opened.approval, actor(request, ""), roles(request.user))
             body = form.read(ClaimBody, minutes=_whole, take_over=_whole)
             claim(approval_id, by=by, minutes=body.minutes, take_over=body.take_over)
         except DurableAgentsError as error:

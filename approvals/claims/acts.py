@@ -12,7 +12,7 @@ from django.db import transaction
 from approvals.claims.shown import MINUTES, MOST_ON, OnIt, on_each
 from approvals.models import Approval, ApprovalState, Claim, Decision
 from approvals.queues.standing import facts_of
-from approvals.services import AlreadyDecided, closed_by_time, may_decide
+from approvals.services import AlreadyDecided, check_deadline, require_standing
 from approvals.votes import NOW, stages_of
 from ledger.actors import Actor
 from ledger.clock import database_now
@@ -61,10 +61,9 @@ def claim(approval_id: UUID, *, by: Actor, minutes: int = MINUTES, take_over: in
         raise AlreadyDecided(approval)
     if by.person is None:
         raise Forbidden("Only a person with an account can claim an approval.")
-    may_decide(approval, facts_of(approval, approval.run, by, frozenset([by.role]), locked=True), by)
+    require_standing(approval, facts_of(approval, approval.run, by, frozenset([by.role]), locked=True), by)
     now = database_now()
-    if (late := closed_by_time(approval, approval.wait, now)) is not None:
-        raise late
+    check_deadline(approval, approval.wait, now)
     others = [one for one in on_each([approval.pk])[approval.pk] if one.person != by.person]
     if any(one.id == take_over for one in others):
         _end(Claim.objects.get(approval=approval, id=take_over or 0), Claim.Why.TAKEN, now, by=by.ref)

@@ -16,7 +16,7 @@ from approvals.policy import Standing
 from approvals.queues.acts import Name
 from approvals.queues.standing import facts_of
 from approvals.queues.who import account, can_look, check_text, wrong
-from approvals.services import AlreadyDecided, closed_by_time, locked_question, may_decide
+from approvals.services import AlreadyDecided, check_deadline, locked_question, require_standing
 from ledger.actors import Actor
 from ledger.append import MAX_JUSTIFICATION
 from ledger.clock import database_now
@@ -68,8 +68,7 @@ def held(approval_id: UUID, by: Actor) -> Held:
         raise AlreadyDecided(unlocked)
     head, run, wait, approval = locked_question(unlocked, by)
     now = database_now()
-    if (late := closed_by_time(approval, wait, now)) is not None:
-        raise late
+    check_deadline(approval, wait, now)
     return Held(head, run, wait, approval, now)
 
 
@@ -78,12 +77,12 @@ def decider(approval_id: UUID, by: Actor) -> tuple[Held, Standing]:
     unlocked = Approval.objects.select_related("run").filter(pk=approval_id).first()
     if unlocked is None:
         raise NotFound("approval", approval_id)
-    may_decide(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
+    require_standing(unlocked, facts_of(unlocked, None, by, frozenset([by.role])), by)
     if by.person is None:
         raise Forbidden("Only a person with an account can ask about an approval or delegate it.")
     found = held(approval_id, by)
     facts = facts_of(found.approval, found.run, by, frozenset([by.role]), locked=True)
-    return found, may_decide(found.approval, facts, by)
+    return found, require_standing(found.approval, facts, by)
 
 
 def by_whom(row: Inquiry | Delegation) -> str:

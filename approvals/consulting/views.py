@@ -52,7 +52,7 @@ class _DecidersAct(Deciding, _Act):
         held = roles(request.user)
 
         def as_decider(form: Sent, opened: Brief, somebody: Actor) -> None:
-            type(self).act(approval_id, form, by=services.deciding(opened.approval, somebody, held))
+            type(self).act(approval_id, form, by=services.actor_for_decision(opened.approval, somebody, held))
 
         return self.done(request, approval_id, self.name, as_decider, self.words)
 

@@ -50,13 +50,13 @@ def on_due(head: Head, run: Run, wait: Wait, now: datetime, by: Actor) -> None:
             log.error("run %s: the deadline of approval %s was moved by others: it is put right", run.id, approval.id)
         course.put_off(approval, wait, ends)
     elif known.course.terms is None:
-        expire(head, run, wait, now, by)
+        expire(run, wait, now, by)
     elif known.course.is_endless:
         _wait_on(approval, wait, known, now, by)
     elif (step := _further(approval, known)) is not None:
         _escalate(approval, wait, known, step, "timeout", now, by)
     else:
-        expire(head, run, wait, now, by)
+        expire(run, wait, now, by)
 
 
 def look(besides: list[UUID], until: float) -> list[tuple[UUID, UUID, Exception]]:

@@ -22,7 +22,7 @@ from approvals.queue_models import Queue
 from approvals.queues.acts import Most, snapshot, store, unmoved
 from approvals.queues.standing import facts_of, role_held
 from approvals.queues.who import PERMISSION, Unchanged, as_admin, wrong
-from approvals.services import decide, locked_question, may_decide
+from approvals.services import decide, locked_question, require_standing
 from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
@@ -121,7 +121,7 @@ def approve_again(
         **({} if sum_ is None else {"sum": format(sum_.value, "f"), "currency": sum_.currency}),
     }
     facts = _locked_facts(unlocked, by)
-    may_decide(unlocked, facts, by)
+    require_standing(unlocked, facts, by)
     _check(facts, again, sum_)
     _check_who_set_them(unlocked, by)
     _check_with_others(facts, again, sum_, others_of(asked.same, by.person))
@@ -133,7 +133,7 @@ def approve_again(
         by=by,
         stage=stage,
         typed=typed,
-        besides={"again": said},
+        extra_terms={"again": said},
     )
     row = _given(approval, asked, again, sum_, justified("standing_grant", justification), by, approval.decided_at)
     acted(

@@ -100,7 +100,7 @@ def _answer(approval_id: UUID, run_id: UUID, grant_id: int) -> None:
         plan_hash=approval.plan_hash,
         justification=row.reason,
         by=by,
-        besides={"grant": row.pk, "use": n},
+        extra_terms={"grant": row.pk, "use": n},
     )
     use = StandingUse(
         grant=row,

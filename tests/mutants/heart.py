@@ -123,25 +123,28 @@ HEART: dict[str, tuple[Mutation, str]] = {
     # --- deciding ---------------------------------------------------------------------------------
     "a decision on another plan counts": (Operator(f"{DECIDE}:decide", "if_false", "plan_hash"), "test_decide"),
     "a passed deadline is no deadline": (
-        Operator(f"{DECIDE}:closed_by_time", "returns", "None"),
+        Operator(f"{DECIDE}:check_deadline", "returns", "None"),
         "test_decide approvals/test_deadlines",
     ),
-    "the row need not read as hashed": (Operator(f"{DECIDE}:reads_as_hashed", "returns", "True"), "test_decide"),
+    "the row need not read as hashed": (Operator(f"{DECIDE}:is_plan_intact", "returns", "True"), "test_decide"),
     "a decided question is decided again": (
         Operator(f"{DECIDE}:locked_question", "if_false", "resolved_at"),
         "test_decide test_races",
     ),
     "a forged decision is overlooked": (
-        Operator(f"{DECIDE}:must_be_undecided", "returns", "None"),
+        Operator(f"{DECIDE}:check_no_forged_decision", "returns", "None"),
         "test_forged_decisions",
     ),
     "a plan that was not drawn is approved": (
-        Operator(f"{DECIDE}:checked_before_locks", "returns", "act"),
+        Operator(f"{DECIDE}:checked_before_locks", "returns", "function"),
         "approvals/test_documents",
     ),
-    "the last vote is not checked": (Operator(f"{DECIDE}:_take", "drop", "check"), "approvals/test_stages"),
-    "no vote is the last": (Operator(f"{DECIDE}:_take", "if_true", "is_last"), "approvals/test_stages"),
-    "a stage that was not read is decided": (Operator(f"{DECIDE}:_take", "if_false", "stage"), "approvals/test_stages"),
+    "the last vote is not checked": (Operator(f"{DECIDE}:_record_vote", "drop", "check"), "approvals/test_stages"),
+    "no vote is the last": (Operator(f"{DECIDE}:_record_vote", "if_true", "is_last"), "approvals/test_stages"),
+    "a stage that was not read is decided": (
+        Operator(f"{DECIDE}:_check_stage_read", "if_false", "stage"),
+        "approvals/test_stages",
+    ),
     "limits are not judged": (Operator(f"{POLICY}:_beyond", "returns", "''"), "test_policy"),
     "the exact limit is above it": (Operator(f"{POLICY}:_beyond", "closer", "value"), "test_policy"),
     "another currency is within a limit": (Operator(f"{POLICY}:_beyond", "if_false", "currency"), "test_policy"),

@@ -15,7 +15,7 @@ from django.db import connection
 from approvals.cases.amending import amend
 from approvals.inbox import is_above, within
 from approvals.models import Approval, Decision, Seat
-from approvals.services import decide, deciding
+from approvals.services import actor_for_decision, decide
 from durableagents import Gate
 from durableagents.identity.auth import issue_key
 from ledger import events as e
@@ -58,7 +58,7 @@ def api_of(somebody: Actor) -> Api:
 
 
 def as_decider(approval: Approval, by: Actor) -> Actor:
-    return deciding(approval, by, [FINANCE, LEGAL])
+    return actor_for_decision(approval, by, [FINANCE, LEGAL])
 
 
 def said(verdict: str, role: str, queue: str | None) -> None:

@@ -25,7 +25,7 @@ from approvals.queues.acts import ReasonsBody
 from approvals.queues.listed import reasons_in
 from approvals.queues.standing import facts_of
 from approvals.repeats import repeats_of
-from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, reads_as_hashed
+from approvals.services import GRANT_LIVES, AlreadyDecided, StalePlan, decide, is_plan_intact
 from durableagents import Amount, Context, End, Evidence
 from ledger import events as e
 from ledger.actors import Actor
@@ -313,7 +313,7 @@ def test_any_float_is_decided(
     stage: Stage, tools: Toolbox, fiona: Actor, weight: float, verdict: str, end: str
 ) -> None:
     first = asked_changing(stage, weighing(tools, weight))
-    assert reads_as_hashed(first) and plan_of(first)["arguments"]["weight"] == weight
+    assert is_plan_intact(first) and plan_of(first)["arguments"]["weight"] == weight
     sound(first.run)
     say(first, fiona, verdict)
     assert stage.drive() == end

@@ -17,7 +17,7 @@ from approvals.models import Decision
 from approvals.queue_models import Deputy
 from approvals.queues import deputies
 from approvals.queues.acts import DeputyBody
-from approvals.services import deciding
+from approvals.services import actor_for_decision
 from ledger.errors import Forbidden, InvalidInput
 from ledger.models import ActRecord
 from ledger.verification.runs import verify
@@ -37,7 +37,7 @@ def test_a_deputy_decides_in_the_principals_place_and_the_record_tells_it(stage:
     approval = asked(stage, tools)
     changed(lambda: say(approval, bob), "Only approver_finance decides", Forbidden)
     row = away(ann, "bob")
-    assert deciding(approval, bob, {"integrator"}).role == "approver_finance"
+    assert actor_for_decision(approval, bob, {"integrator"}).role == "approver_finance"
     say(approval, bob)
     decision = Decision.objects.get()
     assert (decision.by, decision.role) == ("user:bob", "approver_finance")
