@@ -106,13 +106,13 @@ class Feature:
     record_checks: Sequence[Callable[[], Listed | None]] = ()
 
 
-_installed: dict[str, Feature] = {}
+installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
     """Add features to this process, or replace those of the same name; their checks and change hooks only add up."""
     for each in features:
-        _installed[each.name] = each
+        installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
         changes.tell(*each.on_change_proposed)
@@ -120,15 +120,15 @@ def install(*features: Feature) -> None:
 
 def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
     """Yield these parts of all features."""
-    for feature in _installed.values():
+    for feature in installed.values():
         yield from parts(feature)
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
     """Return the handler of this kind; the feature installed last wins."""
-    return next((found for each in reversed(_installed.values()) if (found := parts(each).get(kind)) is not None), None)
+    return next((found for each in reversed(installed.values()) if (found := parts(each).get(kind)) is not None), None)
 
 
 def only(part: Callable[[Feature], T | None]) -> T | None:
     """Return a part that only one feature has."""
-    return next((found for each in _installed.values() if (found := part(each)) is not None), None)
+    return next((found for each in installed.values() if (found := part(each)) is not None), None)

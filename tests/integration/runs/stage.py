@@ -365,3 +365,9 @@ def in_thread(act: Callable[[], T]) -> T:
     if isinstance(answer, Exception):
         raise answer
     return answer  # type: ignore[no-any-return]
+
+
+def follow_actions(patch: pytest.MonkeyPatch, *hooks: Callable[[str, Run], None], is_all: bool = False) -> None:
+    """Call hooks in the transaction of each action, after those of features, or (`is_all`) instead of them."""
+    each = {name: replace(one, on_action=()) if is_all else one for name, one in features.installed.items()}
+    patch.setattr(features, "installed", each | {"test": features.Feature(name="test", on_action=hooks)})

@@ -13,13 +13,13 @@ from durableagents import Agent, Budget, ChildFailure, Context, End
 from ledger.errors import IllegalTransition
 from ledger.models import Head
 from runs.models import Run, Wait
-from runs.services import command, lifecycle, signals
+from runs.services import lifecycle, signals
 from runs.services.budgets.raising import set_budget
 from runs.services.families import ends, wishes
 from runs.workers import failover, timers
 from tests.integration.runs.families import ended, with_child
 from tests.integration.runs.situations import act
-from tests.integration.runs.stage import Stage, at_once, fresh, head, kinds, now, output, waiting
+from tests.integration.runs.stage import Stage, at_once, follow_actions, fresh, head, kinds, now, output, waiting
 from tests.integration.runs.test_children import children, crowd_of, everything, helper, parent_of, whole
 from tests.integration.runs.wire import LossyWire
 from tests.world import OLGA, SHOP, Asked, Item, Notes, Outside, Toolbox, agent_of
@@ -175,7 +175,7 @@ def test_paused_child_goes_on(stage: Stage, helper: Agent, tools: Toolbox, monke
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     assert str(fresh(child).state) == "paused"
     with monkeypatch.context() as dies:
-        dies.setattr(command, "on_act", [])  # the process that resumes it dies right after the commit
+        follow_actions(dies, is_all=True)  # the process that resumes it dies right after the commit
         lifecycle.resume(run.pk, by=OLGA, justification="go on")
     stage.reconcile(run, "fail", sender_is_gone=True)
     stage.drive()
@@ -256,7 +256,7 @@ def test_paused_children_block_no_other_family(stage: Stage, helper: Agent, monk
     for run, _ in families:
         lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     with monkeypatch.context() as dies:
-        dies.setattr(command, "on_act", [])
+        follow_actions(dies, is_all=True)
         for run, _ in families:
             lifecycle.resume(run.pk, by=OLGA, justification="go on")
     wishes.align()

@@ -12,13 +12,13 @@ from django.db import transaction
 from durableagents import Agent, Context, End
 from ledger.errors import IllegalTransition
 from runs.models import Run
-from runs.services import command, lifecycle
+from runs.services import lifecycle
 from runs.services.starts import keys
 from runs.workers.housekeeping import House
 from tests.integration.runs.aging import runs_out
 from tests.integration.runs.families_undone import all_sound, family
 from tests.integration.runs.sharing import pool, raised
-from tests.integration.runs.stage import Stage, fresh, kinds, now, problems, waiting
+from tests.integration.runs.stage import Stage, follow_actions, fresh, kinds, now, problems, waiting
 from tests.integration.runs.test_budgets import ordering
 from tests.unit.engine.undoings import Reversible, names
 from tests.waiting import eventually
@@ -53,7 +53,7 @@ class Scene:
 
     def lose_follow_ups(self) -> None:
         """Skip everything after the commit of an action, as if its process died there."""
-        self.monkeypatch.setattr(command, "on_act", [])
+        follow_actions(self.monkeypatch, is_all=True)
 
 
 def overdue(scene: Scene, wait_for: Callable[[Context], object]) -> Run:

@@ -10,12 +10,11 @@ from django.db import connection, transaction
 from durableagents import Migration
 from runs.connections import dsn
 from runs.models import Run
-from runs.services import command
 from runs.services.migrating import acts
 from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.integration.runs.moving import NAME, NODES, asked, old, renamed
-from tests.integration.runs.stage import Stage, at_once, dump, fresh, kinds
+from tests.integration.runs.stage import Stage, at_once, dump, follow_actions, fresh, kinds
 from tests.integration.runs.test_migrating import parked, sound
 from tests.world import OLGA, Toolbox
 
@@ -48,7 +47,7 @@ def end(backend: int) -> None:
 
 
 def lost_on_commit(action: str, run: Run) -> None:
-    """Hook of `command.on_act`: the migration commits, and its answer is lost."""
+    """Hook of actions: the migration commits, and its answer is lost."""
 
     def lost() -> None:
         end(own_backend())
@@ -141,7 +140,7 @@ def test_lost_commit_is_reported_as_done(three: list[Run], tools: Toolbox, monke
         if run.pk == three[1].pk:
             lost_on_commit(action, run)
 
-    monkeypatch.setattr(command, "on_act", [*command.on_act, lose])
+    follow_actions(monkeypatch, lose)
     found = move(three)
     assert told(found) == [(True, ""), (True, ""), (False, "not_tried")]
     assert (found[1].node, found[1].to_node, found[1].answered) == ("hold", "wait_here", ["0.2/1"])
@@ -158,7 +157,7 @@ def test_real_refusal_is_not_hidden(three: list[Run], tools: Toolbox, monkeypatc
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1 / (%s::int)", [0 if run.pk == three[1].pk else 1])
 
-    monkeypatch.setattr(command, "on_act", [*command.on_act, wrong])
+    follow_actions(monkeypatch, wrong)
     with pytest.raises(Exception, match="division by zero"):
         move(three)
     assert [fresh(run).generation for run in three] == [1, 0, 0]

@@ -10,12 +10,23 @@ from ledger import events as e
 from ledger.errors import Forbidden
 from runs.engine.agents import registry
 from runs.models import Run
-from runs.services import command, lifecycle
+from runs.services import lifecycle
 from runs.services.migrating import acts, looking
 from runs.services.migrating.asked import LookBody, MigrateBody
 from runs.services.migrating.outcomes import Outcome
 from tests.integration.runs.moving import NAME
-from tests.integration.runs.stage import Stage, announce, at_once, dump, events, fresh, kinds, output, overrides
+from tests.integration.runs.stage import (
+    Stage,
+    announce,
+    at_once,
+    dump,
+    events,
+    follow_actions,
+    fresh,
+    kinds,
+    output,
+    overrides,
+)
 from tests.integration.runs.test_migrating import names, sound
 from tests.integration.runs.test_migrating_batches import lost_on_commit
 from tests.world import FIONA, OLGA, SHOP, Notes, Outside, Toolbox, agent_of
@@ -142,7 +153,7 @@ def test_the_old_version_s_code_may_be_gone_or_be_another(stage: Stage, tools: T
 def test_lost_commit_is_reported_as_done(tools: Toolbox, failed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     version(tools, "2.0.0", is_broken=False)
     told = seen(failed)
-    monkeypatch.setattr(command, "on_act", [*command.on_act, lost_on_commit])
+    follow_actions(monkeypatch, lost_on_commit)
     assert moved(failed) == replace(told, is_moved=True) and told.is_retried and told.answered
     assert kinds(failed)[-2:] == ["RunRetried", "RunMigrated"]
     sound(failed)

@@ -24,13 +24,13 @@ from ledger.models import LedgerEntry
 from runs.engine.journal import Effects
 from runs.journal.lookups import Lookups
 from runs.models import Run
-from runs.services import callbacks, command, lifecycle, signals
+from runs.services import callbacks, lifecycle, signals
 from runs.services.families import reopening, wishes
 from runs.services.families.reopening import FAMILY
 from runs.services.undo import preview, shown
 from runs.workers import timers
 from tests.integration.runs.families_undone import all_sound, answer, everything, family
-from tests.integration.runs.stage import Stage, events, fresh, head, kinds, waiting
+from tests.integration.runs.stage import Stage, events, follow_actions, fresh, head, kinds, waiting
 from tests.unit.engine.undoings import Reversible, back, names
 from tests.world import OLGA, Asked, Done, Notes, Outside, agent_of
 
@@ -219,7 +219,7 @@ def test_a_child_that_undoes_and_was_held_back_goes_on_when_its_parent_is_cancel
     lifecycle.pause(run.pk, by=OLGA, justification="look at it")
     assert fresh(child).state == "paused"
     with monkeypatch.context() as dies:
-        dies.setattr(command, "on_act", [])  # the process that cancels it dies right after the commit
+        follow_actions(dies, is_all=True)  # the process that cancels it dies right after the commit
         lifecycle.cancel(run.pk, by=OLGA, justification="no more", effects=effects)
     stage.drive()
     everything(stage)
