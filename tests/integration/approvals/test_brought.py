@@ -124,7 +124,7 @@ def test_a_place_where_nobody_said_yes_gives_none(stage: Stage, tools: Toolbox, 
     go(run)
     assert stage.drive() == "operator" and outside.requests == []
     (stop,) = events(run, e.OperatorNeeded)
-    assert stop.reason == "approval_missing" and f"no yes at slot {slot}" in stop.payload["problem"]
+    assert stop.reason == "approval_missing" and f"slot {slot} has no approval" in stop.payload["problem"]
 
 
 def test_what_was_used_in_a_visit_before_is_used(stage: Stage, tools: Toolbox, outside: Outside) -> None:
