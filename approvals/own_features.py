@@ -56,7 +56,7 @@ FEATURES = (
         on_wait_moved={Wait.Kind.APPROVAL: course.follow},
         sweeps=(due.look,),
         queue_panels=(lambda queue: {"t": timing_of(queue)},),
-        queues_panels=(lambda person: {"absences": absences_of(person)},),
+        queue_list_panels=(lambda person: {"absences": absences_of(person)},),
     ),
     Feature(name="standing grants", sweeps=(using.look,), queue_panels=(bounds_of,)),
     Feature(

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Queues:
-    """Where questions are asked. `statement` selects all queues as one JSON document, of which `is_ours` checks a row
+    """The queues that are asked. `statement` selects all queues as one JSON document, of which `is_ours` checks a row
     and `timings_in` reads the times. `role_of` returns the role in charge of a queue, from its row, which it locks: the
     authority for what a queue allows; None if there is no such queue. Raises Forbidden if the row was not written by
     our processes. `escalated` returns the queues to which questions of these runs were escalated."""
@@ -98,7 +98,7 @@ class Feature:
 
     # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
-    queues_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
+    queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()
 
     # Checks of a run's record; tables of runs, with the column of the run's id; checks of records without a run.
     run_checks: Sequence[Callable[[ReadJournal], Check]] = ()
@@ -115,7 +115,7 @@ def install(*features: Feature) -> None:
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
-        changes.tell(*each.on_change_proposed)
+        changes.subscribe(*each.on_change_proposed)
 
 
 def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:

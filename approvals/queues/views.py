@@ -65,7 +65,7 @@ class QueuesPage(QueuePage):
         queues = listed.overview(known["tally"])
         me = request.user.pk
         shown = {"queues": queues, "deputies": listed.deputies_of(me), **known}
-        for panel in features.every(lambda each: each.queues_panels):
+        for panel in features.every(lambda each: each.queue_list_panels):
             shown |= panel(me)
         return self.show(request, shown, status=refused.error.status if refused else 200)
 

@@ -25,12 +25,12 @@ LIVES = timedelta(days=14)
 MOST_OPEN = 200
 # Read at most this many rows to find authentic ones among others.
 MOST_READ = 1000
-_told: list[Callable[[RuleChange], None]] = []
+_subscribers: list[Callable[[RuleChange], None]] = []
 
 
-def tell(*those: Callable[[RuleChange], None]) -> None:
+def subscribe(*subscribers: Callable[[RuleChange], None]) -> None:
     """Call these for each change that waits for a second person, in the transaction that records it. Idempotent."""
-    _told.extend(each for each in those if each not in _told)
+    _subscribers.extend(each for each in subscribers if each not in _subscribers)
 
 
 class ChangeOver(DurableAgentsError):
@@ -103,8 +103,8 @@ def propose(known: Guarded, given: dict[str, Any], *, by: Actor) -> RuleChange:
         row.seal()
         row.save(force_insert=True)
         _record("rule_change", row, by=by, why=row.why, before={}, after={"act": row.act, "told": told})
-        for told_of in _told:
-            told_of(row)
+        for subscriber in _subscribers:
+            subscriber(row)
     return row
 
 

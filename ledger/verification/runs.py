@@ -74,22 +74,18 @@ class ReadJournal:
     @cached_property
     def present(self) -> frozenset[str]:
         """Return the tables that have rows of this run: most runs have rows in few of them."""
+        parts = [
+            f"CASE WHEN EXISTS (SELECT FROM {table} WHERE {column} = run.id) THEN '{table}' END"
+            for table, column in tables.items()
+        ]
         with connection.cursor() as cursor:
-            cursor.execute(
-                _PRESENT.format(
-                    parts=", ".join(
-                        f"CASE WHEN EXISTS (SELECT FROM {table} WHERE {column} = run.id) THEN '{table}' END"
-                        for table, column in tables.items()
-                    )
-                ),
-                [self.run_id],
-            )
+            cursor.execute(_PRESENT.format(parts=", ".join(parts)), [self.run_id])
             return frozenset(cursor.fetchone()[0])
 
     def rows(
         self, model: type[M], *order: str, related: Sequence[str] = (), batch: int = 0, **where: Any
     ) -> Iterator[M]:
-        """Yield the run's rows of a registered table; with `batch`, so many at a time. An empty one isn't asked."""
+        """Yield the run's rows of a registered table; with `batch`, so many at a time. An empty table isn't queried."""
         table = model._meta.db_table
         if table in self.present:
             rows = model._default_manager.filter(**{tables[table]: self.run_id}, **where).order_by(*order)

@@ -224,8 +224,11 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
         return await unknown.settle_rejected_key(call, error)
     except (TransportError, TimeoutError) as error:
         is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
-        if tool.is_unsafe or await unknown.is_upstream_distrusted(call):
-            known = await unknown.settle_lost_answer(call, traceback_of(error), is_sender_done=is_sender_done)
+        is_distrusted = await unknown.is_upstream_distrusted(call)
+        if tool.is_unsafe or is_distrusted:
+            known = await unknown.settle_lost_answer(
+                call, traceback_of(error), is_sender_done=is_sender_done, is_distrusted=is_distrusted
+            )
             if known is not None:
                 return known
         call.may_still_send |= not is_sender_done

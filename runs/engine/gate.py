@@ -266,7 +266,7 @@ def check_documents_unchanged(
 
 @dataclass(frozen=True, slots=True)
 class GateRequest:
-    """How a plan is put to people: `demands` are the policies' for the call, `why` is the asker's reason."""
+    """The presentation of a plan to people: `demands` are the policies' for the call, `why` is the asker's reason."""
 
     requested_hash: str
     why: str

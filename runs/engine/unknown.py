@@ -202,7 +202,9 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     return None
 
 
-async def settle_lost_answer(call: LogicalCall, reason: str, *, is_sender_done: bool) -> Settled | None:
+async def settle_lost_answer(
+    call: LogicalCall, reason: str, *, is_sender_done: bool, is_distrusted: bool
+) -> Settled | None:
     """Query upstream about an unsafe or distrusted call. None: an unsafe one didn't happen, and may be sent again.
     Otherwise parks: a distrusted call is never repeated without asking."""
     is_sender_done = is_sender_done and not call.may_still_send
@@ -212,7 +214,7 @@ async def settle_lost_answer(call: LogicalCall, reason: str, *, is_sender_done: 
     if isinstance(said, Happened):
         return await _settle(call, said)
     did_not = await is_denial_trusted(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
-    if not (is_sender_done and did_not) or await is_upstream_distrusted(call):
+    if is_distrusted or not (is_sender_done and did_not):
         await ask_person(call, reason, is_sender_done=is_sender_done)
     return None
 

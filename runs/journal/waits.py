@@ -21,8 +21,9 @@ def gate_statement(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
 
 def question_statements(wait: WaitSpec | None) -> list[tuple[str, list[Any]]]:
     """Return the statements that accompany a question to people; a gate's own statement does this itself."""
-    asked = [wait.detail["of"]] if wait is not None and wait.kind == "input" else []
-    return [(statement, asked) for statement in features.every(lambda each: each.on_question) if asked]
+    if wait is None or wait.kind != "input":
+        return []
+    return [(statement, [wait.detail["of"]]) for statement in features.every(lambda each: each.on_question)]
 
 
 def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:

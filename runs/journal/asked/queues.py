@@ -64,7 +64,7 @@ class Queues(Mapping[str, str]):
 
     @property
     def source(self) -> features.Queues:
-        """How to read them. Raises LookupError if no app keeps queues."""
+        """Return how to read them. Raises LookupError if no app keeps queues."""
         if (source := features.only(lambda each: each.queues)) is None:
             raise LookupError("no app keeps queues: is `approvals` in INSTALLED_APPS?")
         return source
