@@ -152,6 +152,11 @@ def hit(point: str, tool: str = "", run: str = "") -> None:
             armed.hit()
 
 
+def is_idle() -> bool:
+    """Return whether no point is armed at all."""
+    return not _armoury().points()
+
+
 def is_armed(point: str, run: str = "") -> bool:
     """Return whether a point is armed, for points that are costly to reach exactly."""
     run = run or _driven.get()

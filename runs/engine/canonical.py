@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import rfc8785
 from pydantic import AliasChoices, BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
+from pydantic_core import from_json, to_json
 
 M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
@@ -107,12 +108,12 @@ def _dumped(value: Any) -> Any:
         if isinstance(value, BaseModel):
             if _may_hold_anything(type(value)):
                 _refuse_sets(value.model_dump(by_alias=True))
-            value = value.model_dump(mode="json", by_alias=True)
-        text = _PLAIN.encode(value)
-        size = len(text.encode())
-        if size > MOST_BYTES:
-            raise TooLarge(size, "sha256:" + hashlib.sha256(text.encode()).hexdigest())
-        return json.loads(text)
+            data = to_json(value, by_alias=True)
+        else:
+            data = _PLAIN.encode(value).encode()
+        if len(data) > MOST_BYTES:
+            raise TooLarge(len(data), "sha256:" + hashlib.sha256(data).hexdigest())
+        return from_json(data)
     except TooLarge:
         raise
     except (TypeError, ValueError, RecursionError) as error:
@@ -331,9 +332,12 @@ def printable(value: Any) -> Any:
 
 def keyed_hasher(key: bytes) -> Hasher:
     """Return a function from a JSON value to the `hmac-sha256` of its canonical bytes, as 64 hex digits."""
+    keyed = hmac.new(key, digestmod="sha256")
 
     def digest(value: Any) -> str:
-        return hmac.digest(key, canonical(value), "sha256").hex()
+        mac = keyed.copy()  # a third of the time of `hmac.digest`
+        mac.update(canonical(value))
+        return mac.hexdigest()
 
     return digest
 

@@ -128,7 +128,7 @@ class Succession:
                 events[:], heir = make(await self._lookups.estate_on(connection))
                 (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
-                statement = f"SELECT * FROM runs_succeed(%s, %s, %s, {written}, {born})"
+                statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))
                 for follow in features.every(lambda each: each.on_withdraw) if reply.is_done else ():
                     await connection.execute(follow, [self._id])

@@ -29,7 +29,7 @@ MOST_BYTES = 60 * 1024
 # After this time a lone write, whose head is locked, no longer occupies a place.
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
-_STEP = re.compile(r"SELECT \* FROM (runs_\w+)\(%s, ")
+_STEP = re.compile(r"SELECT (runs_\w+)\(%s, ")
 _DRAWING = frozenset({"runs_intend", "runs_record"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
@@ -86,7 +86,8 @@ def committer(pool: Pool) -> Committer:
 class Committer:
     """The writes that are ready, and those in flight.
 
-    A write is sent at the end of the turn if a place is free; otherwise a batch gathers, as a pipeline up to one Sync.
+    The first write is sent at once. Others are sent at the end of the turn if a place is free; otherwise a batch
+    gathers, as a pipeline up to one Sync.
     A batch takes at most its share of all writes: with all runs in one batch, worker and server would work in turns,
     and stay so, since runs answered together become ready together. A step goes alone, at once and on the same terms,
     if its run's head is locked (a batch takes only free heads, so it never waits and can't deadlock), if the server
@@ -107,26 +108,32 @@ class Committer:
     ) -> Reply:
         """Write a step, batched unless `is_alone`, then statements of the run's id. Raises psycopg.Error, OSError."""
         step = as_sent(statement, values)
-        if is_alone:
-            return await self.alone(run, step, after)
         _, sent, formats = step
-        loop = asyncio.get_running_loop()
-        write = _Write(run, statement, sent, formats, after, loop.create_future(), sum(map(len, filter(None, sent))))
-        if write.size > MOST_BYTES:
+        size = sum(map(len, filter(None, sent)))
+        if is_alone or size > MOST_BYTES:
             return await self.alone(run, step, after)
+        if not self.in_flight and not self._ready:
+            self.in_flight, self.carried = 1, self.carried + 1
+            return await self._in_its_place(run, step, after)
+        answer = asyncio.get_running_loop().create_future()
+        write = _Write(run, statement, sent, formats, after, answer, size)
         self._ready.append(write)
         self._send_soon()
         try:
-            answer = await write.answer
+            outcome = await answer
         except asyncio.CancelledError:
             await self._given_up(write)
             raise
-        if isinstance(answer, Reply):
-            return answer
-        if answer is _Alone.TURNED_AWAY:
+        if isinstance(outcome, Reply):
+            return outcome
+        if outcome is _Alone.TURNED_AWAY:
             return await self.alone(run, step, after)
+        return await self._in_its_place(run, step, after)
+
+    async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
+        """Write a step alone that has a place in flight."""
         place = _Place(self._landed)
-        timer = loop.call_later(PLACE_SECONDS, place.leave)
+        timer = asyncio.get_running_loop().call_later(PLACE_SECONDS, place.leave)
         try:
             return await self.alone(run, step, after)
         finally:
@@ -256,7 +263,7 @@ async def answered(connection: Connection, run: str, step: Sent) -> Reply:
 
 
 async def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
-    if not any(failpoints.is_armed("CP5", run) for run in runs):
+    if failpoints.is_idle() or not any(failpoints.is_armed("CP5", run) for run in runs):
         return await sending
     sent = asyncio.ensure_future(sending)
     # The statement was sent; whether it commits before the kill is up to the database.
@@ -279,4 +286,4 @@ def in_company(statement: str) -> str:
     free = "SELECT run_id FROM ledger_head WHERE run_id = %s FOR UPDATE SKIP LOCKED"
     if step[1] in _DRAWING:
         free = free.replace("FOR UPDATE", "AND NOT runs_is_pooled(run_id) FOR UPDATE")
-    return f"SELECT step.* FROM ({free}) free, LATERAL {step[1]}(free.run_id, {statement[step.end() :]} step"
+    return f"WITH free AS ({free}) SELECT {step[1]}(free.run_id, {statement[step.end() :]} FROM free"

@@ -33,7 +33,8 @@ Sent = tuple[str, Sequence[bytes | None], Sequence[int]]  # a statement, its enc
 MOST_PREPARED = 200
 _TEXT, _BINARY = int(Format.TEXT), int(Format.BINARY)
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
-_REPLY = struct.Struct("!qq????")
+# A `runs_reply` in binary format: after the number of columns, each column's type and length, then its value.
+_REPLY = struct.Struct("!4x 8xq 8xq 8x? 8x? 8x? 8x?")
 _MILLENNIUM = datetime(2000, 1, 1, tzinfo=UTC)
 _ASK_AGAIN_SECONDS = 0.25
 _asking: WeakSet[Pool] = WeakSet()
@@ -178,8 +179,8 @@ async def _result(link: Connection) -> Any:
 
 
 def reply_of(row: Sequence[bytes | None]) -> Reply:
-    """Parse a `runs_reply` in binary format: a bigint, microseconds since 2000, four booleans."""
-    seq, microseconds, *flags = _REPLY.unpack(b"".join(column or b"" for column in row))
+    """Parse the row of a step's statement, which is one `runs_reply`; its time is in microseconds since 2000."""
+    seq, microseconds, *flags = _REPLY.unpack(row[0] or b"")
     return Reply(seq, _MILLENNIUM + timedelta(microseconds=microseconds), *flags)
 
 

@@ -37,5 +37,5 @@ class Mailbox:
         self: _Commits, n: int, outcome: str, events: Sequence[Event], *, waits: Sequence[UUID] = ()
     ) -> Reply:
         written, values = lines(events, self._id, self.seq)
-        statement = f"SELECT * FROM runs_answer_message(%s, %s, %s, %s, {written}, %s, %s, %s::uuid[])"
+        statement = f"SELECT runs_answer_message(%s, %s, %s, %s, {written}, %s, %s, %s::uuid[])"
         return await self._commit(events, statement, [self._actor, *values, n, outcome, list(waits)])

@@ -96,7 +96,7 @@ class PgJournal(Mailbox, Succession):
             facts(batch.entries),
             opening_of(batch.wait),
         )
-        statement = f"SELECT * FROM runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
+        statement = f"SELECT runs_intend(%s, %s, %s, %s, {events}, {entries}, %s, %s, {wait})"
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
@@ -108,7 +108,7 @@ class PgJournal(Mailbox, Succession):
         )
         u = batch.usage
         used = [u.steps, u.tokens_in, u.tokens_out, u.tool_calls, u.model_calls]
-        statement = f"SELECT * FROM runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
+        statement = f"SELECT runs_record(%s, %s, %s, %s, {events}, {entries}, {wait}, {_USAGE}, {cut})"
         return written, statement, [self._actor, *values, *more, *opening, *used, *kept]
 
     async def leave(
@@ -116,14 +116,14 @@ class PgJournal(Mailbox, Succession):
     ) -> Reply:
         written, values = lines(events, self._id, self.seq)
         function = "runs_park" if how == "park" else "runs_leave"
-        statement = f"SELECT * FROM {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
+        statement = f"SELECT {function}(%s, %s, %s, %s, %s, %s::uuid[], %s, {written})"
         values = [how, state, list(waits), error, *values]
         after = tuple(features.every(lambda each: each.on_withdraw)) if how == "end" else ()
         return await self._commit(events, statement, values, after=after, lets_go=True)
 
     async def set_aside(self, events: Sequence[Event], key: str = "") -> Reply:
         written, values = lines(events, self._id, self.seq)
-        statement = f"SELECT * FROM runs_set_aside(%s, %s, %s, %s::text[], {written})"
+        statement = f"SELECT runs_set_aside(%s, %s, %s, %s::text[], {written})"
         return await self._commit(events, statement, [[key] if key else [], *values], lets_go=True)
 
     async def _commit(

@@ -15,6 +15,7 @@ from ledger import events as e
 from ledger.verification.runs import verify
 from runs.connections import dsn
 from runs.engine.journal import Entry, Reply
+from runs.journal.committer import committer
 from runs.journal.postgres import PgJournal
 from runs.models import Run
 from tests.integration.runs.stage import Stage
@@ -44,11 +45,23 @@ def crew(stage: Stage, count: int) -> tuple[list[Run], list[PgJournal]]:
     return [runs[each.run_id] for each in claims], [stage.journal(each) for each in claims]
 
 
+@contextmanager
+def beside_another(stage: Stage) -> Iterator[None]:
+    """Keep another run's write in flight: without one, the first of several writes would be sent alone, at once."""
+    sending = committer(stage.wait(stage.connected()))
+    sending.in_flight += 1
+    try:
+        yield
+    finally:
+        sending.in_flight -= 1
+
+
 def together(stage: Stage, *writes: Coroutine[Any, Any, Reply]) -> list[Any]:
     async def at_once() -> list[Any]:
         return list(await asyncio.gather(*writes, return_exceptions=True))
 
-    return stage.wait(at_once())
+    with beside_another(stage):
+        return stage.wait(at_once())
 
 
 def commits(*runs: Run) -> int:

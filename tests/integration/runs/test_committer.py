@@ -27,6 +27,7 @@ from tests.integration.runs.company import (
     ENTRY,
     HEAD,
     RUN,
+    beside_another,
     commits,
     crew,
     holding,
@@ -237,7 +238,7 @@ def test_cutting_one_off_leaves_its_neighbours_alone(stage: Stage) -> None:
         released = [e.RunReleased(reason="drain deadline")]
         return [*done, await journals[2].leave("release", released, state="running")]
 
-    with holding(RUN, runs[0].id) as other:
+    with holding(RUN, runs[0].id) as other, beside_another(stage):
         first, second, third, released = stage.wait(cut(other))
     assert (first.seq, second.seq) == (3, 3) and isinstance(third, asyncio.CancelledError)
     assert released.is_done and kinds(runs[2])[-2:] == ["ValueRead", "RunReleased"] and is_sound(*runs)
@@ -256,7 +257,7 @@ def test_a_batch_that_nobody_waits_for_is_cut_off_at_the_server(stage: Stage) ->
             task.cancel()
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
-    with holding(RUN, runs[0].id):
+    with holding(RUN, runs[0].id), beside_another(stage):
         assert [type(answer) for answer in stage.wait(cut())] == [asyncio.CancelledError] * 3
         assert [kinds(run)[-1] for run in runs] == ["RunClaimed"] * 3
     assert [reply.seq for reply in together(stage, *(snapped(journal) for journal in journals))] == [3, 3, 3]
@@ -273,7 +274,8 @@ def test_what_is_cut_off_before_it_is_sent_is_never_written(stage: Stage) -> Non
         tasks[1].cancel()
         return list(await asyncio.gather(*tasks, return_exceptions=True))
 
-    first, second, third = stage.wait(cut())
+    with beside_another(stage):
+        first, second, third = stage.wait(cut())
     assert (first.seq, third.seq) == (3, 3) and isinstance(second, asyncio.CancelledError)
     assert kinds(runs[1])[-1] == "RunClaimed" and commits(runs[0], runs[2]) == 1
     assert stage.wait(record(journals[1], [value()])).seq == 3
@@ -316,7 +318,7 @@ def test_each_run_of_a_batch_passes_failpoint(stage: Stage, tmp_path: Path, monk
 
 
 def test_one_alone_goes_at_once_by_itself(stage: Stage) -> None:
-    """At the end of its turn of the event loop, as a plain call of the step's function."""
+    """In its turn of the event loop, as a plain call of the step's function."""
     stage.loop.close()
     stage.loop = kept.Loop()  # its connections have prepared nothing yet
     _, (journal,) = crew(stage, 1)
@@ -331,7 +333,7 @@ def test_one_alone_goes_at_once_by_itself(stage: Stage) -> None:
         assert (await writing).seq == 3
         return turns
 
-    assert stage.wait(write()) <= 2
+    assert stage.wait(write()) <= 1
 
     async def prepared() -> list[str]:
         found = []

@@ -444,8 +444,8 @@ def test_what_may_draw_on_a_pool_never_goes_in_company(stage: Stage, tools: Tool
     pool(limit=5, scope="tag", of="ours")
     agent = ordering(tools, "order")
     alone, free = start(agent, tags=["ours"]), start(agent)
-    statement = in_company("SELECT * FROM runs_record(%s, %s, %s)")
-    condition = statement.partition("FROM (")[2].partition(" FOR UPDATE")[0]
+    statement = in_company("SELECT runs_record(%s, %s, %s)")
+    condition = statement.partition("WITH free AS (")[2].partition(" FOR UPDATE")[0]
     with connection.cursor() as cursor:
         found = []
         for run in (alone, free):
