@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from uuid import UUID
 
 ZERO = bytes(32)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBERS = struct.Struct(">qqq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,7 @@ def microseconds(at: datetime) -> int:
 
 def link_hash(prev: bytes, seq: int, epoch: int, at: datetime, body: bytes) -> bytes:
     """Return the digest that binds an event to its place and to all events before it."""
-    numbers = (number.to_bytes(8, "big", signed=True) for number in (seq, epoch, microseconds(at)))
-    return hashlib.sha256(b"".join((prev, *numbers, body))).digest()
+    return hashlib.sha256(prev + _NUMBERS.pack(seq, epoch, microseconds(at)) + body).digest()
 
 
 def verify(run_id: UUID, links: Iterable[Link]) -> list[str]:

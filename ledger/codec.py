@@ -54,7 +54,7 @@ _zstd = _Zstd()
 
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
-    metadata = json.loads(bytes(clear))
+    metadata = json.loads(bytes(clear).decode())
     if not isinstance(metadata, dict):
         raise ValueError("the clear bytes are no object")
     return metadata
@@ -91,7 +91,7 @@ def unpack(packed: bytes | memoryview | None) -> Any:
             raise ValueError(f"packed payload does not decompress: {error}") from error
     elif codec != RAW:
         raise ValueError(f"packed payload has unknown codec {codec!r}")
-    return read_json(body)
+    return _READ.decode(body.decode("utf-8", "surrogatepass"))
 
 
 class Cut(str):
