@@ -152,12 +152,9 @@ def hit(point: str, tool: str = "", run: str = "") -> None:
             armed.hit()
 
 
-def is_idle() -> bool:
-    """Return whether no point is armed at all."""
-    return not _armoury().points()
-
-
 def is_armed(point: str, run: str = "") -> bool:
     """Return whether a point is armed, for points that are costly to reach exactly."""
+    if not (points := _armoury().points()):
+        return False
     run = run or _driven.get()
-    return any(a.point == point and (not run or a.run in ("", run)) for a in _armoury().points())
+    return any(a.point == point and (not run or a.run in ("", run)) for a in points)

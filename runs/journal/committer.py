@@ -262,9 +262,11 @@ async def answered(connection: Connection, run: str, step: Sent) -> Reply:
     return reply_of(await _passing_cp5(one_row(connection, step), [run]))
 
 
-async def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
-    if failpoints.is_idle() or not any(failpoints.is_armed("CP5", run) for run in runs):
-        return await sending
+def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> Coroutine[Any, Any, T]:
+    return _killed_at_cp5(sending, runs) if any(failpoints.is_armed("CP5", run) for run in runs) else sending
+
+
+async def _killed_at_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
     sent = asyncio.ensure_future(sending)
     # The statement was sent; whether it commits before the kill is up to the database.
     await asyncio.sleep(0.001)

@@ -136,12 +136,12 @@ class PgJournal(Mailbox, Succession):
         after: Sequence[str] = (),
         lets_go: bool = False,
     ) -> Reply:
-        async def send(is_refused: bool) -> Reply:
+        def send(is_refused: bool) -> Awaitable[Reply]:
             fenced = [self.run_id, self.lease.epoch, self._token, *values]
             if also:
-                return await self._in_transaction(statement, fenced, also)
+                return self._in_transaction(statement, fenced, also)
             # In a batch with other runs' steps, unless it was refused: that would undo theirs again.
-            return await self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
+            return self._committer.write(self.run_id, statement, fenced, after=after, is_alone=is_refused)
 
         return await self._send(events, send, lets_go=lets_go)
 
