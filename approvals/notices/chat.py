@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -152,7 +153,8 @@ def _exchange(
     headers = {"User-Agent": "durable-agents", "Accept": "*/*", **headers}
     connection.request("POST", target, body, headers)
     answer = connection.getresponse()
-    answer.read(MOST_READ)
+    with suppress(OSError, http.client.HTTPException):
+        answer.read(MOST_READ)  # only so that the server is heard out: its head has said what became of the message
     return judged(answer.status, answer.headers.get("Retry-After"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -258,6 +259,24 @@ def test_a_server_that_drips_is_cut_off_however_slowly_it_shakes_hands(
     with dripping(None, drip) as port:
         outcome, seconds = sent_to("http", port)
     assert outcome.state == "failed" and seconds < DRIP_SECONDS / 2
+
+
+def test_a_connection_that_breaks_within_the_body_leaves_the_answer(short: None) -> None:
+    def serve(listening: socket.socket) -> None:
+        near, _ = listening.accept()
+        near.recv(4096)
+        near.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+        over.wait(0.5)
+        near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing sends a reset
+        near.close()
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=serve, args=[listening], daemon=True)
+        serving.start()
+        outcome, _ = sent_to("http", listening.getsockname()[1])
+        serving.join()
+    assert outcome.state == "sent"
 
 
 def test_an_answer_that_never_ends_is_not_heard_to_its_end(short: None, monkeypatch: pytest.MonkeyPatch) -> None:
