@@ -53,7 +53,7 @@ from runs.engine.logical_call import OF_THE_TOOL, CallSpec, LogicalCall, Outcome
 from runs.engine.outcomes import Broken, Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.runtime import is_being_cancelled, without_exit
 from runs.engine.steps import pools, reads
-from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.tape import payload_of
 from runs.engine.tools import FOR_DISPATCH, Answer, Pending
 from runs.engine.visit import Visit
@@ -193,7 +193,7 @@ async def _send(call: LogicalCall) -> Outcome:
     except (Passing, TimeoutError) as error:
         trouble = error
     again = partial(_try_again, call)
-    return await attempts(
+    return await try_until_answered(
         call.visit, again, call.past, partial(_park_through_outage, call), began=began, trouble=trouble
     )
 

@@ -16,7 +16,7 @@ from runs.engine.visit import Visit
 T = TypeVar("T")
 
 
-async def attempts(
+async def try_until_answered(
     visit: Visit,
     one_try: Callable[[int], Awaitable[T]],
     past: Attempt,

@@ -34,7 +34,7 @@ from runs.engine.runtime import is_being_cancelled
 from runs.engine.screening import RequestScreening, Shown
 from runs.engine.steps import pools
 from runs.engine.steps.permits import Hold, park_for_limit
-from runs.engine.steps.retry import attempts, park_for_retry
+from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.steps.spending import debit, lost
 from runs.engine.tape import Attempt, payload_of
 from runs.engine.thinking.answers import ids_of_calls, names_of_tools, recordable
@@ -107,7 +107,7 @@ class Question:
             await self._withhold()
         while True:
             try:
-                given = await attempts(visit, self._try, past, self._pass_on, is_short=len(self.models) > 1)
+                given = await try_until_answered(visit, self._try, past, self._pass_on, is_short=len(self.models) > 1)
             except _NextModel:
                 self.models.pop(0)
                 continue

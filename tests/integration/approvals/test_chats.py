@@ -266,11 +266,10 @@ def test_a_connection_that_breaks_within_the_body_leaves_the_answer(short: None)
         near, _ = listening.accept()
         near.recv(4096)
         near.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
-        over.wait(0.5)
+        threading.Event().wait(0.5)
         near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing sends a reset
         near.close()
 
-    over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         serving = threading.Thread(target=serve, args=[listening], daemon=True)
         serving.start()
