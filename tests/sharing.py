@@ -7,19 +7,20 @@ from collections.abc import Iterable
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# These files share an installation, which takes longer to start than most of them run.
+# These files share an installation, which takes longer to start than most of them run. The first that fits counts.
 TOGETHER = {
     "crash": [
         "tests/system/crash/test_failpoints.py",
         "tests/system/crash/test_fencing.py",
         "tests/system/crash/test_kill_anything.py",
     ],
-    "browser": ["tests/system/browser/"],
+    "rules": [f"tests/system/browser/test_{name}" for name in (*"bcdefghil", "policies")],
+    "people": ["tests/system/browser/"],
 }
 # Begun first: a long file begun last leaves the other processes idle.
 LONGEST = [
     *TOGETHER["crash"],
-    *TOGETHER["browser"],
+    *TOGETHER["people"],
     "tests/system/infra/test_up.py",
     "tests/system/fleet/",
     "tests/system/bench/",
