@@ -47,7 +47,7 @@ def is_told(page: Page, words: str) -> None:
         page.goto("/notifications/log")
         return page.locator("tr[id^=delivery-]", has_text="fiona").filter(has_text=words).count() == 1
 
-    eventually(says, f"the log says {words}")
+    eventually(says, f"the log says {words}", 240)  # a courier that is cut off leaves it for its lease, 120 s
 
 
 def test_a_lost_message_is_sent_again_and_its_link_opens_nothing(
