@@ -47,11 +47,11 @@ def may_lack_code(event: Event) -> bool:
 
 
 def derived(master: bytes) -> bytes:
-    return mac(master, b"ledger code v1")
+    return hmac.digest(master, b"ledger code v1", "sha256")
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """Return `hmac.digest(key, message, "sha256")` in a third of its time, for keys that are used often."""
+    """Return `hmac.digest(key, message, "sha256")` in a third of its time; the key stays in memory."""
     keyed = _keyed(key).copy()
     keyed.update(message)
     return keyed.digest()

@@ -7,20 +7,21 @@ from collections.abc import Iterable
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# These files share an installation, which takes longer to start than most of them run. The first that fits counts.
+# These files share an installation, which takes longer to start than most of them run. A file belongs to the first
+# group that has its prefix; the browser's tests are two groups, so that two processes share them.
 TOGETHER = {
     "crash": [
         "tests/system/crash/test_failpoints.py",
         "tests/system/crash/test_fencing.py",
         "tests/system/crash/test_kill_anything.py",
     ],
-    "rules": [f"tests/system/browser/test_{name}" for name in (*"bcdefghil", "policies")],
-    "people": ["tests/system/browser/"],
+    "browser, b to l, and policies": [f"tests/system/browser/test_{name}" for name in (*"bcdefghil", "policies")],
+    "browser, the others": ["tests/system/browser/"],
 }
 # Begun first: a long file begun last leaves the other processes idle.
 LONGEST = [
     *TOGETHER["crash"],
-    *TOGETHER["people"],
+    "tests/system/browser/",
     "tests/system/infra/test_up.py",
     "tests/system/fleet/",
     "tests/system/bench/",

@@ -154,7 +154,7 @@ def _exchange(
     connection.request("POST", target, body, headers)
     answer = connection.getresponse()
     with suppress(OSError, http.client.HTTPException):
-        answer.read(MOST_READ)  # only so that the server is heard out: its head has said what became of the message
+        answer.read(MOST_READ)  # lets the server finish; the status alone is the outcome
     return judged(answer.status, answer.headers.get("Retry-After"))
 
 

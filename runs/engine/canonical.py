@@ -14,7 +14,6 @@ from typing import Any, TypeVar, get_args, get_origin
 import rfc8785
 from pydantic import AliasChoices, BaseModel, Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import from_json, to_json
 
 M = TypeVar("M", bound=BaseModel)
 Hasher = Callable[[Any], str]
@@ -108,12 +107,12 @@ def _dumped(value: Any) -> Any:
         if isinstance(value, BaseModel):
             if _may_hold_anything(type(value)):
                 _refuse_sets(value.model_dump(by_alias=True))
-            data = to_json(value, by_alias=True)
-        else:
-            data = _PLAIN.encode(value).encode()
+            value = value.model_dump(mode="json", by_alias=True)  # `to_json` would turn NaN into null, or pass it on
+        text = _PLAIN.encode(value)
+        data = text.encode()
         if len(data) > MOST_BYTES:
             raise TooLarge(len(data), "sha256:" + hashlib.sha256(data).hexdigest())
-        return from_json(data)
+        return json.loads(text)
     except TooLarge:
         raise
     except (TypeError, ValueError, RecursionError) as error:

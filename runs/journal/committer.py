@@ -86,8 +86,8 @@ def committer(pool: Pool) -> Committer:
 class Committer:
     """The writes that are ready, and those in flight.
 
-    The first write is sent at once. Others are sent at the end of the turn if a place is free; otherwise a batch
-    gathers, as a pipeline up to one Sync.
+    A write is sent at once if none is in flight, otherwise at the end of the turn if a place is free; until there is
+    one, a batch gathers, as a pipeline up to one Sync.
     A batch takes at most its share of all writes: with all runs in one batch, worker and server would work in turns,
     and stay so, since runs answered together become ready together. A step goes alone, at once and on the same terms,
     if its run's head is locked (a batch takes only free heads, so it never waits and can't deadlock), if the server
@@ -113,7 +113,8 @@ class Committer:
         if is_alone or size > MOST_BYTES:
             return await self.alone(run, step, after)
         if not self.in_flight and not self._ready:
-            self.in_flight, self.carried = 1, self.carried + 1
+            self.in_flight += 1
+            self.carried += 1
             return await self._in_its_place(run, step, after)
         answer = asyncio.get_running_loop().create_future()
         write = _Write(run, statement, sent, formats, after, answer, size)
@@ -131,7 +132,7 @@ class Committer:
         return await self._in_its_place(run, step, after)
 
     async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
-        """Write a step alone that has a place in flight."""
+        """Write a step alone, in the place in flight that it was given."""
         place = _Place(self._landed)
         timer = asyncio.get_running_loop().call_later(PLACE_SECONDS, place.leave)
         try:
@@ -263,10 +264,12 @@ async def answered(connection: Connection, run: str, step: Sent) -> Reply:
 
 
 def _passing_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> Coroutine[Any, Any, T]:
-    return _killed_at_cp5(sending, runs) if any(failpoints.is_armed("CP5", run) for run in runs) else sending
+    """Return `sending`, which passes CP5 on its way if that is armed."""
+    is_armed = any(failpoints.is_armed("CP5", run) for run in runs)
+    return _sent_through_cp5(sending, runs) if is_armed else sending
 
 
-async def _killed_at_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
+async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]) -> T:
     sent = asyncio.ensure_future(sending)
     # The statement was sent; whether it commits before the kill is up to the database.
     await asyncio.sleep(0.001)

@@ -174,3 +174,14 @@ async def test_subclass_is_refused_where_its_base_is_declared() -> None:
     story = Story(agent_of(node, tools=[takes]))
     assert await story.drive() == "failed"
     assert "Discount is a Discount and would come back as a Line, without percent" in story.failure.payload["message"]
+
+
+@pytest.mark.parametrize("word", ["null", "strings", "constants"])
+def test_numbers_that_json_lacks_are_refused_however_a_model_would_write_them(word: Any) -> None:
+    class Rate(BaseModel):
+        model_config = ConfigDict(ser_json_inf_nan=word)
+        value: float | None
+
+    for value in (float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="it can't be put on record"):
+            plain(Rate(value=value))
