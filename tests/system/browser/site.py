@@ -88,3 +88,4 @@ def running(factory: pytest.TempPathFactory, **environment: str) -> Iterator[Sit
     with Site(factory.mktemp("site") / "data") as site:
         yield site.up_and_ready(**environment)
         site.stop()
+        print(site.output())  # shown with a failed test
