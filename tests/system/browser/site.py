@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,4 +89,4 @@ def running(factory: pytest.TempPathFactory, **environment: str) -> Iterator[Sit
     with Site(factory.mktemp("site") / "data") as site:
         yield site.up_and_ready(**environment)
         site.stop()
-        print(site.output())  # shown with a failed test
+        sys.stdout.write(site.output())  # shown with a failed test
