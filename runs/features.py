@@ -1,4 +1,4 @@
-"""Registry of the features that apps add to the core, which names none. An app installs its own as Django starts. The
+"""Registry of the features that apps add; the core imports none. An app installs its own as Django starts. The
 guards of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Feature:
     queues: Queues | None = None
     policies: Policies | None = None
 
-    # Statements, with the queue or role as parameter, that accompany a question's opening. DA059 refuses it.
+    # Statements, with the queue or role as parameter, that accompany a question's opening. Raising DA059 refuses it.
     on_question: Sequence[str] = ()
     # Statements, with the run's id as parameter, after its open waits were withdrawn. They check whether it has ended:
     # a worker sends them with its end, which may be refused.
@@ -81,11 +81,11 @@ class Feature:
     # Periodic jobs of workers, each in a thread of its own.
     periodic: Sequence[Duty] = ()
 
-    # Called after each action on a run, with its name.
+    # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
-    # Called as an outcome is proposed that a second person must confirm, with the number of the proposal.
+    # Called when an outcome is proposed that a second person must confirm, with the number of the proposal.
     on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
-    # Called as a change of rules is proposed that a second person must confirm.
+    # Called when a change of rules is proposed that a second person must confirm.
     on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
@@ -110,8 +110,9 @@ installed: dict[str, Feature] = {}
 
 
 def install(*features: Feature) -> None:
-    """Add features to this process, or replace those of the same name; their checks and change hooks only add up."""
+    """Add features to this process, or replace those of the same name, whose checks and change hooks stay."""
     for each in features:
+        installed.pop(each.name, None)  # so that it comes last
         installed[each.name] = each
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
@@ -130,5 +131,5 @@ def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
 
 
 def only(part: Callable[[Feature], T | None]) -> T | None:
-    """Return a part that only one feature has."""
+    """Return a part that at most one feature should have: the first one's."""
     return next((found for each in installed.values() if (found := part(each)) is not None), None)

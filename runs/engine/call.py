@@ -2,12 +2,12 @@
 
     recorded? → unknown outcome? → guards → gate → intend (TX1) → send, with retries → record (TX2)
 
-*Intent*: before the first send of every call but a read without grant or pool. Skipped if the record has one.
-*Sent again*: reads always; keyed calls while their key is valid and their upstream isn't known to ignore keys; any
-call after proof that nothing was sent, or after its reconcile hook says that it did not happen. Each repeat is
-recorded, or checked against the database, before it is sent.
-*A person settles it*: an unsafe call, an expired or rejected key, a distrusted upstream, a stricter policy or an answer
-that can't be recorded, if the hook doesn't know; and a late result that contradicts a verdict.
+*Intent*: committed before the first send, except for a read with neither grant nor pool; skipped if recorded.
+*Sent again*: reads always; keyed calls while their key is valid, unless their upstream was seen to ignore keys or lacks
+a required certificate; any call after proof that nothing was sent; an unsafe call after its reconcile hook says that it
+did not happen. Each repeat of a call with an intent is recorded, or checked against the database, before it is sent.
+*A person settles it*: an unsafe call, an expired or rejected key, or a distrusted upstream, if the hook doesn't know; a
+stricter policy, an answer that can't be recorded, a bug in an unsafe tool; a late result that contradicts a verdict.
 
 Guards are features (guards.py), the gate is in gate.py, unknown outcomes are in unknown.py. CP1 to CP6 are the points
 at which a process may die: see docs/step-protocol.md.
@@ -51,22 +51,25 @@ from runs.engine.errors import (
 from runs.engine.journal import Batch, Reply
 from runs.engine.logical_call import OF_THE_TOOL, CallSpec, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.outcomes import Broken, Crashed, LateAnswer, Stopped, Unwind
-from runs.engine.runtime import is_being_cancelled, without_exit
+from runs.engine.runtime import Runtime, is_being_cancelled, without_exit
 from runs.engine.steps import pools, reads
 from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.tape import payload_of
-from runs.engine.tools import FOR_DISPATCH, Answer, Pending
+from runs.engine.tools import FOR_DISPATCH, Answer, Pending, ToolCall
 from runs.engine.visit import Visit
 
 # Tries covered by one ToolRedispatched: about one round of retries. See docs/decisions/0002.
 BURST = 16
+# Others may count this worker as dead.
+FENCED = "this worker lost its place in the fleet between the intent and the call: not sent"
 
 
 async def call_tool(visit: Visit, slot: str, spec: CallSpec) -> BaseModel:
-    """Make, or replay, one logical call. Raises ToolFailure, Rejected; unwinds when the run must wait or stop."""
+    """Make, or replay, one logical call. Raises ToolFailure, Rejected, ContentRefused, MisusedContext; unwinds when the
+    run must wait or stop."""
     tool = spec.tool
     agent = visit.agent
-    # The agent's tools settle unknown outcomes. `tool()` also finds those added after the cache was made.
+    # Only a declared tool can settle an unknown outcome later. `tool()` also finds those added after the cache.
     if agent.tools_by_name.get(tool.name) is not tool and agent.tool(tool.name) is not tool:
         problem = f"does not declare the tool {tool.name!r}: name it in tools=[…], or in an assistant's"
         raise MisusedContext(f"{agent.graph_id} {problem}")
@@ -116,7 +119,7 @@ def _replayed(call: LogicalCall) -> BaseModel:
 
 
 async def _begin(call: LogicalCall) -> BaseModel | None:
-    """Run guards and gate, then write the intent. Return a guard's answer; raises what guards or people refuse."""
+    """Run guards and gate, then write the intent. Return a guard's answer. Raises the refusal of a guard or person."""
     if call.attempt > 0 and (earlier := call.record.belied) is not None:
         await unknown.reopen_settlement(call, earlier)
     for guard in call.guards:
@@ -216,13 +219,14 @@ async def _try(call: LogicalCall, number: int) -> Outcome:
         return _to_recordable(call, await _perform(call))
     except NotSent as error:
         if tool.is_unsafe:
-            await _not_sent(call, error)
+            await _record_not_sent(call, error.message)
         raise
     except KeyRejected as error:
         if tool.is_pure:
             await _handle_tool_error(call, error)
         return await unknown.settle_rejected_key(call, error)
     except (TransportError, TimeoutError) as error:
+        call.may_have_been_sent = True
         is_sender_done = not isinstance(error, TimeoutError) or tool.is_async
         is_distrusted = await unknown.is_upstream_distrusted(call)
         if tool.is_unsafe or is_distrusted:
@@ -247,17 +251,20 @@ async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
         await guard.before_try(call)
     if call.past.intent is None:
         return None
+    if call.intended_at is not None and not call.may_have_been_sent:
+        call.intended_at = call.visit.journal.now()  # a key's lifetime begins when it is first sent
     is_sender_done = number > 1 and not call.may_still_send
     call.needs_fresh_policies = number == 1
     for guard in call.guards:
         await guard.before_repeat(call, is_sender_done=is_sender_done)
-    # Later tries were checked as their answer was lost.
-    is_distrust = number == 1 and await unknown.is_upstream_distrusted(call)
+    # Later tries were checked when their answer was lost.
+    is_first = number == 1 and call.may_have_been_sent
+    is_distrusted = is_first and await unknown.is_upstream_distrusted(call)
     while True:  # the key may expire during the commit
-        is_doubtful = call.is_key_expired or is_distrust
+        is_doubtful = call.is_key_expired or is_distrusted
         if is_doubtful and (known := await unknown.find_out(call, is_sender_done=is_sender_done)) is not None:
             return known
-        is_distrust = False
+        is_distrusted = False
         await _record_repeat(call, is_sender_done=is_sender_done)
         if not call.is_key_expired:
             return None
@@ -297,20 +304,19 @@ async def _perform(call: LogicalCall) -> Any:
     or a BusinessFailure. Raises its other errors, and NotBegun if nothing was sent."""
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
-    if runtime.is_fenced():
-        # Others may count this worker as dead. Nothing was sent: `_try` records that if the call is unsafe.
-        raise NotBegun("this worker lost its place in the fleet between the intent and the call: not sent")
     if await call.visit.is_held_back(call.limit_key, call.cleared_at):
         await _stop_for_halt(call)
+    if runtime.is_fenced():  # last: the database may have taken long to answer
+        raise NotBegun(FENCED)
     function = tool.opened(FOR_DISPATCH)
-    call.was_sent, call.abandoned, failure = True, None, None
+    call.abandoned, failure = None, None
     try:
         with call.visit.control.sending(call.slot, call.limit_key, tool.timeout):
             if tool.is_async:
                 async with asyncio.timeout(tool.timeout):
                     answer = await without_exit(function(call.args, tool_call))
             else:
-                turn = _Turn(lambda: function(call.args, tool_call))
+                turn = _Turn(partial(_run_unless_fenced, runtime, function, call.args, tool_call))
                 answer = await without_exit(_in_thread(turn, call))
     except BusinessFailure as no:
         return no
@@ -325,11 +331,17 @@ async def _perform(call: LogicalCall) -> Any:
     return answer
 
 
+def _run_unless_fenced(runtime: Runtime, function: Callable[..., Any], args: BaseModel, tool_call: ToolCall) -> Any:
+    """Run a blocking function in its thread, for which it may have waited long. Raises NotBegun."""
+    if runtime.is_fenced():
+        raise NotBegun(FENCED)
+    return function(args, tool_call)
+
+
 async def _stop_for_halt(call: LogicalCall) -> NoReturn:
     """Stop for a halt. Record that nothing was sent, unless an earlier try may have been."""
-    is_first = not call.was_sent and not call.is_resumed
-    if call.has_pending_entry and (call.tool.is_unsafe or is_first):
-        await _not_sent(call, NotSent("it was halted between the intent and the call"))
+    if call.has_pending_entry and not call.may_have_been_sent:
+        await _record_not_sent(call, "it was halted between the intent and the call")
     call.visit.hold_back(call.limit_key)
 
 
@@ -418,10 +430,10 @@ def _plain(call: LogicalCall, value: Any) -> Any:
         raise BadAnswer(f"{call.tool.name}: its receipt or details can't be recorded: {error}") from error
 
 
-async def _not_sent(call: LogicalCall, error: NotSent) -> None:
+async def _record_not_sent(call: LogicalCall, why: str) -> None:
     """Record that nothing was sent: a crash after this leaves no unknown outcome."""
     call.past.not_sents += 1
-    payload = {"error": printable(error.message)}
+    payload = {"error": printable(why)}
     event = e.ToolNotDispatched(
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.not_sents, payload=payload
     )
@@ -429,21 +441,25 @@ async def _not_sent(call: LogicalCall, error: NotSent) -> None:
 
 
 async def _handle_tool_error(call: LogicalCall, bug: BaseException) -> NoReturn:
-    """Handle an error in the tool's code: an unsafe call's outcome is unknown, others fail the run."""
-    if call.tool.is_unsafe:
-        await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.may_still_send)
+    """Handle an error in the tool's code. A person settles an unsafe call, and one whose answer is too large; any other
+    error fails the run."""
     if isinstance(bug.__cause__, TooLarge) and call.has_pending_entry:
         # The call happened, and a repeat would return the same answer: a person gives a receipt.
         digest = bug.__cause__.digest
         why = f"it answered, but the answer can't be recorded ({bug}); its digest is {digest}: settle with a receipt"
         await unknown.ask_person(call, why, is_sender_done=not call.may_still_send)
+    if call.tool.is_unsafe:
+        await unknown.ask_person(call, traceback_of(bug), is_sender_done=not call.may_still_send)
     code = "tool_result" if isinstance(bug, BadAnswer) else "tool_error"
     call.visit.stop(Crashed(code, f"{call.tool.name}: {brief(bug)}", traceback_of(bug)))
 
 
 async def _park_through_outage(call: LogicalCall, trouble: Exception) -> NoReturn:
-    """Park during an outage; the same key and bytes are sent after the timer."""
+    """Park during an outage; the same key and bytes are sent after the timer. If every try of a keyed call failed
+    before it was sent, that is recorded, so that nobody is asked whether it happened."""
     tool = call.tool
+    if call.has_pending_entry and not tool.is_unsafe and not call.may_have_been_sent:
+        await _record_not_sent(call, brief(trouble))
     await park_for_retry(
         call.visit,
         call.slot,
@@ -507,14 +523,15 @@ async def _record_refusal(call: LogicalCall, no: Refusal) -> NoReturn:
 
 
 async def _commit(call: LogicalCall, batch: Batch, **outcome: Any) -> Reply:
-    """Commit an outcome. If the lease is lost, or a torn write leaves it to a person, report it as a late result. If
-    another outcome came first, that one counts."""
+    """Commit an outcome. If the lease is lost, report it as a late result; also if this or another branch was cut off
+    while it wrote, and only a person could settle the call. If another outcome came first, that one counts."""
     visit = call.visit
     try:
         reply = await visit.commit(batch)
-    except Unwind:
+    except (Unwind, asyncio.CancelledError) as error:
+        is_cut_off = visit.is_torn or isinstance(error, asyncio.CancelledError)
         spent = call.is_key_expired
-        needs_person = visit.is_torn and not unknown.may_repeat(call.tool.replay_class, is_key_expired=spent)
+        needs_person = is_cut_off and not unknown.may_repeat(call.tool.replay_class, is_key_expired=spent)
         if call.has_pending_entry and (visit.has_lost_lease or needs_person):
             _report_late_result(call, outcome)
         raise

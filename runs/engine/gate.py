@@ -53,7 +53,7 @@ async def obtain_grant(call: LogicalCall) -> tuple[str, str] | None:
     """Return the (slot, plan hash) of the grant for the intent, or None without a gate. Parks; raises Rejected.
     A further attempt asks again if today's rule asks other people or gives another reason; TX1 checks the expiry."""
     record, question, gate = call.record, call.record.gate, call.tool.gate
-    call.visit.afford(call.slot, call.attempt, A_CALL)  # nobody is asked about what the budget can't pay
+    call.visit.afford(call.slot, call.attempt, A_CALL)  # don't ask people about a call the budget can't pay
     if call.grant is not None:
         await load_grant(call)
     rule = gate if gate is not None and gate.rule_for(call.args) is not None else None
@@ -137,7 +137,7 @@ async def request_approval(
 ) -> NoReturn:
     """Open a gate for the call: for its own queue, a policy's (`demanded`), or again for the queues of the node's grant
     (`is_of_grant`). People see earlier answers, `problem`, and why the last approval was `unused`. Always unwinds. The
-    question belongs to this call even for a grant of `ctx.approve`, from which the node has continued."""
+    question is recorded at this call's slot: the node has already passed the `ctx.approve` of its grant."""
     visit, tool, gate, question = call.visit, call.tool, call.tool.gate, call.record.gate
     passed_grant = None
     if call.grant is not None and call.grant_record is not None:
@@ -568,8 +568,8 @@ def amend_question(
 
 
 async def handle_refused_grant(call: LogicalCall, grant: tuple[str, str] | None, error: ApprovalMissing) -> NoReturn:
-    """Handle a refused intent. Asks again the queue whose standing approval was revoked, or those of the last approval
-    if it expired or an earlier attempt had one; otherwise stops for an operator."""
+    """Handle a refused intent. Asks again the queue whose standing approval was revoked, or the last approval's
+    queues if it expired or an earlier attempt was approved; otherwise stops for an operator."""
     asked, is_lapsed = call.record.asked, isinstance(error, ApprovalExpired)
     if isinstance(error, ApprovalExpired) and (revoked := asked.get(error.told.get("approval", ""))) is not None:
         await _ask_queue_again(call, revoked, error.told.get("grant"))
@@ -715,8 +715,7 @@ def has_required_proof(
     if node_grant is None or call.grant_record is None or demand.queue not in node_grant.queues:
         return False
     record = call.grant_record
-    asked = [each for each in record.asked.values() if each.queue == demand.queue]
-    # only the latest question
+    asked = [each for each in record.asked.values() if each.queue == demand.queue]  # only the latest one counts
     return any(has_proof(each, record.decisions, record.votes, demand.proof) for each in asked[-1:])
 
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 class Guard:
-    """A feature's part in tool calls. Guards run in the order of pipeline.py: a new call meets those in force for its
-    tool, any other call all of them, so each must tolerate calls that don't concern it. A guard is stateless and stores
-    what it knows of a call on the call. It waits by parking the visit, and refuses by recording why, then raising.
+    """A feature's part in tool calls. Guards run in the order of pipeline.py: a new, small call meets those in force
+    for its tool, any other call all of them, so each must tolerate calls that don't concern it. A guard is stateless
+    and stores what it knows of a call on the call. It waits by parking the visit, and refuses by recording why, then
+    raising.
     """
 
     def is_in_force(self, visit: Visit, tool: Tool) -> bool:
-        """Return whether the guard may have a say in this visit's calls of the tool. The answer is kept for the visit,
+        """Return whether the guard may affect this visit's calls of the tool. The answer is kept for the visit,
         until the `version` of its policies or limits changes; otherwise it may depend only on what is fixed in a
         visit."""
         raise NotImplementedError
@@ -33,7 +34,7 @@ class Guard:
         return None
 
     def facts(self, call: LogicalCall) -> list[e.Event]:
-        """Return what is recorded of the guard's part with the intent, the announcement of a repeat, or a read."""
+        """Return what is recorded of the guard's part with the intent, a repeat, a read, a question or a denial."""
         return []
 
     async def before_try(self, call: LogicalCall) -> None:
@@ -45,11 +46,11 @@ class Guard:
         progress; with `call.needs_fresh_policies` go by what is in force now, not by a cache."""
 
     def after_try(self, call: LogicalCall, error: BaseException | None) -> None:
-        """Take note of how a try ended, whatever the call makes of it. Not called for a try that was stopped before the
-        tool's function."""
+        """Take note of how a try ended, whatever the call makes of it. Not called for a try that a fence or a halt
+        stopped; NotBegun if no thread was free."""
 
     def after_record(self, call: LogicalCall, result: Any) -> None:
         """Take note of a result, once it is on record."""
 
     def leave(self, call: LogicalCall) -> None:
-        """Return what the guard holds for the call, also if it was cut short."""
+        """Release what the guard holds for the call, also if it was cut short."""

@@ -89,7 +89,7 @@ class LogicalCall:
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
         self.is_resumed = False  # its intent is from an earlier claim
-        self.was_sent = False  # by this claim
+        self.may_have_been_sent = False  # and nothing has shown since that it did not happen
         self.tries_left = 0  # recorded tries not made yet
         self.cleared_at = 0.0  # time when it was last known not to be halted
         self.may_still_send = False  # a blocking try timed out, and its thread may still be sending

@@ -416,9 +416,15 @@ class MemoryJournal(MemorySuccession):
 
     def _is_answered(self, events: Sequence[e.Event]) -> bool:
         for event in events:
-            if isinstance(event, _FIRST_ONE_STANDS) and self._has_outcome(event.slot, event.attempt):
+            is_question = isinstance(event, e.WaitOpened) and event.wait == "reconcile" and not self._is_refused(event)
+            if (is_question or isinstance(event, _FIRST_ONE_STANDS)) and self._has_outcome(event.slot, event.attempt):
                 return True
         return False
+
+    def _is_refused(self, event: e.Event) -> bool:
+        """Return whether the event's call was refused, which a late result may contradict."""
+        call = event.slot, event.attempt
+        return any(isinstance(x, e.ToolFailed) and (x.slot, x.attempt) == call for x in self.run.events)
 
     def _has_outcome(self, slot: str | None, attempt: int) -> bool:
         for event in self.run.events:

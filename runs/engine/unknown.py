@@ -42,12 +42,13 @@ def may_repeat(replay_class: str, *, is_key_expired: bool = False) -> bool:
 
 
 async def is_upstream_distrusted(call: LogicalCall) -> bool:
-    """Return whether a keyed call counts as unsafe, because its upstream isn't known to honour keys."""
+    """Return whether a keyed call counts as unsafe: its upstream was seen to ignore keys, or lacks a required
+    certificate."""
     tool, certificates = call.tool, call.visit.runtime.certificates
     if tool.is_pure or tool.is_unsafe:
         return False
-    standing = await certificates.standing(call.visit.agent.name, tool, is_fresh=True)
-    return standing.is_unsafe or (certificates.policy == "refuse" and not standing.is_certified)
+    certificate = await certificates.standing(call.visit.agent.name, tool, is_fresh=True)
+    return certificate.is_unsafe or (certificates.policy == "refuse" and not certificate.is_certified)
 
 
 async def is_denial_trusted(answer: object, agent: Agent, tool: Tool, certificates: Certificates) -> bool:
@@ -136,11 +137,9 @@ def settlement_wait(intent: Intent, run_id: str, n: int, title: str, now: dateti
 
 async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
     """Return the outcome of a call with an intent; None: it may be sent. Parks, or raises ToolFailure."""
-    past, stored = call.past, payload_of(intent)
-    call.is_resumed = True
-    call.key, call.token = stored.get("key"), stored.get("callback_token")
-    call.callback_base = stored.get("callback_base", call.callback_base)
-    call.take(stored["arguments"])
+    past = call.past
+    call.is_resumed, call.may_have_been_sent = True, past.is_in_doubt
+    _take_intent(call, intent)
     if past.is_unknown:
         return await _wait_for_settlement(call)
     if past.accepted is not None:
@@ -154,6 +153,14 @@ async def resume(call: LogicalCall, intent: e.Event) -> Settled | None:
     if past.is_in_doubt and not call.tool.is_pure:
         return await find_out(call, is_sender_done=False)
     return None
+
+
+def _take_intent(call: LogicalCall, intent: e.Event) -> None:
+    """Continue with what an intent says was to be sent."""
+    stored = payload_of(intent)
+    call.key, call.token = stored.get("key"), stored.get("callback_token")
+    call.callback_base = stored.get("callback_base", call.callback_base)
+    call.take(stored["arguments"])
 
 
 async def _is_query_halted(call: LogicalCall) -> bool:
@@ -184,18 +191,18 @@ async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None
     is_denial_distrusted = isinstance(answer, DidNotHappen) and not did_not
     if did_not and not is_distrust:
         # Upstream has nothing under the key: its lifetime restarts, for this claim.
-        call.intended_at = call.visit.journal.now()
+        call.intended_at, call.may_have_been_sent = call.visit.journal.now(), False
     elif (
         is_distrust
         or is_denial_distrusted
         or not may_repeat(call.tool.replay_class, is_key_expired=call.is_key_expired)
     ):
-        why = "the worker ended after the intent and before an outcome was recorded"
+        why = "no outcome was recorded after the intent"
         if call.is_key_expired:
             limit = call.tool.key_ttl
             why = f"the key's lifetime at the other side ({limit}) is over, and no outcome is recorded"
         elif is_distrust:
-            why += ", and the other side is not known to honour keys"
+            why += ", and the other side is not trusted to honour keys"
         if is_denial_distrusted:
             why += f", and {_DENIAL_DISTRUSTED}"
         await ask_person(call, why, is_sender_done=is_sender_done)
@@ -216,6 +223,7 @@ async def settle_lost_answer(
     did_not = await is_denial_trusted(said, call.visit.agent, call.tool, call.visit.runtime.certificates)
     if is_distrusted or not (is_sender_done and did_not):
         await ask_person(call, reason, is_sender_done=is_sender_done)
+    call.may_have_been_sent = False
     return None
 
 
@@ -269,8 +277,13 @@ async def _wait_for_settlement(call: LogicalCall) -> Settled:
             return await _settle(call, answer)
         why = "the other side took the call, and no callback came before its deadline"
         await ask_person(call, why, is_sender_done=True)
-    wait = _question(call)
-    await call.visit.commit(Batch([wait.opened()], wait=wait))
+    await _ask_again(call, _question(call))
+
+
+async def _ask_again(call: LogicalCall, wait: WaitSpec) -> NoReturn:
+    """Open a further question about an unknown outcome, unless the answer has just come, and park on it."""
+    if not (await call.visit.commit(Batch([wait.opened()], wait=wait))).is_done:
+        call.visit.stop(Stopped("overtaken"))
     await _park_on_question(call, wait)
 
 
@@ -292,11 +305,11 @@ async def _park_on_question(call: LogicalCall, wait: WaitSpec) -> NoReturn:
 async def reopen_settlement(call: LogicalCall, attempt: int) -> NoReturn:
     """Ask a person about an earlier attempt that a late result contradicts, before the next attempt."""
     call.go_to(attempt)
+    if call.past.intent is not None:
+        _take_intent(call, call.past.intent)
     await _wait_on(call)
     wait = _question(call)
-    wait = replace(wait, detail={**wait.detail, "reason": "a late result says that it happened"})
-    await call.visit.commit(Batch([wait.opened()], wait=wait))
-    await _park_on_question(call, wait)
+    await _ask_again(call, replace(wait, detail={**wait.detail, "reason": "a late result says that it happened"}))
 
 
 def _question(call: LogicalCall, rejection: Any = None) -> WaitSpec:
@@ -324,7 +337,8 @@ class Ending:
 
 
 async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
-    """Settle an unknown outcome without sending; if the hook can't (or is halted), return the wait for a person."""
+    """Settle an unknown outcome without sending; if the hook can't (or its tool is halted), return the wait for a
+    person."""
     invoked, now, journal = slot.now.intent, slot.now, run.journal
     assert isinstance(invoked, e.ToolInvoked)
     is_open = now.is_in_doubt or now.unknown is not None
@@ -336,8 +350,8 @@ async def settle_before_end(run: Ending, slot: Slot) -> WaitSpec | None:
     title = tool.title if tool else intent.tool
     wait = settlement_wait(intent, journal.run_id, n, title, journal.now(), rejection_in(now.unknown))
     if open_question is not None or now.unknown is not None:
-        if open_question is None:
-            await journal.commit(Batch([wait.opened()], wait=wait))
+        if open_question is None and not (await journal.commit(Batch([wait.opened()], wait=wait))).is_done:
+            return None  # answered just now
         if now.asked is not None:
             cannot_query = tool is None or await _is_halted(run, tool)
             answer = None if tool is None or cannot_query else await _query_before_end(run, intent, tool, arguments)

@@ -193,7 +193,7 @@ class Visit:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Track one journaled call, as `cut` says."""
+        """Cut the visit if this journaled call is cancelled."""
         try:
             yield
         except asyncio.CancelledError:
@@ -291,7 +291,7 @@ class Visit:
         buffered, self._buffered, is_written = self._buffered, [], False
         whole = replace(batch, events=[*buffered, *batch.events]) if buffered else batch
         try:
-            reply = await self._shielded(self.journal.commit(whole))
+            reply = await self._journaled(self.journal.commit(whole))
             is_written = reply.is_done
             if is_written:
                 self.meter.book(whole.events, whole.usage)
@@ -304,7 +304,7 @@ class Visit:
         """Check that an announced call may be sent again, as judged. Unwinds if not; raises PoliciesChanged."""
         async with self._writing:
             self.check_stop()
-            reply: Reply = await self._shielded(self.journal.may_repeat(slot, attempt, key, judged=judged))
+            reply: Reply = await self._journaled(self.journal.may_repeat(slot, attempt, key, judged=judged))
         if reply.is_halted and reply.stop is None:
             self.stop(Stopped("halt", key))
         if not reply.is_done:
@@ -337,9 +337,9 @@ class Visit:
     async def look_up(self, asking: Coroutine[Any, Any, T]) -> T:
         """Query the journal: one query at a time, and none during a write."""
         async with self._writing:
-            return await self._shielded(asking)
+            return await self._journaled(asking)
 
-    async def _shielded(self, writing: Coroutine[Any, Any, T]) -> T:
+    async def _journaled(self, writing: Coroutine[Any, Any, T]) -> T:
         """Await the journal; keep its errors from the node and raise them at the visit's end."""
         try:
             return await writing
@@ -356,7 +356,8 @@ class Visit:
             raise
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds to ask people otherwise."""
+        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Otherwise
+        unwinds: people must raise the cap."""
         breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
@@ -370,7 +371,7 @@ class Visit:
         self.check_stop()
 
     def check_stop(self, intent: e.Event | None = None) -> None:
-        """Stop if requested, or if another branch had to; one branch's cap doesn't stop a call with a reservation."""
+        """Stop if requested, or if another branch had to; a branch at its cap doesn't stop another's reserved call."""
         if self.control.stop is not None:
             self.stop(Stopped(self.control.stop))
         is_capped = isinstance(self.outcome, Exceeded) and not self._was_cut and self._lost is None

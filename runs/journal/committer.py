@@ -1,5 +1,5 @@
-"""Group commit: steps of different runs, ready in the same turn of the event loop, share a round trip and a commit.
-Each keeps its own fence and answer."""
+"""Group commit: steps of different runs that are ready together share a round trip and a commit. Each keeps its own
+fence and answer."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ T = TypeVar("T")
 MOST_TOGETHER = 32
 MOST_IN_FLIGHT = 2  # while one commits, the server works on the next
 SHARES = 2  # number of batches that all writes are split into
-# What libpq passes to the kernel at once: a stopped worker has sent either a whole batch with its Sync, or nothing, so
-# that no transaction of its stays open holding heads. Larger writes go alone.
+# Larger writes go alone, so that others don't wait for them. libpq sends the beginning of a batch before its Sync: a
+# worker stopped in between holds heads until `members.hush` ends its connections.
 MOST_BYTES = 60 * 1024
-# After this time a lone write, whose head is locked, no longer occupies a place.
+# After this time a lone write, whose head may be locked, no longer occupies a place.
 PLACE_SECONDS = 0.02
 CUT_OFF_SECONDS = 5.0
 _STEP = re.compile(r"SELECT (runs_\w+)\(%s, ")
-_DRAWING = frozenset({"runs_intend", "runs_record"})
+# Steps that may lock a pool's meter; an end settles what is reserved.
+_DRAWING = frozenset({"runs_intend", "runs_record", "runs_leave"})
 _committers: WeakKeyDictionary[Pool, Committer] = WeakKeyDictionary()
 
 
@@ -88,11 +89,11 @@ class Committer:
 
     A write is sent at once if none is in flight, otherwise at the end of the turn if a place is free; until there is
     one, a batch gathers, as a pipeline up to one Sync.
-    A batch takes at most its share of all writes: with all runs in one batch, worker and server would work in turns,
-    and stay so, since runs answered together become ready together. A step goes alone, at once and on the same terms,
-    if its run's head is locked (a batch takes only free heads, so it never waits and can't deadlock), if the server
-    refused one of its batch, which undoes all of it, and if it may draw on a pool, whose meter is locked after the
-    head. So each step gets its own refusal, and no other.
+    A batch takes half of all writes: with one batch, worker and server would alternate for good, as runs answered
+    together become ready together. A step goes alone, at once and on the same terms, if its run's head is locked (a
+    batch takes only free heads, so it can't deadlock with another), if the server refused one of its batch, which
+    undoes all of it, and if it may lock a pool's meter, which comes after the head. So each step gets its own refusal,
+    and no other.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -106,7 +107,7 @@ class Committer:
     async def write(
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Reply:
-        """Write a step, batched unless `is_alone`, then statements of the run's id. Raises psycopg.Error, OSError."""
+        """Write a step, batched unless `is_alone`, then `after`, given the run's id. Raises psycopg.Error, OSError."""
         step = as_sent(statement, values)
         _, sent, formats = step
         size = sum(map(len, filter(None, sent)))
@@ -244,7 +245,7 @@ class Committer:
                 places: list[int] = []
                 for write in writes:
                     places.append(len(statements))
-                    statements.append((in_company(write.statement), write.values, write.formats))
+                    statements.append((batched(write.statement), write.values, write.formats))
                     statements += _following(write.run, write.after)
                 sending = rows_in_one_commit(connection, statements)
                 answers = await _passing_cp5(sending, [write.run for write in writes])
@@ -283,7 +284,7 @@ async def _sent_through_cp5(sending: Coroutine[Any, Any, T], runs: Sequence[str]
 
 
 @lru_cache(maxsize=512)
-def in_company(statement: str) -> str:
+def batched(statement: str) -> str:
     """Return the batch variant of a step's statement: no effect and no row if its head is locked or it may lock a
     pool's meter. It takes the run from the locked row, so it can't be called before the lock."""
     step = _STEP.match(statement)

@@ -146,9 +146,9 @@ class PgJournal(Mailbox, Succession):
         return await self._send(events, send, lets_go=lets_go)
 
     async def _send(self, events: Sequence[Event], send: Callable[[bool], Awaitable[Reply]], *, lets_go: bool) -> Reply:
-        """Commit once, whatever the connection does. Raises StaleLease, ApprovalMissing, StatementRefused. One at a
-        time: recovering from a lost answer reclaims the run, which would fence off another commit. `send` is told
-        whether the last try was refused; if it fails with no `events`, it has written none."""
+        """Commit once, whatever the connection does. Raises StaleLease, StatementRefused and what TX1 refuses an intent
+        with. One at a time: recovering from a lost answer reclaims the run, which would fence off another commit.
+        `send` is told whether the last try was refused; a failure with no `events` wrote nothing."""
         refusals, patience, is_refused = None, Patience(first_seconds=0.05, last_seconds=1.0), False
         async with self._committing:
             while True:

@@ -28,7 +28,10 @@ DECLARE
     line ledger_line;
 BEGIN
     FOREACH line IN ARRAY p_lines LOOP
-        IF line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled', 'ToolFailed', 'ToolReturned')
+        IF (line.kind IN ('ToolRedispatched', 'ToolOutcomeUnknown', 'ToolReconciled', 'ToolFailed', 'ToolReturned')
+            -- A refusal may be contradicted by a late result, about which a person is asked.
+            OR line.fact LIKE 'wait_opened.reconcile.%' AND NOT EXISTS (
+                SELECT FROM ledger_event e WHERE e.run_id = p_run AND e.slot = line.slot AND e.attempt = line.attempt AND e.kind = 'ToolFailed'))
            AND runs_has_outcome(p_run, line.slot, line.attempt) THEN
             RETURN true;
         END IF;

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -12,12 +13,14 @@ from runs.models import Process, Run
 from runs.services import callbacks
 from runs.services.late_results import hand_in, lost_worker
 from runs.workers import failover
+from tests.integration.approvals.setup import somebody
 from tests.integration.console.conftest import Reader
 from tests.integration.runs.fold import check_against_journal
 from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, calling, events, facts, fresh, in_thread, output, waiting
+from tests.integration.runs.test_asking_upstream import ask
 from tests.integration.runs.test_callbacks import TAKEN, token_of
-from tests.integration.runs.test_late import comes_back, tells
+from tests.integration.runs.test_late import comes_back, forgetful, tells
 from tests.integration.runs.test_late_news import said_of
 from tests.integration.runs.test_steering import is_sound
 from tests.world import Outside, Toolbox
@@ -85,6 +88,24 @@ def test_contradicted_verdict_is_asked_again(stage: Stage, tools: Toolbox, outsi
             act("retry", run)
             asked_again(stage, run, outside)
     is_sound(run)
+
+
+def test_upstream_is_asked_about_the_earlier_attempt_under_its_key(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    asked: list[str | None] = []
+    outside.hook = lambda args, call: asked.append(call.key)
+    run = stage.start(forgetful(tools, outside, key_ttl=timedelta(microseconds=1)))
+    worker = comes_back(stage, run, "reserve")
+    assert stage.drive() == "parked"
+    Process.objects.filter(pk=worker.id).update(end_cause="proof")
+    stage.reconcile(run, "did_not")
+    tells(stage, worker)
+    asked_again(stage, run, outside)
+    ask(run, somebody("olga", "operator"))
+    assert stage.drive() == "parked"
+    (key,) = {request.key for request in outside.requests}
+    assert asked == [key, key] and key is not None
 
 
 def breaks_before_it_leaves(stage: Stage) -> None:

@@ -310,7 +310,7 @@ def test_time_comes_from_the_journal_and_never_runs_backwards(kept: Kept) -> Non
     assert all(at.tzinfo is not None for at in times) and times == sorted(times)
 
 
-@pytest.mark.parametrize("write", ["repeat", "unknown"])
+@pytest.mark.parametrize("write", ["repeat", "unknown", "question"])
 def test_a_call_that_has_been_answered_is_neither_repeated_nor_called_unknown(kept: Kept, write: str) -> None:
     """A callback may come while the worker still thinks its call unanswered."""
     j = kept.journal
@@ -320,8 +320,12 @@ def test_a_call_that_has_been_answered_is_neither_repeated_nor_called_unknown(ke
     repeat = e.ToolRedispatched(slot="0.1/1", tool="order", n=1)
     unknown = e.ToolOutcomeUnknown(slot="0.1/1", tool="order", is_sender_done=True)
     wait = spec(kept, "reconcile")
-    doing = intend(j, [repeat]) if write == "repeat" else record(j, [unknown], entries=[entry("unknown")], wait=wait)
-    reply: Reply = kept.wait(doing)
+    writes = {
+        "repeat": lambda: intend(j, [repeat]),
+        "unknown": lambda: record(j, [unknown], entries=[entry("unknown")], wait=wait),
+        "question": lambda: record(j, [wait.opened()], wait=wait),
+    }
+    reply: Reply = kept.wait(writes[write]())
     assert not reply.is_done and reply.stop is None
     assert (kept.events(), kept.facts()) == before
     kept.wait(intend(j, [e.ToolRedispatched(slot="0.1/2", tool="order", n=1)]))

@@ -18,7 +18,7 @@ from pydantic_ai.models.function import AgentInfo
 from durableagents import Assistant, Context, End
 from ledger import events as e
 from runs.engine.budget import Budget
-from runs.journal.committer import in_company
+from runs.journal.committer import batched
 from runs.models import Pool, PoolCharge, PoolNotice, PoolPeriod, Run, Wait
 from runs.services import lifecycle, signals
 from runs.services.budgets import prices
@@ -439,12 +439,12 @@ def test_a_run_whose_journal_can_t_be_read_ends_and_leaves_nothing_set_aside(sta
     assert str(fresh(run).state) == "cancelled" and counted(shared) == (4096, 0)
 
 
-def test_what_may_draw_on_a_pool_never_goes_in_company(stage: Stage, tools: Toolbox) -> None:
+def test_what_may_draw_on_a_pool_never_goes_in_a_batch(stage: Stage, tools: Toolbox) -> None:
     """In one transaction each would lock its own meters in turn, so two could deadlock."""
     pool(limit=5, scope="tag", of="ours")
     agent = ordering(tools, "order")
     alone, free = start(agent, tags=["ours"]), start(agent)
-    statement = in_company("SELECT runs_record(%s, %s, %s)")
+    statement = batched("SELECT runs_record(%s, %s, %s)")
     condition = statement.partition("WITH free AS (")[2].partition(" FOR UPDATE")[0]
     with connection.cursor() as cursor:
         found = []

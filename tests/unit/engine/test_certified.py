@@ -20,7 +20,7 @@ from durableagents import (
 from ledger import events as e
 from runs.engine.agents import Agent
 from runs.engine.certification import NOT_PROBED, Certificates, Policy, Standing
-from runs.engine.runtime import Runtime
+from runs.engine.runtime import RetryPolicy, Runtime
 from runs.engine.tools import Tool
 from tests.cases import each_case
 from tests.unit.engine.story import Story
@@ -125,7 +125,7 @@ async def test_what_ignores_keys_is_never_repeated_unasked_whoever_dies(
     story = Certified(one_call(tools, "order"), kill_at=[(point, "order")], known=Known(policy, GOOD, late=standing))
     assert await story.settle() == "parked"
     (unknown,) = story.events(e.ToolOutcomeUnknown)
-    assert "not known to honour keys" in unknown.payload["reason"]
+    assert "not trusted to honour keys" in unknown.payload["reason"]
     assert len(outside.requests) == (point == "CP4") and not story.events(e.ToolRedispatched)
 
 
@@ -149,10 +149,22 @@ async def test_one_that_waits_to_be_repeated_is_looked_at_again(tools: Toolbox, 
     assert story.one_waiting("reconcile")
 
 
-async def test_what_never_left_is_sent_all_the_same(tools: Toolbox, outside: Outside) -> None:
-    outside.trouble("order", NotSent("refused"))
-    story = Certified(one_call(tools, "order"), retry=IN_PLACE, known=Known("allow", BAD[0]))
+@pytest.mark.parametrize("retry", [IN_PLACE, AT_ONCE], ids=["in place", "after a timer"])
+async def test_what_never_left_is_sent_all_the_same(tools: Toolbox, outside: Outside, retry: RetryPolicy) -> None:
+    outside.trouble("order", NotSent("refused"), NotSent("refused"))
+    story = Certified(one_call(tools, "order"), retry=retry, known=Known("allow", BAD[0]))
     assert await story.settle() == "completed" and len(outside.executed("order")) == 1
+
+
+async def test_what_may_have_left_before_an_outage_is_a_persons(tools: Toolbox, outside: Outside) -> None:
+    """Only the last try proves that it was not sent."""
+    outside.trouble("order", TransportError("cut"), NotSent("refused"))
+    story = Certified(one_call(tools, "order"), retry=AT_ONCE, known=Known("allow", GOOD, late=BAD[0]))
+    assert await story.drive() == "parked"
+    for wait_id, _ in story.waiting("timer"):
+        story.run.resolve(wait_id, "fired")
+    assert await story.settle() == "parked" and story.one_waiting("reconcile")
+    assert story.events(e.ToolNotDispatched) == []
 
 
 @pytest.mark.parametrize(("said", "how"), [(Happened(Done(ref="there")), "completed"), (DidNotHappen(), "parked")])

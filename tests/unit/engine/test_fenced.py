@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
-from durableagents import Context, End
+from durableagents import Context, End, ReplayClass, ToolCall, tool
 from ledger import events as e
+from runs.engine.halts import Halts
 from runs.engine.journal import Batch, Reply
 from runs.engine.memory import MemoryJournal
 from runs.engine.runtime import Runtime
 from tests.cases import each_case
 from tests.unit.engine.story import Story
-from tests.world import IN_PLACE, Item, Notes, Outside, Toolbox, agent_of
+from tests.world import AT_ONCE, IN_PLACE, Done, Item, Notes, Outside, Toolbox, agent_of
 
 
 @dataclass
@@ -26,10 +28,11 @@ class Fenced(Story):
     looks: int = 3
     _left: int = 0
     on_fenced: Callable[[], None] = lambda: None
+    halts: Halts = field(default_factory=Halts)
 
     @property
     def runtime(self) -> Runtime:
-        return replace(super().runtime, is_fenced=self._is_fenced)
+        return replace(super().runtime, is_fenced=self._is_fenced, halts=self.halts)
 
     def _hit(self, point: str, tool: str) -> None:
         super()._hit(point, tool)
@@ -61,6 +64,45 @@ async def test_fenced_worker_sends_nothing_after_its_intent(tools: Toolbox, outs
     assert [r.tool for r in outside.seen()] == ["look", name]
     unsafe = name in ("mail", "fax")
     assert len(story.events(e.ToolNotDispatched)) == unsafe and story.events(e.ToolOutcomeUnknown) == []
+
+
+@pytest.mark.parametrize("name", ["mail", "order"])
+async def test_it_looks_once_more_after_waiting_for_the_database(tools: Toolbox, outside: Outside, name: str) -> None:
+    """Another worker may have sent the call while this one asked about halts."""
+
+    class Slow(Halts):
+        is_any_known, read_at = True, 0.0
+
+        def is_about(self, key: str) -> bool:
+            return True
+
+        async def is_halted(self, run_id: str, key: str) -> bool:
+            story._left = story.looks
+            return False
+
+    story = Fenced(agent_of(calling(tools, name), tools=tools.all()), retry=AT_ONCE, halts=Slow(), looks=1)
+    assert await story.drive() == "parked" and [r.tool for r in outside.seen()] == []
+
+
+async def test_a_blocking_call_looks_once_more_in_its_thread(outside: Outside) -> None:
+    """It may have waited long for the thread."""
+    sent: list[str] = []
+
+    class LostMeanwhile(Fenced):
+        def _is_fenced(self) -> bool:
+            return threading.current_thread() is not threading.main_thread()
+
+    @tool(replay_class=ReplayClass.UNSAFE_ON_REPLAY, timeout=20)
+    def fax(args: Item, call: ToolCall) -> Done:
+        sent.append(args.name)
+        return Done(ref="faxed")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(fax, Item(name="a"))).ref)
+
+    story = LostMeanwhile(agent_of(node, tools=[fax]), retry=AT_ONCE)
+    assert await story.drive() == "parked" and sent == []
+    assert len(story.events(e.ToolNotDispatched)) == 1 and story.waiting("timer")
 
 
 @pytest.mark.parametrize("name", ["mail", "order"])

@@ -92,13 +92,26 @@ async def test_retries_in_place_stop_where_the_key_ends(outside: Outside) -> Non
 
 async def test_a_retry_timer_that_outlasts_the_key_asks_too(outside: Outside) -> None:
     story = story_of(forgetful(outside), retry=AT_ONCE)
-    outside.trouble("order", NotSent("refused"), TransportError("no answer"))
+    outside.trouble("order", TransportError("no answer"))
     assert await story.drive() == "parked"
     story.run.skew = TTL
     for wait_id, _ in story.waiting("timer"):
         story.run.resolve(wait_id, "fired")
     assert await story.drive() == "parked"
     assert len(story.waiting("reconcile")) == 1 and outside.requests == []
+
+
+async def test_a_key_lives_from_when_it_is_first_sent(outside: Outside) -> None:
+    """Every try before the outage failed before it was sent, so nobody is asked whether it happened."""
+    story = story_of(forgetful(outside), retry=AT_ONCE)
+    outside.trouble("order", NotSent("refused"), NotSent("refused"))
+    for _ in range(2):
+        assert await story.drive() == "parked"
+        story.run.skew += TTL
+        for wait_id, _ in story.waiting("timer"):
+            story.run.resolve(wait_id, "fired")
+    assert await story.drive() == "completed"
+    assert len(outside.executed("order")) == 1 and not story.waiting("reconcile")
 
 
 async def test_an_intent_that_does_not_say_when_it_was_made_counts_as_too_old(outside: Outside) -> None:

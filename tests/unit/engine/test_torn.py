@@ -100,6 +100,37 @@ async def test_branch_hands_in_its_answer_when_a_write_is_cut_off(tools: Toolbox
     assert "ToolReturned" not in story.kinds()
 
 
+@pytest.mark.parametrize(("name", "handed_in"), [("mail", 1), ("order", 0)])
+async def test_an_answer_cut_off_before_it_was_written_is_handed_in(
+    tools: Toolbox, outside: Outside, name: str, handed_in: int
+) -> None:
+    """The node stops waiting while another branch writes. A keyed call is simply sent again."""
+    writing, let_go = asyncio.Event(), asyncio.Event()
+
+    async def answer(call: ToolCall) -> None:
+        await writing.wait()
+
+    outside.trouble(name, answer, when="after")
+
+    class Slow(MemoryJournal):
+        async def commit(self, batch: Batch) -> Reply:
+            if any(isinstance(x, e.ToolRead) for x in batch.events):
+                writing.set()
+                await let_go.wait()
+            return await super().commit(batch)
+
+    async def body(ctx: Context) -> Any:
+        try:
+            async with asyncio.timeout(0.1):
+                await ctx.gather(ctx.call(getattr(tools, name), Item(name="m")), ctx.call(tools.look, Item(name="l")))
+        finally:
+            let_go.set()
+
+    story = Heard(gathering(tools, body), journal=Slow)
+    assert await story.drive() == "failed" and story.failure.code == "cut_call"
+    assert [x.result["ref"] for x in story.late] == [f"{name}:m"] * handed_in
+
+
 async def test_whatever_else_goes_wrong_a_lost_run_is_noticed_by_every_branch(tools: Toolbox, outside: Outside) -> None:
     """One branch finds the journal broken, then another finds the run taken over and hands its answer in."""
     broke, met = asyncio.Event(), Meeting(2)
