@@ -211,7 +211,13 @@ class Fold:
             if want.row_page
             else Shown(),
             effects=Lane(
-                [replace(effect) for effect in lane], dict(self.effects.tally), start, older, newer, self._case(case)
+                [replace(effect) for effect in lane],
+                dict(self.effects.tally),
+                start,
+                older,
+                newer,
+                self._case(case),
+                len(self.effects.resent),
             ),
             talks=self.transcript.shown() if want.has_talks else [],
             gates=[replace(gate) for gate in self.gates.all()[-want.acts if want.acts else 0 :]]
@@ -247,6 +253,8 @@ class Lane:
     older: int = 0
     newer: int = 0
     case: Effect | None = None
+    resent: int = 0
+    """How many of all were sent again after a worker died."""
 
     def all(self) -> list[Effect]:
         return self.shown

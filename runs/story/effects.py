@@ -123,6 +123,8 @@ class Effects:
 
     by_slot: dict[str, Effect] = field(default_factory=dict)
     tally: Counter[str] = field(default_factory=Counter)
+    resent: set[str] = field(default_factory=set)
+    """Slots of the calls that were sent again after a worker died."""
     _held: dict[str, str] = field(default_factory=dict)
     _sent: dict[int, Effect] = field(default_factory=dict)
     _findings: Findings = field(default_factory=Findings)
@@ -238,6 +240,8 @@ def _resent(effects: Effects, line: Fact) -> None:
         effects.turn(effect, "sent", line)
         effect.is_sender_done = False
         effect.sends += 1
+        if effect.interrupted:
+            effects.resent.add(effect.slot)
 
 
 def _not_sent(effects: Effects, line: Fact) -> None:

@@ -127,7 +127,12 @@ def test_a_crash_is_a_seam_with_what_was_in_flight() -> None:
     assert (crash.pid, crash.in_flight, crash.took) == (7, 1, 1.0)
     (seam,) = rows(tape.story(), "crash")
     assert (seam.took, seam.is_open) == (1.0, False)
-    assert only(tape.story()).interrupted == 1
+    assert (only(tape.story()).interrupted, tape.story().effects.resent) == (1, 1)
+
+
+def test_only_calls_that_a_crash_interrupted_count_as_sent_again() -> None:
+    resent = e.ToolRedispatched(slot="0.1/1", tool="order", n=1)
+    assert begun().invoked().add(resent).returned().lost().story().effects.resent == 0
 
 
 def test_a_worker_lost_before_its_first_step_leaves_two_seams() -> None:
