@@ -36,6 +36,8 @@ from runs.engine.errors import DefinitionError
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import editable_in
 from runs.engine.gating.proof import Wanted
+from runs.queries.code_here import agent_here, titles_of
+from runs.queries.display import stood_at
 from runs.queries.tool_cards import ToolCard, cards_of
 from runs.search import subject
 
@@ -244,6 +246,18 @@ class Brief:
         return self.is_open and self.is_asked
 
     @property
+    def arguments_title(self) -> str:
+        if not self.is_open:
+            return "What was approved" if self.approval.state == ApprovalState.APPROVED else "What was requested"
+        return "What is decided" if self.approval.tool in _NO_TOOL else "What will be sent"
+
+    @property
+    def node(self) -> str:
+        """Return the title of the node that asks; "" if the run is at none."""
+        node = stood_at(self.approval.run)
+        return titles_of(agent_here(self.approval.run.graph_id)).get(node) or node.replace("_", " ")
+
+    @property
     def name(self) -> str:
         """Return the browser tab's title: what is asked, and about whom."""
         return f"{plainly(self.title)}{f' · {line_of(self.about)}' if self.about else ''}"
@@ -365,7 +379,11 @@ def brief(approval_id: UUID, held: frozenset[str], reader: Actor, *, is_shown_wh
         documents=documents,
         not_shown=not_shown,
         stages=stages,
-        talk=talk_in([getattr(one, "talk", "") for one, _ in revisions], reader.person).told(is_read=is_read),
+        talk=talk_in(
+            [getattr(one, "talk", "") for one, _ in revisions],
+            reader.person,
+            barred={approval.run.creator, *(row.person for row in rows)},
+        ).told(is_read=is_read),
     )
 
 

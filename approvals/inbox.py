@@ -194,6 +194,11 @@ class Listed:
     def counted(self) -> int:
         return min(self.total, COUNT_TO)
 
+    @property
+    def above(self) -> int:
+        """Return how many cases of this page are above the reader's limit, unless the count includes them."""
+        return 0 if self.wanted.q else sum(item.is_above for item in self.items)
+
 
 def queues_of(held: frozenset[str]) -> list[str]:
     """Return the queues that someone with these roles decides, themselves or as a deputy."""

@@ -18,7 +18,7 @@ from approvals.queues.who import wrong
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, justified
-from ledger.errors import Forbidden, NotFound
+from ledger.errors import Forbidden, InvalidInput, NotFound
 from ledger.models import Event
 from ledger.web.roles import roles
 from runs.services.command import journal, show_to
@@ -156,11 +156,14 @@ def _number(approval: Approval, slot: str) -> int:
 def _check(approval: Approval, user: User) -> None:
     """Check that the deputy could decide it. Raises InvalidInput."""
     them = Actor("user", user.get_username(), person=user.pk)
-    found = judge(facts_of(approval, approval.run, them, roles(user)), approves=False)
+    facts = facts_of(approval, approval.run, them, roles(user))
+    found = judge(facts, approves=False)
     if isinstance(found, No):
-        raise wrong(
-            "to", f"can't be {user.get_username()}. To them it would be said: {found.why.rstrip('.')}", "somebody else"
-        )
+        why = facts.who.own_act or facts.who.said
+        reason = f"they {why}" if why else found.why.rstrip(".")
+        problem = f"{user.get_username()} can't decide this: {reason}"
+        errors = [{"field": "to", "problem": problem, "fix": "choose someone else"}]
+        raise InvalidInput(f"{problem}. Choose someone else.", errors=errors)
 
 
 def _subject(row: Delegation) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -67,18 +67,21 @@ class Talk:
     inquiries: Sequence[ShownInquiry] = field(default_factory=tuple)
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
     names: Sequence[str] = ()
+    deputies: Sequence[str] = ()
+    """Those of `names` who neither started the run nor voted: only they may decide in somebody's place."""
 
     def of(self, approval_id: UUID) -> Talk:
         return Talk(
             [each for each in self.inquiries if each.row.approval_id == approval_id],
             [each for each in self.delegations if each.row.approval_id == approval_id],
             self.names,
+            self.deputies,
         )
 
     def told(self, *, is_read: bool) -> Talk:
         """Return what the reader may see: without the payload right, their own inquiries and those to them."""
         inquiries = [each for each in self.inquiries if is_read or each.is_mine or each.is_own]
-        return Talk(inquiries, self.delegations, self.names)
+        return Talk(inquiries, self.delegations, self.names, self.deputies)
 
     @property
     def waits(self) -> bool:
@@ -119,16 +122,17 @@ def talk_of(approval_ids: Sequence[UUID], person: int | None) -> Talk:
         return talk_in([told for (told,) in cursor.fetchall()], person)
 
 
-def talk_in(told: Iterable[str], person: int | None) -> Talk:
-    """Parse results of TALK, one per question."""
+def talk_in(told: Iterable[str], person: int | None, barred: Container[int | None] = ()) -> Talk:
+    """Parse results of TALK, one per question. `barred` are accounts that can't be delegated to."""
     read = [json.loads(each) for each in told]
     inquiries = sorted((row_of(Inquiry, row) for each in read for row in each["inquiries"]), key=lambda row: row.at)
     handed = sorted((row_of(Delegation, row) for each in read for row in each["delegations"]), key=_since)
-    names = {name for each in read for key, name in each["names"] or () if key != person}
+    people = {(name, key) for each in read for key, name in each["names"] or () if key != person}
     return Talk(
         [ShownInquiry(row, row.is_genuine, row.person == person, row.asker == person) for row in inquiries],
         [ShownDelegation(row, row.is_genuine, person in (row.principal, row.deputy)) for row in handed],
-        sorted(names),
+        sorted(name for name, _ in people),
+        sorted(name for name, key in people if key not in barred),
     )
 
 

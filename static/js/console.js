@@ -303,6 +303,12 @@
     offer.closest("details").open = false;
     text.focus();
   });
+  // Where several buttons send the form, one of them has to be chosen.
+  function confirm(form) {
+    const buttons = form.querySelectorAll("button:not([type=button]):not(:disabled)");
+    if (buttons.length === 1) buttons[0].click();
+    else buttons[0]?.focus();
+  }
   const KEYS = {
     j: onward, k: () => step(-1),
     a: () => aim("approve"), d: () => aim("reject"),
@@ -316,12 +322,20 @@
       arm("");
       return;
     }
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target.closest("#decide")) {
-      event.preventDefault();
-      const { armed } = document.getElementById("decide").dataset;
-      if (armed) document.querySelector(`#decide [data-verdict=${armed}]`).click();
-      else choose();
-      return;
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      const decide = event.target.closest("#decide");
+      if (decide) {
+        event.preventDefault();
+        const { armed } = decide.dataset;
+        if (armed) decide.querySelector(`[data-verdict=${armed}]`).click();
+        else choose();
+        return;
+      }
+      if (event.target.matches("[name=justification]")) {
+        event.preventDefault();
+        confirm(event.target.form);
+        return;
+      }
     }
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target) || !areOn()) return;
     const act = KEYS[event.key];

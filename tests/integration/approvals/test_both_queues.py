@@ -76,6 +76,7 @@ def test_inbox_marks_missed_deadlines_and_counts_within_the_readers_limit(escala
         assert f"item-{escalated.id}" in page and "Deadline missed at" in page and "escalated to legal" in page
         assert ("Above your limit" in page) is is_beyond, who.name
         assert (re.search(r"data-total>(\d+)<", page) or [""])[1] == ("0" if is_beyond else "1"), who.name
+        assert ("within your limit, 1 above it" in " ".join(page.split())) is is_beyond, who.name
         assert ("waiting for you" in page) is not is_beyond, who.name
         assert (str(escalated.id) in client.get("/").content.decode()) is not is_beyond, who.name
         case = client.get(f"/inbox/{escalated.id}").content.decode()

@@ -8,17 +8,20 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.db import connection
 
+from approvals.brief import brief
 from approvals.consulting.delegations import NotHeld, delegate, take_back
 from approvals.models import Approval, Decision, Delegation, Notice, Seat
 from approvals.notices.recipients import case_of, recipients
 from approvals.services import AlreadyDecided
 from ledger import events as e
 from ledger.actors import Actor
-from ledger.errors import DurableAgentsError, Forbidden
-from ledger.models import ActRecord
+from ledger.append import override
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
+from ledger.models import ActRecord, Head
 from ledger.verification.runs import verify
 from runs.models import Run
-from tests.integration.approvals.setup import WHY, asked, away, boss, limited, say, somebody, sound
+from runs.services import lifecycle
+from tests.integration.approvals.setup import WHY, asked, away, boss, buying, limited, say, somebody, sound
 from tests.integration.runs.stage import Stage, at_once, events
 from tests.rewriting import rewrite
 from tests.world import Outside, Toolbox
@@ -167,3 +170,17 @@ def test_taken_back_while_they_decide_one_comes_first(stage: Stage, tools: Toolb
         if not is_decided:
             say(case, fiona)
         assert stage.drive() == "completed"
+
+
+def test_who_took_part_in_the_run_is_neither_offered_nor_taken(stage: Stage, tools: Toolbox, fiona: Actor) -> None:
+    starter, helper, free = (somebody(name, "integrator") for name in ("stan", "hedda", "freya"))
+    run = lifecycle.start(buying(tools).graph_id, {}, by=starter)
+    assert stage.drive() == "parked"
+    override(Head.objects.get(run_id=run.pk), "retry", by=helper, justification=WHY, before={}, after={})
+    case = Approval.objects.get(state="open")
+    assert brief(case.id, frozenset({ROLE}), fiona).talk.deputies == ["freya", "hedda"]
+    for name, did in (("stan", "started this run"), ("hedda", "retried this run")):
+        with pytest.raises(InvalidInput, match=f"^{name} can't decide this: they {did}.*Choose someone else[.]$"):
+            hand(case, fiona, to=name)
+    assert not Delegation.objects.exists()
+    hand(case, fiona, to=free.name)
