@@ -163,6 +163,8 @@ async def _is_in_the_mailbox(args: Letter, call: ToolCall) -> Happened | None:
 
 
 def _says_a_person(args: Letter, receipt: JsonValue) -> Delivered:
+    if isinstance(receipt, dict) and not receipt.keys() & Delivered.model_fields.keys():
+        raise ValueError("has none of the result's fields")
     found = receipt.get("message_id") if isinstance(receipt, dict) else None
     return Delivered(message_id=found if isinstance(found, str) else None, receipt=receipt)
 

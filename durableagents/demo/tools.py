@@ -319,6 +319,8 @@ class Sent(Answer):
 
 
 def _sent_says_a_person(args: WelcomeMail, receipt: JsonValue) -> Sent:
+    if isinstance(receipt, dict) and not receipt.keys() & Sent.model_fields.keys():
+        raise ValueError("has none of the result's fields")
     found = receipt.get("message_id") if isinstance(receipt, dict) else None
     return Sent(message_id=found if isinstance(found, str) else None, receipt=receipt)
 

@@ -174,7 +174,10 @@ def _result(run: Run, invoked: e.ToolInvoked, receipt: Any) -> Any:
     tool = _tool(run, invoked.tool)
     try:
         args = tool.input.model_validate(payload_of(invoked)["arguments"])
-        return plain(tool.output_from_receipt(args, receipt))
+        output = tool.output_from_receipt(args, receipt)
+        if tool.on_receipt is None and receipt and tool.output.model_fields and not output.model_fields_set:
+            raise ValueError("has none of the result's fields")
+        return plain(output)
     except ValueError as error:
         fix = f"give {tool.output.__name__} as an object: {', '.join(tool.output.model_fields)}"
         raise InvalidInput(

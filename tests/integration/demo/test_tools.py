@@ -24,7 +24,7 @@ from durableagents import (
     ToolCall,
     TransportError,
 )
-from durableagents.demo import tools
+from durableagents.demo import mail_before_gate, tools
 from durableagents.demo.vault import Vault
 from runs.engine.tools import FOR_DISPATCH, Tool
 from tests.cases import each_case
@@ -271,11 +271,21 @@ def test_no_name_or_address_can_add_a_header_or_a_recipient(unsafe_call: ToolCal
     assert [address.addr_spec for address in read["To"].addresses] == [mail.to]
 
 
-@each_case("receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"by": 7}, ["a"], 7, True, None])
-def test_a_person_may_settle_the_mail_with_any_receipt(receipt: object) -> None:
+@each_case("receipt", ["seen in the inbox", {"message_id": "<7@x>"}, {"receipt": 7}, ["a"], 7, True, None])
+def test_a_person_may_settle_the_mail_with_words_or_a_field_of_its_result(receipt: object) -> None:
     sent = tools.send_welcome.output_from_receipt(a_mail(), receipt)
     assert sent.receipt == receipt  # type: ignore[attr-defined]
     assert sent.message_id == ("<7@x>" if receipt == {"message_id": "<7@x>"} else None)  # type: ignore[attr-defined]
+
+
+A_LETTER = mail_before_gate.Letter(to="all@n.example", subject="It is decided", body="We buy it.")
+
+
+@each_case("receipt", [{"by": 7}, {}])
+def test_an_object_with_no_field_of_the_mails_result_is_no_receipt(receipt: object) -> None:
+    for settle, mail in ((tools.send_welcome, a_mail()), (mail_before_gate.send_announcement, A_LETTER)):
+        with pytest.raises(ValueError, match="none of the result's fields"):
+            settle.output_from_receipt(mail, receipt)
 
 
 def test_the_tools_need_no_django() -> None:

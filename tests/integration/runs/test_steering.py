@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+from pydantic import BaseModel
 
+from durableagents import Context, End, TransportError
 from ledger.errors import DurableAgentsError, IllegalTransition, InvalidInput, JustificationRequired, NotFound
 from ledger.models import Event, Head
 from runs.api import present
+from runs.engine.tools import Tool
 from runs.models import Run
 from runs.services import lifecycle, reconciling
 from tests.integration.runs.fold import check_against_journal
@@ -27,7 +31,7 @@ from tests.integration.runs.stage import (
     waiting,
 )
 from tests.tampering import tamper
-from tests.world import OLGA, Outside
+from tests.world import OLGA, Item, Notes, Outside, Toolbox, agent_of
 
 pytestmark = pytest.mark.every(3)
 
@@ -229,6 +233,39 @@ def test_it_happened_needs_a_receipt_that_gives_the_result(situations: Situation
         error = refused.extra["errors"][0]
         assert error["field"] == "receipt" and "ref" in error["fix"], repr(receipt)
         assert dump() == before, repr(receipt)
+
+
+class Loose(BaseModel):
+    ref: str | None = None
+
+
+def test_a_receipt_needs_a_field_of_the_result_unless_the_tool_reads_receipts_itself(
+    stage: Stage, tools: Toolbox, outside: Outside
+) -> None:
+    def settle(given: Tool, receipt: Any) -> str:
+        async def node(state: Notes, ctx: Context) -> End:
+            return End((await ctx.call(given, Item(name="letter"))).ref)
+
+        outside.trouble("mail", TransportError("cut"), when="after")
+        run = stage.start(agent_of(node, tools=[given]))
+        assert stage.drive() == "parked"
+        said: dict[str, Any] = {"verdict": "happened", "justification": "as seen", "by": OLGA}
+        with pytest.raises(InvalidInput) as refused:
+            reconciling.reconcile(run.id, receipt={"foo": 1}, **said)
+        assert refused.value.extra["errors"][0]["fix"] == "give Loose as an object: ref"
+        reconciling.reconcile(run.id, receipt=receipt, **said)
+        assert stage.drive() == "completed"
+        return str(output(run))
+
+    def read(args: BaseModel, receipt: Any) -> Loose:
+        if "post" not in receipt:
+            raise ValueError("has no number of the post")
+        return Loose(ref=receipt["post"])
+
+    plain = replace(tools.mail, output=Loose)
+    assert settle(plain, {"ref": "seen", "more": 1}) == "seen"
+    assert settle(plain, {"ref": None}) == settle(plain, None) == "None"
+    assert settle(replace(plain, on_receipt=read), {"post": "7"}) == "7"
 
 
 # --- and it continues ---
