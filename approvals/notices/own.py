@@ -7,7 +7,6 @@ from dataclasses import asdict
 from datetime import datetime, time, timedelta
 from functools import cache
 from typing import Any
-from zoneinfo import available_timezones
 
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -23,6 +22,7 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import Forbidden, first_line
+from runs.engine.gating import calendars
 from runs.journal.database_errors import is_transient
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def prefer(body: PreferenceBody, *, by: Actor) -> dict[str, Any]:
         raise wrong(
             "ways", f"names {unknown[0][:40]}, which is not a kind of notification", f"some of {', '.join(_names())}"
         )
-    if body.zone not in zones():
+    if body.zone not in calendars.zones():
         raise wrong("zone", "is no time zone", "a name such as Europe/Berlin")
     if (body.quiet_from is None) != (body.quiet_until is None):
         raise wrong("quiet_until", "and quiet_from belong together", "both times, or none")
@@ -121,7 +121,7 @@ def _told(row: Delivery, user: User, now: datetime) -> tuple[str, dict[str, str]
 
 @cache
 def zones() -> tuple[str, ...]:
-    return tuple(sorted(available_timezones()))
+    return tuple(sorted(calendars.zones()))
 
 
 def _names() -> list[str]:

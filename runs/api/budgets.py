@@ -43,6 +43,7 @@ class RunModels(ApiView):
 
     @described("List a run's models", AskedPage)
     def get(self, request: Request, run_id: UUID) -> Response:
+        Query(request)
         lifecycle.find(run_id)
         return self._now(run_id)
 

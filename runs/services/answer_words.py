@@ -34,7 +34,8 @@ def _misfit(error: ValidationError) -> dict[str, str]:
     error = _innermost(error)
     path = ["answer", *(str(part) for part in error.absolute_path)]
     if error.validator == "required":
-        path.append(next((name for name in error.validator_value if name not in error.instance), ""))
+        # There is one error for each missing property, which only its message names.
+        path.append(next((name for name in error.validator_value if error.message.startswith(f"{name!r} ")), ""))
     problem, fix = _WORDS.get(str(error.validator), _plain)(error.validator_value, error.instance, error)
     return {"field": ".".join(path), "problem": problem, "fix": fix}
 

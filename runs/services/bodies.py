@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -28,11 +29,21 @@ Tags = Annotated[
     ),
 ]
 
+_NUMBER = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?", re.IGNORECASE | re.ASCII)
+
 
 def _as_text(given: Any) -> Any:
-    """Accept times only as text: the unit of a number would be ambiguous."""
-    if not isinstance(given, (str, datetime)):
+    """Accept times only as text: the unit of a number, also of one in a text, would be ambiguous."""
+    if not isinstance(given, (str, datetime)) or (isinstance(given, str) and _NUMBER.fullmatch(given.strip())):
         raise PydanticCustomError("moment_type", "is no text with a time in it")
+    return given
+
+
+def _in_range(given: datetime) -> datetime:
+    try:
+        given.astimezone(UTC)
+    except OverflowError:
+        raise PydanticCustomError("moment_range", "is beyond the years 1 to 9999 in UTC") from None
     return given
 
 
@@ -44,7 +55,7 @@ def _as_key(given: str) -> str:
     return given
 
 
-Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_as_text)]
+Moment = Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_as_text), AfterValidator(_in_range)]
 # At most what search supports, without invisible characters, and outside the schedules' prefix.
 BusinessKey = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_as_key)]
 

@@ -104,7 +104,7 @@ def as_of(agent: Agent, run: Run, wrote: str, state: Any) -> tuple[Any, bool]:
 def _fitting(agent: Agent, state: Any, *, is_given: bool) -> Any:
     """Validate the state against the version. Raises InvalidInput naming each field that doesn't fit."""
     try:
-        return plain(agent.state.model_validate(state))
+        return plain(agent.state.model_validate(state, extra="forbid" if is_given else None))
     except ValidationError as error:
         fix = f"see the state of {agent.graph_id}" if is_given else "give a state that fits this version"
         problems = [

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
+
+from runs.engine.gating.calendars import zones
 
 _SHORTHANDS = {
     "@hourly": "0 * * * *",
@@ -76,13 +77,8 @@ def _comes(line: str) -> bool:
         return False
 
 
-@cache
-def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
-
-
 def zone_of(name: str) -> ZoneInfo:
     """Return a time zone by its name. Raises UnknownZone."""
-    if name not in _zones():
+    if name not in zones():
         raise UnknownZone(f"{name[:60]!r} is no time zone")
     return ZoneInfo(name)

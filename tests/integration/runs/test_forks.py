@@ -164,6 +164,14 @@ def test_fork_begins_with_its_edited_state_as_plain_text(stage: Stage, run: Run,
     whole(made)
 
 
+@pytest.mark.parametrize("state", [{"seem": []}, {"asked": {"text": "a", "amount": 1, "amuont": 2}}])
+def test_a_field_that_the_given_state_does_not_have_is_refused(run: Run, state: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        fork(run, state=state)
+    (error,) = refused.value.extra["errors"]
+    assert error["field"] in ("state.seem", "state.asked.amuont") and Run.objects.count() == 1
+
+
 def test_a_checkpoint_that_was_changed_is_no_place_to_begin(run: Run) -> None:
     tamper("UPDATE runs_checkpoint SET state = state || '\\x00'::bytea WHERE run_id = %s", run.pk)
     with pytest.raises(NotToBeTrusted, match="checksum"):

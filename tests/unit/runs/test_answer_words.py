@@ -90,3 +90,13 @@ def test_nothing_that_is_sent_keeps_anybody_waiting(given: dict[str, Any], field
     (found,) = misfits(schema, given)
     assert found["field"] == f"answer.{field}" and problem in found["problem"]
     assert time.process_time() - began < 5
+
+
+def test_each_missing_property_is_named() -> None:
+    class Both(BaseModel):
+        pallets: int
+        damaged: int
+
+    assert [each["field"] for each in misfits(Both.model_json_schema(), {})] == ["answer.pallets", "answer.damaged"]
+    (one,) = misfits(Both.model_json_schema(), {"pallets": 1})
+    assert one["field"] == "answer.damaged"
