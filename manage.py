@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line. A wrong environment variable is one line and exit code 2, no traceback."""
+"""Django's command line. A wrong environment variable or a database that is down is one line and exit code 2."""
 
 import os
 import sys
@@ -14,6 +14,7 @@ def main() -> None:
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
+        from django.db import OperationalError
 
         from durableagents import env
     except ModuleNotFoundError as missing:
@@ -32,6 +33,16 @@ def main() -> None:
         execute_from_command_line(sys.argv)
     except (env.EnvironmentProblem, ImproperlyConfigured) as problem:
         print(f"manage.py: {problem}", file=sys.stderr)
+        sys.exit(2)
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) is not None:  # the server's own answer
+            raise
+        why = str(error).strip().partition("\n")[0]
+        print(
+            f"manage.py: the database can't be reached ({why}): "
+            "start `make up` in another terminal, or set DATABASE_URL to a server that runs",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 

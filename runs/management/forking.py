@@ -43,7 +43,7 @@ def told(run: str) -> Iterator[str]:
     try:
         seen = look_at(UUID(run))
     except ValueError:
-        raise NotAsked(f"{run!r} is no run's id") from None
+        raise NotAsked(f"{run!r} isn't a run id") from None
     except NotFound as error:
         raise NotAsked(error.detail) from error
     found = why(seen, Reader(shell.operator(), frozenset({OPERATOR})))
@@ -119,7 +119,7 @@ def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:
     try:
         run = lifecycle.find(UUID(run_id))
     except ValueError:
-        raise NotDone(f"{run_id!r} is no run's id") from None
+        raise NotDone(f"{run_id!r} isn't a run id") from None
     except DurableAgentsError as error:
         raise NotDone(error.detail) from None
     try:
