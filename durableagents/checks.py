@@ -40,7 +40,7 @@ def check_definitions() -> list[CheckMessage]:
             problem = f"{agent.graph_id}: {where} asks {name!r}, which does not exist"
             if is_certain:
                 raise ImproperlyConfigured(f"{problem}: {fix}")
-            warnings.append(Warning(f"{problem} in the settings; the database is away", hint=fix, id=UNCERTAIN))
+            warnings.append(Warning(f"{problem} in the settings; {_UNCHECKED}", hint=fix, id=UNCERTAIN))
     return warnings
 
 
@@ -54,10 +54,11 @@ def check_budget_queue() -> list[CheckMessage]:
     problem = f"DURABLEAGENTS_BUDGET_QUEUE={name!r}: no such queue exists"
     if is_certain:
         raise ImproperlyConfigured(f"{problem}; {fix}")
-    return [Warning(f"{problem} in the settings; the database is away", hint=fix, id=UNCERTAIN)]
+    return [Warning(f"{problem} in the settings; {_UNCHECKED}", hint=fix, id=UNCERTAIN)]
 
 
 UNCERTAIN = "durableagents.W004"
+_UNCHECKED = "the database isn't running, so its queues can't be checked"
 # The console can't start to add it. `migrate` runs the same check, which the settings' queues pass.
 _ADD = "add {}=ROLE to DURABLEAGENTS_QUEUES and run migrate"
 

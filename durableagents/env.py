@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable
 from difflib import get_close_matches
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -220,9 +221,14 @@ class Environment(BaseSettings):
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
-        ports = {self.port, self.sandbox_port, self.sandbox_smtp_port}
-        if len(ports) < 3:
-            raise ValueError("PORT, SANDBOX_PORT and SANDBOX_SMTP_PORT must be three different ports")
+        ports = {
+            "PORT": self.port,
+            "SANDBOX_PORT": self.sandbox_port,
+            "SANDBOX_SMTP_PORT (mail, by default SANDBOX_PORT + 1)": self.sandbox_smtp_port,
+        }
+        for (name, port), (other, same) in combinations(ports.items(), 2):
+            if port == same:
+                raise ValueError(f"{name} and {other} are both {port}: set one of them to another port")
         return self
 
     @model_validator(mode="after")
@@ -368,14 +374,26 @@ def unread() -> list[str]:
 def _in_one_line(error: ValidationError) -> str:
     parts = []
     for item in error.errors():
-        message = item["msg"].removeprefix("Value error, ")
         where = ".".join(str(part) for part in item["loc"])
+        message = _wanted(where, item["type"]) or item["msg"].removeprefix("Value error, ")
         if where:
             given = "" if where in _TOLD_WITHOUT_VALUE else f"={item['input']!r}"
             parts.append(f"{where}{given}: {message[:1].lower()}{message[1:]}")
         else:
             parts.append(message)
     return "; ".join(parts)
+
+
+def _wanted(name: str, problem: str) -> str:
+    """Return what a variable that holds a number or a switch may be; empty for other variables."""
+    if problem == "bool_parsing":
+        return "must be 1 or 0"
+    for field in Environment.model_fields.values():
+        if field.validation_alias == name and field.annotation in (int, float):
+            bounds = {kind: getattr(each, kind) for each in field.metadata for kind in each.__slots__}
+            least = f"above {bounds['gt']}, at most" if "gt" in bounds else f"from {bounds['ge']} to"
+            return f"must be a {'whole ' * (field.annotation is int)}number {least} {bounds['le']}"
+    return ""
 
 
 def ensure_directory(path: Path, mode: int = 0o700) -> Path:

@@ -136,9 +136,31 @@ def test_a_wrong_value_is_one_line_naming_the_variable(monkeypatch: pytest.Monke
     assert name in str(caught.value) or "SANDBOX_SMTP_PORT" in str(caught.value)
 
 
-def test_ports_must_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(env.EnvironmentProblem, match="three different ports"):
-        read(monkeypatch, PORT="8001")
+@pytest.mark.parametrize(
+    ("port", "other"), [("8001", r"SANDBOX_PORT are both 8001"), ("8002", r"SANDBOX_PORT \+ 1\) are both 8002")]
+)
+def test_two_equal_ports_are_named(monkeypatch: pytest.MonkeyPatch, port: str, other: str) -> None:
+    with pytest.raises(env.EnvironmentProblem, match=f"^PORT and .*{other}"):
+        read(monkeypatch, PORT=port)
+
+
+def test_a_wrong_number_is_answered_with_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"PORT": "abc", "DURABLEAGENTS_WORKERS": "0", "DURABLEAGENTS_DRAIN_SECONDS": "nan"}
+    with pytest.raises(env.EnvironmentProblem) as caught:
+        read(monkeypatch, **wrong, DURABLEAGENTS_PROBE_TTL="0", DURABLEAGENTS_DRAIN_ONLY="maybe")
+    assert set(str(caught.value).split("; ")) == {
+        "PORT='abc': must be a whole number from 1 to 65535",
+        "DURABLEAGENTS_WORKERS='0': must be a whole number from 1 to 64",
+        "DURABLEAGENTS_DRAIN_SECONDS='nan': must be a number from 0 to 86400",
+        "DURABLEAGENTS_PROBE_TTL='0': must be a number above 0, at most 3650",
+        "DURABLEAGENTS_DRAIN_ONLY='maybe': must be 1 or 0",
+    }
+
+
+def test_every_number_has_a_range() -> None:
+    numbers = [field for field in env.Environment.model_fields.values() if field.annotation in (int, float)]
+    assert len(numbers) > 10
+    assert all(env._wanted(str(field.validation_alias), "") for field in numbers)
 
 
 def test_a_bad_database_url_is_refused_without_repeating_it() -> None:
