@@ -84,9 +84,7 @@ def _people() -> Iterator[Item]:
         admins=Count("pk", filter=Q(is_superuser=True)), unreachable=Count("pk", filter=Q(email=""))
     )
     alone = "Only one account. Add a second one so that you can't be locked out."
-    yield Item(
-        "Administrator", "ok", alone if found["admins"] == 1 else _count(found["admins"], "account"), "people", "People"
-    )
+    yield _item("Administrator", found["admins"] != 1, _count(found["admins"], "account"), alone, "people", "People")
     members = Count("user", filter=Q(user__is_active=True))
     having = dict(Group.objects.filter(name__in=(known := known_roles())).annotate(n=members).values_list("name", "n"))
     is_open = {"revoked_at__isnull": True, "accepted_at__isnull": True, "expires_at__gt": Now()}
@@ -155,12 +153,14 @@ def _asked(statement: str, parameters: Any) -> Any:
 def _backups() -> Item:
     """Return what the database knows of its log archive; it can't see dumps or copies of the keys."""
     mode, archived = _asked(_ARCHIVED, [])
-    keys = f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: without it no backup is any use."
+    keys = (
+        f"Keep a copy of {settings.DURABLEAGENTS_MASTER_KEY_FILE.name} elsewhere: backups can't be restored without it."
+    )
     if mode == "off":
-        return Item("Backups", "", f"The database archives no log; whether it is dumped can't be seen here. {keys}")
+        return Item("Backups", "", f"WAL archiving is off. This page can't tell whether you take dumps. {keys}")
     if archived is None:
-        return Item("Backups", "wait", f"The database is to archive its log, and has never done it. {keys}")
-    return Item("Backups", "ok", f"Its log was archived last at {archived:%Y-%m-%d %H:%M} UTC. {keys}")
+        return Item("Backups", "wait", f"WAL archiving is on, but nothing has been archived yet. {keys}")
+    return Item("Backups", "ok", f"WAL was last archived at {archived:%Y-%m-%d %H:%M} UTC. {keys}")
 
 
 def _count(number: int, one: str, many: str = "") -> str:

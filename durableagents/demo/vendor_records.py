@@ -22,7 +22,7 @@ class FirstOrder(BaseModel):
     )
     amount_usd: Usd = Field(
         title="Amount in US dollars",
-        description="Digits with at most two decimal places. From $10,000 on, finance has to agree.",
+        description="Digits with at most two decimal places. Finance approves orders of $10,000 or more.",
         examples=["84000.00"],
     )
 
@@ -44,7 +44,7 @@ class VendorRequest(BaseModel):
     )
     tax_id: TaxId = Field(
         title="Tax ID",
-        description="4 to 20 letters, digits and hyphens, without blanks.",
+        description="4 to 20 letters, digits and hyphens, no spaces.",
         examples=["DE811907980"],
     )
     contact_email: Email = Field(

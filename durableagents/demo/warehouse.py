@@ -58,7 +58,7 @@ agent = Agent(
     "warehouse-delivery",
     "1.0.0",
     title="Receive a delivery",
-    description="Waits for the carrier's word and for the warehouse to count, then says whether all of it came.",
+    description="Waits for the carrier's notice and the warehouse count, then reports whether the delivery is complete.",
     input=Delivery,
     state=State,
     output=Receipt,

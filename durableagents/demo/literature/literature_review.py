@@ -74,7 +74,7 @@ agent = Agent(
     title="Literature review",
     description=(
         "Searches the documentation of what is installed, asks about the scope, reads each document in a run of its own, and "
-        "publishes a report whose every reference was really read."
+        "publishes a report that cites only documents it has read."
     ),
     samples=[
         Sample(
@@ -130,7 +130,7 @@ async def scope(state: Review, ctx: Context) -> str:
     try:
         agreed = await ctx.ask(
             "operator",
-            title=f"{len(state.found)} documents were found. How many are to be read?",
+            title=f"{len(state.found)} documents were found. How many should be read?",
             schema=Scope,
             prefilled={
                 "documents": min(state.request.documents, len(state.found)),

@@ -54,7 +54,7 @@ class Scope(BaseModel):
 
     documents: int = Field(ge=1, le=MOST_DOCUMENTS, title="Documents to read, from the top of the list")
     packages: Annotated[str, Field(max_length=LONGEST_LIST)] = Field(
-        title="Packages to read from", description="Names with commas between them: take out what is not to be read."
+        title="Packages to read from", description="Names separated by commas: remove those to skip."
     )
 
 
