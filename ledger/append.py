@@ -137,7 +137,7 @@ def justified(action: str, justification: object) -> str:
     if not letters:
         raise JustificationRequired(action)
     if letters < MIN_JUSTIFICATION:
-        raise JustificationRequired(action, "is too short: one letter is no reason")
+        raise JustificationRequired(action, "is too short")
     if len(text) > MAX_JUSTIFICATION:
         raise JustificationRequired(action, f"is too long: {len(text)} characters of at most {MAX_JUSTIFICATION}")
     if "\x00" in text:

@@ -24,7 +24,7 @@ class NotFound(DurableAgentsError):
     status, code, title = 404, "not-found", "Not found"
 
     def __init__(self, what: str, which: object) -> None:
-        super().__init__(f"No {what} {str(which)[:80]!r} exists, or you may not see it.")
+        super().__init__(f"No {what} {str(which)[:80]!r} exists, or you don't have access to it.")
 
 
 class RecordDamaged(DurableAgentsError):
@@ -89,7 +89,7 @@ class JustificationRequired(DurableAgentsError):
         super().__init__(
             f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs a justification. "
             "Give the reason in a sentence; it is recorded.",
-            errors=[{"field": "justification", "problem": problem, "fix": "give a sentence"}],
+            errors=[{"field": "justification", "problem": problem, "fix": "give a reason of at least a few words"}],
         )
 
 

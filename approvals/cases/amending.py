@@ -139,7 +139,7 @@ def _by_its_code(
             {
                 "field": misfit.path([WITHIN, *each["loc"]]),
                 "problem": misfit.problem(each),
-                "fix": "fill it in" if misfit.is_empty(each) else "change it",
+                "fix": misfit.fix(each),
             }
             for each in error.errors(include_url=False)[:20]
         ]

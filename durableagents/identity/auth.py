@@ -129,6 +129,8 @@ class ApiKeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
         scheme, _, token = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
+            if scheme and not token:  # a key alone; a proxy's own scheme has a second word
+                raise AuthenticationFailed("The header must start with Bearer: `Authorization: Bearer <key>`.")
             return None
         key = _key(digest(token.strip()))
         if key is None:

@@ -128,7 +128,7 @@ _PROBLEMS = {
     400: "The request is malformed",
     401: "The key is missing or invalid",
     403: "None of your roles allows this",
-    404: "No such object, or you may not see it",
+    404: "No such object, or you don't have access to it",
     409: "The current state does not allow this",
     413: "The body is larger than 1 MiB",
     415: "The body is not JSON",

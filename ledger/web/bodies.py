@@ -58,8 +58,11 @@ def fit(shape: type[Body], data: dict[str, Any], what: str = "body") -> Body:
 
 
 def does_not_fit(errors: list[dict[str, str]], what: str = "body") -> InvalidInput:
-    fields = ", ".join(dict.fromkeys(item["field"] for item in errors))
-    return InvalidInput(f"The {what} does not fit: see {fields or 'errors'}.", errors=errors)
+    fields = ", ".join(dict.fromkeys(item["field"] for item in errors if item["field"]))
+    if not fields:
+        return InvalidInput(f"The {what} is not valid: see errors.", errors=errors)
+    is_incomplete = all(item["problem"] in ("is missing", "is empty") for item in errors)
+    return InvalidInput(f"{'Fill in' if is_incomplete else 'Check these fields'}: {fields}.", errors=errors)
 
 
 def unstorable(data: Any, *, has_to_be_exact: bool = True) -> list[dict[str, str]]:
@@ -89,9 +92,6 @@ ARRAY, OBJECT = "<array>", "<object>"
 
 _FIXES = {
     "tags_type": "send an array or an object",
-    "missing": "add this field",
-    "string_type": "send text",
-    "string_too_long": "shorten it",
     "string_too_short": "lengthen it",
     "moment_type": "send a time with its zone, such as 2026-11-22T09:00:00Z",
     "datetime_from_date_parsing": "send a time with its zone, such as 2026-11-22T09:00:00Z",
@@ -99,22 +99,17 @@ _FIXES = {
     "timezone_aware": "say the zone, such as 2026-11-22T09:00:00Z",
     "uuid_parsing": "send a UUID",
     "uuid_type": "send a UUID",
-    "decimal_parsing": "write it with a point, such as 1250.50",
-    "dict_type": "send an object",
-    "list_type": "send an array",
     "too_long": "send fewer",
 }
 
 
 def _explain(item: Any, shape: type[BaseModel]) -> dict[str, str]:
     context = item.get("ctx", {})
-    fix = _FIXES.get(item["type"], "correct it")
+    fix = misfit.fix(item) or _FIXES.get(item["type"], "")
     if item["type"] == "extra_forbidden":
-        fix = f"remove it; known here: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
+        fix += f"; known here: {', '.join(_at(shape, item['loc'][:-1]).model_fields)}"
     elif item["type"] == "literal_error":
         fix = f"send {context['expected']}"
-    elif misfit.is_empty(item):
-        fix = "fill it in"
     return {
         "field": misfit.path(item["loc"], unsent=(ARRAY, OBJECT))[:200],
         "problem": misfit.problem(item),

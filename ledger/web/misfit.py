@@ -17,6 +17,30 @@ _WORDS = [
 ]
 
 
+_OBJECT, _ARRAY = ("is not an object", "give an object"), ("is not an array", "give an array")
+_WHOLE, _NUMBER = ("is not a whole number", "give one such as 12"), ("is not a number", "give one such as 900.00")
+# Pydantic's most frequent errors as problem and fix.
+_PLAIN = {
+    "missing": ("is missing", "fill it in"),
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "decimal_parsing": _NUMBER,
+    "decimal_type": _NUMBER,
+    "string_type": ("is not text", "give text"),
+    "dict_type": _OBJECT,
+    "model_type": _OBJECT,
+    "model_attributes_type": _OBJECT,
+    "list_type": _ARRAY,
+    "extra_forbidden": ("is not known here", "remove it"),
+    "greater_than": ("is not more than {gt}", "more than {gt}"),
+    "greater_than_equal": ("is less than {ge}", "at least {ge}"),
+    "less_than": ("is not less than {lt}", "less than {lt}"),
+    "less_than_equal": ("is more than {le}", "at most {le}"),
+    "string_too_long": ("is longer than {max_length} characters", "at most {max_length} characters"),
+}
 # An empty form field arrives as text, and Pydantic reports the type it should have.
 _NUMBERS = ("int_parsing", "float_parsing", "decimal_parsing")
 
@@ -34,11 +58,23 @@ def problem(error: Mapping[str, Any]) -> str:
     if is_empty(error):
         return "is empty"
     if error["type"] == "string_too_long" and isinstance(error.get("input"), str):
-        return f"too long: {len(error['input'])} characters, and at most {context['max_length']} are taken"
-    message: str = "is missing" if error["type"] == "missing" else error["msg"][:1].lower() + error["msg"][1:]
+        return f"has {len(error['input'])} characters"
+    if error["type"] in _PLAIN:
+        return _PLAIN[error["type"]][0].format_map(context)
+    message: str = error["msg"][:1].lower() + error["msg"][1:]
     for pythons, ours in _WORDS:
         message = pythons.sub(ours, message)
     return message
+
+
+def fix(error: Mapping[str, Any]) -> str:
+    """Return what to do about it; empty if the problem says all that is known."""
+    context = error.get("ctx") or {}
+    if context.get("fix") is not None:
+        return str(context["fix"])
+    if is_empty(error):
+        return "fill it in"
+    return _PLAIN.get(error["type"], ("", ""))[1].format_map(context)
 
 
 def problems(error: ValidationError) -> list[tuple[str, str]]:

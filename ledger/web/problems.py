@@ -104,7 +104,7 @@ def _known(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if error.status in (429, 503) else {}
         return document(error.status, error.code, error.title, error.detail, **error.extra), headers
     if isinstance(error, Http404):
-        return document(404, "not-found", "Not found", "This address does not exist."), {}
+        return _no_such_address(), {}
     if isinstance(error, PermissionDenied):
         return document(403, "forbidden", "Not allowed", "None of your roles allows this."), {}
     if isinstance(error, exceptions.APIException):
@@ -217,7 +217,12 @@ def unknown_address(request: HttpRequest) -> HttpResponse:
         if name in _WITH_IDS and given and not _is_uuid(given):
             error = NotFound(_WITH_IDS[name], given)
             return _answer(document(error.status, error.code, error.title, error.detail))
-    return _answer(document(404, "not-found", "Not found", "This address does not exist."))
+    return _answer(_no_such_address())
+
+
+def _no_such_address() -> dict[str, Any]:
+    detail = "This address does not exist. docs/api.md describes those that do, and GET /api/schema lists them."
+    return document(404, "not-found", "Not found", detail)
 
 
 # Lists whose entries have UUIDs, with the entries' name.

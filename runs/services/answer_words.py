@@ -109,7 +109,7 @@ _WORDS: dict[str, Words] = {
     "oneOf": _one_of,
     "enum": _choice,
     "const": lambda only, given, error: _choice([only], given, error),
-    "required": lambda names, given, error: ("missing", "add this field"),
+    "required": lambda names, given, error: ("is missing", "fill it in"),
     "maximum": lambda most, given, error: (f"is more than {most}", f"at most {most}"),
     "minimum": lambda least, given, error: (f"is less than {least}", f"at least {least}"),
     "exclusiveMaximum": lambda most, given, error: (f"is not less than {most}", f"less than {most}"),

@@ -227,25 +227,19 @@ def checked(agent: Agent, input: Any) -> Any:
         agent.begin(fitting)
         return plain(fitting)
     except ValidationError as error:
-        problems = [_problem(p, agent) for p in error.errors(include_url=False)]
+        problems = [_problem(p) for p in error.errors(include_url=False)]
         raise InvalidInput(
             f"The input does not fit {agent.graph_id}: {problems[0]['field']}: {problems[0]['problem']}.",
             errors=problems,
         ) from error
 
 
-def _problem(error: Any, agent: Agent) -> dict[str, str]:
+def _problem(error: Any) -> dict[str, str]:
     """Return a validation error as field, problem and fix; a type may supply its own fix."""
-    if error["type"] == "missing":
-        fix = "add this field"
-    elif misfit.is_empty(error):
-        fix = "fill it in"
-    else:
-        fix = f"see the input schema of {agent.graph_id}"
     return {
         "field": misfit.path(["input", *error["loc"]]),
         "problem": misfit.problem(error),
-        "fix": str((error.get("ctx") or {}).get("fix", fix)),
+        "fix": misfit.fix(error),
     }
 
 

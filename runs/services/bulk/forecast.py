@@ -91,7 +91,7 @@ def _looked_at(asked: Asked, chunk: list[UUID]) -> Iterable[tuple[UUID, str, tup
     for run_id in chunk:
         run, head = rows.runs.get(run_id), rows.heads.get(run_id)
         if run is None or head is None:
-            yield run_id, "unknown", (NotFound.code, "There is no such run, or you may not see it.")
+            yield run_id, "unknown", (NotFound.code, "There is no such run, or you don't have access to it.")
             continue
         try:
             rows.must_be_allowed(run, head)

@@ -41,6 +41,19 @@ def test_what_is_no_key_opens_nothing(header: str) -> None:
     assert answer["WWW-Authenticate"].startswith("Bearer")
 
 
+def test_a_key_without_its_scheme_is_told_what_is_missing() -> None:
+    token = issue_key(person("ada", "auditor"), "demo")
+    answer = Client().get("/api/v1/runs", headers={"Authorization": token})
+    assert is_problem(answer, 401, "unauthenticated")
+    assert "must start with Bearer" in answer.json()["detail"] and token not in answer.content.decode()
+
+
+def test_a_wrong_address_names_the_list_of_addresses() -> None:
+    for path in ("/api/v1/", "/api/v1/nothing"):
+        answer = Client().get(path)
+        assert is_problem(answer, 404, "not-found") and "/api/schema" in answer.json()["detail"], path
+
+
 @each_case(
     "change",
     [

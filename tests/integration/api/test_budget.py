@@ -55,13 +55,13 @@ def test_a_start_names_its_budget_and_every_answer_tells_it(start: Callable[...,
 @each_case(
     ("budget", "field", "says"),
     [
-        ({"usd": "-1"}, "budget.usd", "greater than or equal to 0"),
+        ({"usd": "-1"}, "budget.usd", "is less than 0"),
         ({"usd": 0.0000001}, "budget.usd", "6 decimal places"),
         ({"usd": "1e-999999999"}, "budget.usd", "6 decimal places"),
-        ({"usd": "1e999999999"}, "budget.usd", "less than or equal to"),
-        ({"usd": "ten"}, "budget.usd", "decimal"),
-        ({"usd": True}, "budget.usd", "decimal"),
-        ({"model_calls": "7"}, "budget.model_calls", "integer"),
+        ({"usd": "1e999999999"}, "budget.usd", "is more than"),
+        ({"usd": "ten"}, "budget.usd", "not a number"),
+        ({"usd": True}, "budget.usd", "not a number"),
+        ({"model_calls": "7"}, "budget.model_calls", "not a whole number"),
         ([], "budget", "object"),
     ],
 )

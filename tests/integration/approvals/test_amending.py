@@ -494,7 +494,7 @@ def test_an_amount_that_is_emptied_is_said_to_be_empty(stage: Stage, tools: Tool
     first = asked(stage, ordering(tools, "price"))
     assert refused(first, fiona, price="") == {"field": "arguments.price", "problem": "is empty", "fix": "fill it in"}
     found = refused(first, fiona, price="much")
-    assert (found["problem"], found["fix"]) == ("input should be a valid decimal", "change it")
+    assert (found["problem"], found["fix"]) == ("is not a number", "give one such as 900.00")
 
 
 def test_a_pattern_keeps_nobody_waiting(stage: Stage, tools: Toolbox, fiona: Actor) -> None:

@@ -369,10 +369,10 @@ def test_whoever_may_raises_it_and_the_run_goes_on(operator: Reader) -> None:
 @each_case(
     ("typed", "field", "says"),
     [
-        ({"budget.usd": "-1"}, "budget.usd", "greater than or equal to 0"),
-        ({"budget.usd": "<b>much</b>"}, "budget.usd", "decimal"),
-        ({"budget.model_calls": "9" * 5000}, "budget.model_calls", "integer"),
-        ({"budget.steps": "1.5"}, "budget.steps", "integer"),
+        ({"budget.usd": "-1"}, "budget.usd", "is less than 0"),
+        ({"budget.usd": "<b>much</b>"}, "budget.usd", "not a number"),
+        ({"budget.model_calls": "9" * 5000}, "budget.model_calls", "not a whole number"),
+        ({"budget.steps": "1.5"}, "budget.steps", "not a whole number"),
         ({"budget.wall_seconds": "soon"}, "budget.wall_seconds", "a number of hours"),
         ({"budget.wall_seconds": "1e999999999"}, "budget.wall_seconds", "a number of hours"),
     ],

@@ -157,8 +157,8 @@ def test_the_second_decision_learns_who_was_first_and_keeps_its_text(
         ({"verdict": "maybe"}, 422, "Choose Approve"),
         ({"justification": "why\x00not"}, 422, "holds a NUL character"),
         ({"amount": "9"}, 422, "it does not have"),
-        ({"justification": "x" * 4001}, 422, "too long: 4001 characters"),
-        ({"plan_hash": "x" * 201}, 422, "see plan_hash"),
+        ({"justification": "x" * 4001}, 422, "has 4001 characters"),
+        ({"plan_hash": "x" * 201}, 422, "fields: plan_hash"),
         ({"justification": "x" * 2_000_000}, 413, "larger than 1048576 bytes"),
     ],
 )

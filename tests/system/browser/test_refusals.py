@@ -81,7 +81,7 @@ def test_a_refused_act_keeps_its_words(person: Person, site: Site) -> None:
     page.goto(f"/runs/{site.waiting('vendor-onboard', ACME)}")
     page.click("#act-pause summary")
     page.locator("#why-pause").evaluate("e => e.removeAttribute('maxlength')")
-    refuse(page, "#act-pause button", "#refused", "too long", **{"why-pause": TOO_LONG})
+    refuse(page, "#act-pause button", "#refused", "has 4503 characters", **{"why-pause": TOO_LONG})
 
 
 def test_a_refused_start_keeps_its_words(person: Person) -> None:

@@ -51,7 +51,7 @@ class Count(BaseModel):
         ({"is_wet": "yes"}, "is_wet", ("is not true or false", "give true or false")),
         ({"lines": "A1"}, "lines", ("is not a list", 'give a list, such as ["a", "b"]')),
         ({"lines": [{"sku": "A1"}, {"sku": "A2"}]}, "lines", ("has 2 entries", "at most 1")),
-        ({"lines": [{}]}, "lines.0.sku", ("missing", "add this field")),
+        ({"lines": [{}]}, "lines.0.sku", ("is missing", "fill it in")),
         (
             {"lines": [{"sku": "a1"}]},
             "lines.0.sku",
