@@ -179,9 +179,9 @@ def check_signed(signed: Signed, approval: Approval, verdict: str, by: Actor) ->
 
 
 def _not_typed(wanted: Wanted, missing: list[str]) -> InvalidInput:
-    what = {AMOUNT: "the amount", TARGET: "whom or what it is about"}
+    what = {AMOUNT: "the amount", TARGET: "the subject"}
     return InvalidInput(
-        f"Type {' and '.join(what[name] for name in missing)} as the question has it: nothing is decided before.",
+        f"Type {' and '.join(f'{what[name]} {wanted.typed[name]}' for name in missing)}. Nothing has been decided.",
         errors=[
             {"field": f"typed_{name}", "problem": "is not what is being decided", "fix": f"type: {wanted.typed[name]}"}
             for name in missing

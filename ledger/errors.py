@@ -83,12 +83,12 @@ _IN_WORDS = {
 
 
 class JustificationRequired(DurableAgentsError):
-    status, code, title = 422, "justification-required", "Justification required"
+    status, code, title = 422, "justification-required", "Reason required"
 
     def __init__(self, action: str, problem: str = "is missing or blank") -> None:
         super().__init__(
-            f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs a justification. "
-            "Give the reason in a sentence; it is recorded.",
+            f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs a reason. "
+            "Say why in a sentence; it is recorded.",
             errors=[{"field": "justification", "problem": problem, "fix": "give a reason of at least a few words"}],
         )
 

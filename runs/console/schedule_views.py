@@ -64,13 +64,20 @@ def asked(form: Sent, before: Schedule | None = None) -> ScheduleBody:
         raise does_not_fit(problems, "form")
     found: dict[str, Any] = {name: texts[name] for name in PLAIN if texts.get(name)}
     found["tags"] = [tag for tag in map(str.strip, texts.get("tags", "").split(",")) if tag]
+    unreadable: list[dict[str, str]] = []
     if "input" in texts:
-        found["input"] = _json(texts["input"])
+        found["input"], unreadable = _json(texts["input"])
     if caps := _caps(texts, before):
         found["budget"] = caps
     if problems := unstorable(found):
         raise does_not_fit(problems, "form")
-    return fit(ScheduleBody, found, "form")
+    try:
+        body = fit(ScheduleBody, found, "form")
+    except InvalidInput as error:
+        raise does_not_fit([*error.extra["errors"], *unreadable], "form") from None
+    if unreadable:
+        raise does_not_fit([*acts.wrong_times(body), *unreadable], "form")
+    return body
 
 
 def _caps(texts: Mapping[str, str], before: Schedule | None) -> dict[str, Any]:
@@ -80,13 +87,14 @@ def _caps(texts: Mapping[str, str], before: Schedule | None) -> dict[str, Any]:
     return {name: cap for name, cap in had.items() if name not in budgets.AT_START} | typed | same
 
 
-def _json(text: str) -> Any:
-    """Return the typed input. Raises InvalidInput at the field."""
+def _json(text: str) -> tuple[Any, list[dict[str, str]]]:
+    """Return the typed input, and its problem if it can't be read."""
     try:
-        return strict_json.loads(text.encode("utf-8", "replace"))
+        return strict_json.loads(text.encode("utf-8", "replace")), []
     except strict_json.MalformedJSON as error:
-        problem = {"field": "input", "problem": f"is no JSON: {error}", "fix": 'such as {} or {"item": "chairs"}'}
-        raise InvalidInput("The input can't be read.", errors=[problem]) from None
+        words = str(error).removeprefix("The body is not JSON: ").rstrip(".")
+        fix = 'such as {} or {"item": "chairs"}'
+        return None, [{"field": "input", "problem": f"Not valid JSON: {words}", "fix": fix}]
 
 
 PAGE = 50

@@ -31,6 +31,7 @@ from runs.services.wakeups import CHANNEL
 
 # To be typed to halt the whole installation.
 ALL_OF_IT = "halt everything"
+UNCONFIRMED = f"To halt everything, type: {ALL_OF_IT}."
 
 Scope = Literal["all", "tag", "agent", "version", "tool", "provider"]
 Kind = Literal["halt", "quarantine", "starts"]
@@ -136,7 +137,9 @@ def begin(body: HaltBody, *, by: Actor) -> Halt:
     Raises InvalidInput by field, AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay."""
     why = _may("halt", by, body.justification)
     if errors := _wrong(body):
-        raise InvalidInput(f"Invalid halt: {errors[0]['field']} {errors[0]['problem']}.", errors=errors)
+        field, problem = errors[0]["field"], errors[0]["problem"]
+        told = UNCONFIRMED if field == "confirm" else f"Invalid halt: {field} {problem}."
+        raise InvalidInput(told, errors=errors)
 
     def halt() -> Halt:
         _starts_of(body.kind, body.scope, body.key)

@@ -154,8 +154,8 @@ def _locked(schedule_id: UUID, *, by: Actor) -> tuple[Schedule, dict[str, Any]]:
     return schedule, _snapshot(schedule)
 
 
-def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | None, now: datetime) -> None:
-    agent = registry.find(body.agent)
+def wrong_times(body: ScheduleBody) -> list[dict[str, str]]:
+    """Return the problems of the cron expression and its time zone."""
     errors = []
     try:
         cron.read(body.cron)
@@ -165,7 +165,12 @@ def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | No
         cron.zone_of(body.zone)
     except cron.UnknownZone as wrong:
         errors.append({"field": "zone", "problem": str(wrong), "fix": "such as UTC or Europe/Berlin"})
-    if errors:
+    return errors
+
+
+def _set(schedule: Schedule, body: ScheduleBody, *, by: Actor, most: Budget | None, now: datetime) -> None:
+    agent = registry.find(body.agent)
+    if errors := wrong_times(body):
         problem = f"{errors[0]['field']} {errors[0]['problem']}"
         raise InvalidInput(f"Invalid schedule: {problem}.", errors=errors)
     input_ = lifecycle.checked(agent, body.input)

@@ -105,7 +105,7 @@ def test_the_command_looks_and_moves(runs: list[str]) -> None:
         shell("--node", "finish=finish", "--run", runs[0], "--justification", "once more")
     with pytest.raises(CommandError, match=r"nodes\.finish is left out"):
         shell("--justification", "the old one is wrong")
-    with pytest.raises(CommandError, match="needs a justification"):
+    with pytest.raises(CommandError, match="needs a reason"):
         shell("--node", "finish=finish")
     with pytest.raises(CommandError, match="'finish' is no OLD=NEW"):
         shell("--node", "finish", "--dry-run")

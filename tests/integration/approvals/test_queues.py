@@ -175,7 +175,7 @@ def admin(stage: Stage) -> Actor:
 def test_what_can_not_be_a_queue_is_refused_by_name(admin: Actor, given: dict[str, Any], words: str) -> None:
     Group.objects.get_or_create(name="approver_refunds")
     changed(lambda: added(admin, **given), words)
-    changed(lambda: added(admin, justification=" "), "justification", JustificationRequired)
+    changed(lambda: added(admin, justification=" "), "needs a reason", JustificationRequired)
     changed(lambda: acts.close("nowhere", by=admin, justification=WHY), "nowhere", NotFound)
 
 

@@ -51,7 +51,7 @@ def test_a_pause_is_done_recorded_and_told(operator: Reader) -> None:
 def test_without_a_reason_nothing_is_done(operator: Reader) -> None:
     run = start()
     answer = operator.post(f"/runs/{run.id}/cancellations", justification="  \r\n ")
-    assert answer.status_code == 422 and "needs a justification" in text_of(answer)
+    assert answer.status_code == 422 and "needs a reason" in text_of(answer)
     assert records(run) == [] and Run.objects.get(pk=run.pk).state == "pending"
 
 

@@ -202,6 +202,13 @@ def test_a_form_sent_twice_sets_one_and_one_without_its_mark_none(integrator: Re
     assert Schedule.objects.count() == 2
 
 
+def test_unreadable_input_hides_no_other_problem_of_a_schedule(integrator: Reader) -> None:
+    for cron, told in (("every night", "has 2 fields instead of five"), ("", "cron")):
+        page = text_of(set_one(integrator, cron=cron, input="{broken"))
+        assert "Not valid JSON: " in page and "(line 1, column 2); such as {}" in page and told in page, cron
+    assert not Schedule.objects.exists()
+
+
 def test_it_is_set_anew_from_what_the_page_shows_and_what_it_has_no_field_for_stays(integrator: Reader) -> None:
     caps = {"budget.usd": "2.50", "budget.wall_seconds": "0.0278", "tags": "night, tenant:acme"}
     assert set_one(integrator, **caps).status_code == 302

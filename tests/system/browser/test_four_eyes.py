@@ -85,7 +85,7 @@ def test_a_rule_is_changed_by_two(bare: Site, somebody: Callable[[], Page]) -> N
     holds_up(bert)
     expect(bert.locator("ins", has_text="Nothing is ordered in December.")).to_be_visible()
     bert.click("button.main")
-    expect(bert.locator("[data-alert]")).to_contain_text("needs a justification")
+    expect(bert.locator("[data-alert]")).to_contain_text("needs a reason")
     bert.fill("#c-why", "I read it.")
     bert.click("button.main")
     expect(bert.locator(".messages")).to_contain_text("Change applied.")

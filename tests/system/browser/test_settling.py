@@ -59,7 +59,7 @@ def test_an_unknown_outcome_is_settled_by_two(bare: Site, somebody: Callable[[],
     ben.fill("#why-agree", " ")
     ben.evaluate("document.querySelector('#agree-form').noValidate = true")
     ben.click("#agree-form button")
-    expect(ben.locator("[data-alert]")).to_contain_text("needs a justification")
+    expect(ben.locator("[data-alert]")).to_contain_text("needs a reason")
     ben.fill("#why-agree", "I see it there too.")
     ben.click("#agree-form button")
     expect(ben.locator(".messages")).to_contain_text("Outcome recorded.")
