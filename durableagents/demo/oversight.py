@@ -119,6 +119,6 @@ def _policy() -> NewPolicyBody:
         effect="require",
         queue="legal",
         within_hours=48,
-        rule="A refund above $5,000 is for legal as well",
+        rule="A refund above $5,000 also needs legal",
         justification=WHY,
     )

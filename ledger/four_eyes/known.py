@@ -45,13 +45,13 @@ SUPERUSER = "superuser"
 OUTCOMES = "outcomes"
 # Families that can need two people, with their text on pages.
 FAMILIES: Mapping[str, str] = {
-    "policies": "policies: which calls may leave, and whose yes they need",
-    "queues": "queues, up to how much whom may approve, and who stands in for somebody else",
-    "roles": "roles, and what accounts and roles may do besides",
+    "policies": "policies: which calls are allowed and who must approve them",
+    "queues": "queues, approval limits and deputies",
+    "roles": "roles, and other rights of accounts and roles",
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     "releases": "which version of an agent takes new starts",
-    OUTCOMES: "what became of a call whose outcome nobody knows",
+    OUTCOMES: "outcomes of uncertain calls",
 }
 # Families whose acts aren't rule changes and aren't proposed as such: what an account must hold to be one of the two.
 BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}

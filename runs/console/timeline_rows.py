@@ -118,15 +118,25 @@ def _end(row: Row) -> str:
 
 
 def _loss(row: Row) -> str:
-    stood = f"; the run stood at <b>{escape(words(row.reached))}</b>" if row.reached else ""
-    silent = f", {lapse(row.silent_seconds)} after the last sign of life" if row.silent_seconds else ""
+    stood = f" {_STOOD[row.reached]}" if row.reached in _STOOD else ""
+    silent = f" (last heartbeat {lapse(row.silent_seconds)} earlier)" if row.silent_seconds else ""
     if row.is_open:
-        then = "being taken over"
+        then = "Another worker is taking over."
     elif row.is_cut:
-        then = "the next worker was lost before its first step"
+        then = "The next worker was lost before its first step."
     else:
-        then = f"nobody drove it for {lapse(row.took)}"
-    return f'<span class="sub bad">pid {row.count}: {visible(row.note)}{stood}{silent}; {then}</span>'
+        then = f"Another worker took over after {lapse(row.took)}."
+    lost = f'<span title="{escape(plainly(row.note))}">Worker {row.count} was lost</span>'
+    return f'<span class="sub bad">{lost}{stood}{silent}. {then}</span>'
+
+
+_STOOD = {
+    "claimed": "before its first step",
+    "intent_durable": "after recording a call and before its answer",
+    "result_durable": "after recording a result",
+    "visit_entered": "at the start of a step",
+    "wait_opened": "after starting to wait",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,5 +102,7 @@ refund_at_once = replace(
     refund_customer,
     name="refund_at_once",
     title="Refund a customer who is on the phone",
-    gate=replace(_GATE, rule="A customer who is on the phone hears within two minutes", within=timedelta(minutes=2)),
+    gate=replace(
+        _GATE, rule="A customer on the phone must be answered within two minutes", within=timedelta(minutes=2)
+    ),
 )

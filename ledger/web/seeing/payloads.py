@@ -19,7 +19,7 @@ class Hidden:
 
 
 HIDDEN = Hidden()
-WHO_GIVES = "An administrator gives the right to read payloads, to a person or to a role, under People."
+WHO_GIVES = "Ask an administrator for access to run data (People)."
 WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
 # Events whose payload is what people said of their own acts, for everybody who sees the run.
 SAID_OF_ACTS = frozenset(

@@ -57,10 +57,11 @@ def _other(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
 def _approval(wait: Wait, tools: Mapping[str, ToolCard]) -> str:
     headline = detail_text(wait, "headline")
     tool = tools.get(detail_text(wait, "tool"))
-    name = visible(tool.title) if tool and tool.title == name_of(wait) else datum(name_of(wait))
+    name = f"“{visible(tool.title)}”" if tool and tool.title == name_of(wait) else datum(name_of(wait))
+    linked = to_approval(detail_text(wait, "approval_id"), name)
     return (
         f"Waiting for <b>{visible(detail_text(wait, 'queue') or 'an approver')}</b> to decide\n"
-        f"{f'<b>{amount(headline)}</b>, ' if headline else ''}{to_approval(detail_text(wait, 'approval_id'), name)},\n"
+        f"on {linked}{f' (<b>{amount(headline)}</b>)' if headline else ''},\n"
         f"since {began(wait.opened_at)};\n"
         f"{_IN_TIME.get(detail_text(wait, 'on_timeout'), _DENIED)} {clock(wait.deadline)} ({until(wait.deadline)})."
     )

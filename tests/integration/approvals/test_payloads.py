@@ -215,7 +215,7 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
     client, key, _ = sight(OPERATOR)
     assert words(told, client, key, many(None, FEW)) == {}
     page = client.get(f"/runs/{told[0].pk}?tab=transcript").content.decode()
-    assert "An administrator gives the right to read payloads" in page and "How many?" in page
+    assert "Ask an administrator for access to run data" in page and "How many?" in page
     case = client.get(f"/runs/{told[2].pk}").content.decode()
     assert "not shown to you" in case and "no answer is on record" not in case, (
         "what is hidden is not said to be missing"
@@ -224,7 +224,7 @@ def test_an_operator_from_whom_it_was_taken_sees_what_runs_do(told: list[Run]) -
     assert row["hidden"] and row["state"] == "waiting_human" and row["usage"]["tool_calls"] == 1
     refused = client.get(f"/api/v1/runs/{told[0].pk}/transcript")
     assert refused.status_code == 403 and refused.json()["type"].endswith("payloads-hidden")
-    assert "An administrator gives" in refused.json()["detail"]
+    assert "Ask an administrator for access" in refused.json()["detail"]
 
 
 def test_why_a_run_waits_is_told_without_the_payload(stage: Stage, tools: Toolbox, outside: Outside) -> None:

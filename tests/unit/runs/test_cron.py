@@ -91,7 +91,10 @@ def test_invalid_lines_name_field_and_limit_within_50_ms() -> None:
         assert str(refused.value).startswith(why), line
 
 
-@each_case("name", ["Mars/Olympus", "", "../../etc/passwd", "europe/berlin", "Europe/Berlin\x00", "/UTC", "localtime", "Factory"])
+@each_case(
+    "name",
+    ["Mars/Olympus", "", "../../etc/passwd", "europe/berlin", "Europe/Berlin\x00", "/UTC", "localtime", "Factory"],
+)
 def test_a_zone_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(UnknownZone):
         zone_of(name)
