@@ -130,18 +130,20 @@ def is_moved(seen: str | None, said: object) -> bool:
     return seen is not None and seen != mark_of(said)
 
 
-def justified(action: str, justification: object) -> str:
-    """Return the justification, trimmed. Raises JustificationRequired if it is missing, blank or too long."""
+def justified(action: str, justification: object, *, field: str = "justification") -> str:
+    """Return the justification, trimmed. Raises JustificationRequired, which names the `field`, if it is missing, blank
+    or too long."""
     text = justification.strip() if isinstance(justification, str) else ""
     letters = _letters(text)
     if not letters:
-        raise JustificationRequired(action)
+        raise JustificationRequired(action, field=field)
     if letters < MIN_JUSTIFICATION:
-        raise JustificationRequired(action, "is too short")
+        raise JustificationRequired(action, "is too short", field=field)
     if len(text) > MAX_JUSTIFICATION:
-        raise JustificationRequired(action, f"is too long: {len(text)} characters of at most {MAX_JUSTIFICATION}")
+        problem = f"is too long: {len(text)} characters of at most {MAX_JUSTIFICATION}"
+        raise JustificationRequired(action, problem, field=field)
     if "\x00" in text:
-        raise JustificationRequired(action, "contains a NUL character")
+        raise JustificationRequired(action, "contains a NUL character", field=field)
     return text
 
 

@@ -59,6 +59,7 @@ _IN_WORDS = {
     "delegate_end": "Ending a delegation",
     "deputy": "Naming a deputy",
     "deputy_revoke": "Ending a deputyship",
+    "answer": "Answering a question",
     "inquiry": "Asking about a case",
     "inquiry_withdraw": "Withdrawing a question",
     "notice_replay": "Sending a notification again",
@@ -85,11 +86,12 @@ _IN_WORDS = {
 class JustificationRequired(DurableAgentsError):
     status, code, title = 422, "justification-required", "Reason required"
 
-    def __init__(self, action: str, problem: str = "is missing or blank") -> None:
+    def __init__(self, action: str, problem: str = "is missing or blank", *, field: str = "justification") -> None:
+        what, how = ("a reason", "Say why in") if field == "justification" else (f"your {field}", "Write")
         super().__init__(
-            f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs a reason. "
-            "Say why in a sentence; it is recorded.",
-            errors=[{"field": "justification", "problem": problem, "fix": "give a reason of at least a few words"}],
+            f"{_IN_WORDS.get(action) or action.replace('_', ' ').capitalize()} needs {what}. "
+            f"{how} a sentence; it is recorded.",
+            errors=[{"field": field, "problem": problem, "fix": f"give {what} of at least a few words"}],
         )
 
 

@@ -41,7 +41,7 @@ def ask(approval_id: UUID, *, to: str, question: str, by: Actor) -> Inquiry:
     other than auditor. Raises NotFound, Forbidden, InvalidInput, JustificationRequired, AlreadyDecided, AlreadyVoted,
     RecordDamaged; then nothing has changed."""
     found, _ = decider(approval_id, by)
-    text, user = justified("inquiry", question), named(to, by)
+    text, user = justified("inquiry", question, field="question"), named(to, by)
     rows = [row for row in Inquiry.objects.filter(approval=found.approval.pk) if row.is_genuine]
     if len(rows) >= MOST or sum(row.ended_at is None for row in rows) >= MOST_OPEN:
         many = f"would be asked one more than {MOST_OPEN} at once, or {MOST} in all"
@@ -101,7 +101,7 @@ def answer(approval_id: UUID, n: int, *, answer: str, by: Actor) -> Inquiry:
     user = User.objects.filter(pk=by.person, is_active=True).annotate(proof=PROOF).first()
     if user is None or not can_look(user):
         raise Forbidden("You no longer have a role that may answer.")
-    text = justified("answer", answer)
+    text = justified("answer", answer, field="answer")
     return _end(approval_id, n, ANSWERED, text, by=by)
 
 

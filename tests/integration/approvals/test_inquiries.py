@@ -71,7 +71,7 @@ def test_nobody_else_answers_and_nobody_twice(stage: Stage, tools: Toolbox, fion
     for n in (1, 7):
         with pytest.raises(NotFound):
             answer(case.id, n, answer="Yes, of course.", by=ira)
-    with pytest.raises(JustificationRequired):
+    with pytest.raises(JustificationRequired, match="needs your answer"):
         answer(case.id, 0, answer="  ", by=ira)
     answer(case.id, 0, answer="Yes, of course.", by=ira)
     for late in (

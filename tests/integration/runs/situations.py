@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from durableagents import Context, End, Failure, Grant, NotSent, TransportError
+from durableagents import Context, End, Failure, Grant, TransportError
 from runs.engine.agents import Agent
 from runs.models import Run
 from runs.services import lifecycle, reconciling
@@ -84,7 +84,7 @@ class Situations:
 
     def in_outage(self) -> Run:
         """A keyed call waits for a retry timer, its outcome unknown."""
-        self.tools.outside.trouble("order", NotSent("away"))
+        self.tools.outside.trouble("order", TransportError("away"))
         run = self._driven("away", "parked")
         self.stage.retry = type(self.stage.retry)(first=0, in_place=-1, timer_first=3600, timer_longest=3600)
         return run
