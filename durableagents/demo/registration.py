@@ -33,7 +33,7 @@ PEOPLE = {
     "integrator": Person("integrator", "starts runs and reads them"),
     "operator": Person("operator", "starts, pauses, cancels, retries, settles unknown outcomes"),
     "finance": Person("approver_finance", "decides purchase orders and refunds, stops what waits for them"),
-    "treasurer": Person("approver_finance", "decides refunds above the limit of other finance approvers", "Treasurer"),
+    "treasurer": Person("approver_finance", "decides refunds above the limit of the others in finance", "Treasurer"),
     "legal": Person("approver_legal", "decides sanctions matches, stops what waits for them"),
     "auditor": Person("auditor", "reads everything, changes nothing"),
 }
