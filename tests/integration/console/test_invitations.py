@@ -227,7 +227,7 @@ def test_the_answer_with_the_link_is_kept_nowhere() -> None:
     ("given", "words"),
     [
         ({"justification": ""}, "required"),
-        ({"justification": "?"}, "justification"),
+        ({"justification": "?"}, "needs a reason"),
         ({"roles": []}, "Choose a role"),
         ({"roles": ["wheel"]}, "not one of the available choices"),
         ({"email": "nobody"}, "valid email"),
