@@ -68,7 +68,7 @@ class Talk:
     delegations: Sequence[ShownDelegation] = field(default_factory=tuple)
     names: Sequence[str] = ()
     deputies: Sequence[str] = ()
-    """Those of `names` who neither started the run nor voted: only they may decide in somebody's place."""
+    """Those of `names` that the case may be delegated to: they neither started the run nor voted."""
 
     def of(self, approval_id: UUID) -> Talk:
         return Talk(

@@ -258,8 +258,8 @@ async def _prepare_repeat(call: LogicalCall, number: int) -> Settled | None:
     for guard in call.guards:
         await guard.before_repeat(call, is_sender_done=is_sender_done)
     # Later tries were checked when their answer was lost.
-    is_first = number == 1 and call.may_have_been_sent
-    is_distrusted = is_first and await unknown.is_upstream_distrusted(call)
+    is_unchecked = number == 1 and call.may_have_been_sent
+    is_distrusted = is_unchecked and await unknown.is_upstream_distrusted(call)
     while True:  # the key may expire during the commit
         is_doubtful = call.is_key_expired or is_distrusted
         if is_doubtful and (known := await unknown.find_out(call, is_sender_done=is_sender_done)) is not None:

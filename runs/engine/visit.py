@@ -356,8 +356,8 @@ class Visit:
             raise
 
     def afford(self, slot: str, attempt: int, wanted: Usage, *, is_reserved: bool = False) -> None:
-        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Otherwise
-        unwinds: people must raise the cap."""
+        """Check that a call breaks no cap, and reserve its usage if `is_reserved`. Unwinds
+        otherwise: people must raise the cap."""
         breach = None if self.meter.caps == UNLIMITED else self.meter.breach(wanted, besides=(slot, attempt))
         if breach is not None:
             self.stop(Exceeded(slot, wanted, breach))
