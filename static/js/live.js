@@ -120,6 +120,7 @@
     root.toggleAttribute("data-paused", is);
     pause?.setAttribute("aria-pressed", String(is));
     sessionStorage.setItem("paused", is ? "1" : "");
+    if (is && timer) { clearTimeout(timer); timer = 0; isWanted = true; }
     if (path) sayLive();
     if (!is && isWanted) refresh();
   }
@@ -178,8 +179,9 @@
     const { xhr, target } = event.detail;
     if (target?.id !== "live") return;
     const isFragment = xhr.getResponseHeader("X-Live") === "1";
-    event.detail.shouldSwap = isFragment;
     isStale = !isFragment;
+    if (isFragment && isPaused()) isWanted = true; // asked for before the page was paused: read again when it goes on
+    event.detail.shouldSwap = isFragment && !isPaused();
     if (isFragment) return;
     if (xhr.status < 500) leave(xhr.status === 401);
   });

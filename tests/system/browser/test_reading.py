@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from pypdfium2 import PdfDocument
 
 from tests.system.browser.conftest import Complaints, Person
 from tests.system.browser.site import Site
 from tests.system.browser.steps import ACME, read_all, reject
+from tests.waiting import eventually
 
 
 def test_approve_waits_until_every_argument_was_in_view(person: Person, site: Site) -> None:
@@ -132,6 +133,34 @@ def test_a_page_can_be_held_and_says_when_there_is_more(person: Person, site: Si
     expect(page.locator("#live-state")).to_contain_text("paused")
     site.approve(case["run_id"])
     expect(page.locator("#live-state")).to_contain_text("updates available")
+    expect(page.locator("h1 ~ .chip")).to_have_text("waiting for a person")
+    page.click("#live-pause")
+    expect(page.locator("h1 ~ .chip")).to_have_text("completed")
+
+
+def test_a_read_on_its_way_changes_nothing_once_the_page_is_paused(person: Person, site: Site) -> None:
+    case = site.asked("vendor-onboard", ACME)
+    page = person("auditor")
+    page.goto(f"/runs/{case['run_id']}")
+    said = page.locator("#live-state")
+    expect(said).to_contain_text("live")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/*fragment=live*", hold)
+    site.approve(case["run_id"])
+    eventually(lambda: page.evaluate("true") and held, "a read on its way")
+    page.click("#live-pause")
+    site.reaches(case["run_id"], "completed")
+    with page.expect_event("requestfinished", lambda asked: "fragment=live" in asked.url):
+        held[0].continue_()
+    page.evaluate("new Promise((done) => setTimeout(done, 200))")
+    expect(said).to_have_attribute("title", "paused · updates available")
     expect(page.locator("h1 ~ .chip")).to_have_text("waiting for a person")
     page.click("#live-pause")
     expect(page.locator("h1 ~ .chip")).to_have_text("completed")
