@@ -35,7 +35,7 @@ def starts(ears: Ears, times: int) -> Figure:
         (run_id,) = start("bench-mark", 1, steps=1)
         found.append(ears.wait(lambda told, run=str(run_id): told.run_id == run).at - began)  # type: ignore[misc]
         time.sleep(random.uniform(0.005, 0.03))
-    return latency("W3 start call → first step begins", found)
+    return latency("W3 start call → first step begins", found, goal="p50 ≤ 8, p99 ≤ 40")
 
 
 def decisions(ears: Ears, times: int) -> Figure:
@@ -47,7 +47,7 @@ def decisions(ears: Ears, times: int) -> Figure:
         committed = _decide(run_id)
         found.append(ears.wait(lambda told, run=str(run_id): told.run_id == run).at - committed)  # type: ignore[misc]
         time.sleep(random.uniform(0.005, 0.03))
-    return latency("W4 decision committed → next step begins", found, goal="p50 ≤ 8, p99 ≤ 50")
+    return latency("W4 decision committed → next step begins", found, goal="p50 ≤ 5, p99 ≤ 15")
 
 
 def _is_parked(run_id: UUID) -> bool:

@@ -28,4 +28,4 @@ def fairness(folder: Path, ears: Ears, ready: int, times: int) -> Figure:
     Run.objects.filter(agent=BUSY, ended_at__isnull=True).update(ready_at=None, owner=None)
     note = f"{left:,} were still ready at the end"
     name = f"start → first step, beside {ready:,} ready runs of another agent"
-    return latency(name, found, goal="p99 ≤ 1000", note=note)
+    return latency(name, found, goal="p99 ≤ 300", note=note)

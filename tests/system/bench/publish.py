@@ -1,6 +1,6 @@
-"""`python -m tests.system.bench.publish FILE.json [--before OLDER.json]`: put a run's figures into
-docs/performance.md and the
-README, between their marks; with those of an older state, measured in the same session, what was beside what is."""
+"""`python -m tests.system.bench.publish FILE.json`: put a run's figures into docs/performance.md and the README.
+
+Each page has a pair of marks, `<!-- figures -->` and `<!-- /figures -->`; what stands between them is replaced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.system.bench.figures import table, tables
+from tests.system.bench.figures import tables
 from tests.system.bench.place import CHECKOUT
 
 PAGE, README = CHECKOUT / "docs" / "performance.md", CHECKOUT / "README.md"
@@ -64,44 +64,14 @@ def _p(row: dict[str, Any], *names: str) -> str:
     return ", ".join(f"{name} {row[name]:,.1f} ms" for name in names)
 
 
-def compared(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
-    """The figures of two states that have the same name, in one table."""
-    by_name = {row["name"]: row for row in before}
-    rows = [
-        {"name": row["name"], "before": _brief(by_name[row["name"]]), "after": _brief(row)}
-        for row in after
-        if row["name"] in by_name
-    ]
-    return table(rows, [("figure", "name"), ("before", "before"), ("after", "after")])
-
-
-def _brief(row: dict[str, Any]) -> str:
-    """A figure in a few words: its rate and share, its times, or what it counts."""
-    if "p50" in row:
-        return f"p50 {row['p50']:,.2f}, p95 {row['p95']:,.2f} ms"
-    if "per_second" in row:
-        share = f" ({row['of_function']:.2f})" if "of_function" in row else ""
-        cost = f"; {row['cpu_us']:,.0f} + {row['server_cpu_us']:,.0f} µs" if "cpu_us" in row else ""
-        return f"{row['per_second']:,.0f}/s{share}{cost}"
-    return str(row.get("note") or f"{row.get('bytes') or row.get('count'):,}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path, help="what the bench wrote with --json")
-    parser.add_argument("--before", type=Path, metavar="FILE", help="the same of an older state")
     given = parser.parse_args()
     told = json.loads(given.figures.read_text())
     rows, brief = told["figures"], headline(told["figures"])
     put(PAGE, "figures", f"Measured on {told['conditions']}.\n\n{tables(rows)}")
     put(README, "figures", f"{brief}\n\n({told['conditions']})")
-    if given.before:
-        older = json.loads(given.before.read_text())
-        put(
-            PAGE,
-            "before",
-            f"Before: {older['conditions']}. After: the table above.\n\n{compared(older['figures'], rows)}",
-        )
 
 
 if __name__ == "__main__":

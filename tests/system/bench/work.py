@@ -36,6 +36,8 @@ from tests.system.bench.place import CHECKOUT, server_cpu_seconds
 OUR_TABLES = ("ledger_event", "ledger_ledgerentry", "ledger_head", "runs_run", "runs_wait", "runs_checkpoint")
 FLOOR_TABLES = ("floor_event", "floor_head")
 SHORT_VISIT, LONG_VISIT = 10, 1_000_000
+# Shares of the bare function by kind and number of runs. Below these something has become slower.
+LEAST_SHARES = {"pure": {1: 0.40, 8: 0.40, 32: 0.85}, "keyed": {1: 0.18, 8: 0.18, 32: 0.38}}
 BENCH = Actor(kind="system", name="bench")
 PURE, KEYED, TALK = "bench-pure@1.0.0", "bench-keyed@1.0.0", "bench-talk@1.0.0"
 LONG_TALK = "bench-long-talk@1.0.0"
@@ -132,10 +134,10 @@ async def throughput(connections: Any, runs: int, steps: int, rounds: int) -> li
         "pure": "one commit a step (pure)",
         "keyed": "two commits a step (keyed)",
     }
-    goals = {"pure": "≥ 0.60 of function", "keyed": "≥ 0.35 of function"}
+    goals = {kind: f"≥ {least[runs]:.2f} of function" for kind, least in LEAST_SHARES.items()}
     rows = [_throughput(f"W1 {names[k]}, {runs} run(s)", found[k], found, goals.get(k, "")) for k in names]
     if runs == 1:
-        rows.append(latency("W2 step end → durable, 1 run", waits, goal="p50 ≤ 0.8, p95 ≤ 1.3"))
+        rows.append(latency("W2 step end → durable, 1 run", waits, goal="p50 ≤ 0.6, p95 ≤ 0.9"))
     return rows
 
 
@@ -181,7 +183,10 @@ async def resume(connections: Any, behind: int, per_visit: int, times: int) -> F
         began = time.perf_counter()
         await drive_all(connections, PURE, 1)
         found.append(agents.began_at[str(run_id)] - began)
-    shape, goal = (f"in visits of {per_visit}", "≤ 10, flat") if per_visit == SHORT_VISIT else ("in one visit", "")
+    if per_visit == SHORT_VISIT:
+        shape, goal = f"in visits of {per_visit}", "p50 ≤ 10, flat"
+    else:
+        shape, goal = "in one visit", "p50 ≤ 150" if behind == 5000 else ""
     return latency(f"W7 resume, {behind:,} steps behind {shape}", found, goal=goal)
 
 
