@@ -86,7 +86,7 @@ def test_a_run_is_started_again_with_the_audit_that_was_filled_in(
         (["fork", "{run}", "--visit", "2", "--onto", "9.9.9", WHY], "9.9.9"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/none.json", WHY], "cannot read"),
         (["fork", "{run}", "--visit", "2", "--begin-with", "{here}/bad.json", WHY], "is not JSON"),
-        (["fork", "nobody", "--look"], "no run's id"),
+        (["fork", "nobody", "--look"], "isn't a run id"),
         (["fork", "00000000-0000-0000-0000-000000000000", "--look"], "no run"),
         (["start-again", "{run}", WHY], "is not decided"),
         (["start-again", "{run}", "--audit", "{here}/list.json", WHY], "is not what --look prints"),
