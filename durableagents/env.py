@@ -19,6 +19,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from durableagents.providers import OidcProvider as OidcProvider
+from durableagents.seal_witness import SealWitness as SealWitness
+from durableagents.seal_witness import read_witness
 from runs.engine import limits
 from runs.engine.limits import Rule
 
@@ -106,6 +108,10 @@ class Environment(BaseSettings):
         default="allow", validation_alias="DURABLEAGENTS_UNCERTIFIED_TOOLS"
     )
     probe_days: float = Field(default=90.0, gt=0, le=3650, validation_alias="DURABLEAGENTS_PROBE_TTL")
+    seal_witnesses: Annotated[list[SealWitness], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_SEAL_WITNESSES"
+    )
+    seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
@@ -148,6 +154,18 @@ class Environment(BaseSettings):
             if twice := sorted({name for name in named if named.count(name) > 1}):
                 raise ValueError(f"the {what} {twice[0]!r} is named twice")
         return value
+
+    @field_validator("seal_witnesses", mode="before")
+    @classmethod
+    def _witnesses(cls, value: object) -> object:
+        """Parse `file:///volume/seals.jsonl,https://witness.example.org/seals#token=/run/secrets/witness`."""
+        if not isinstance(value, str):
+            return value
+        read = [read_witness(part.strip()) for part in value.split(",") if part.strip()]
+        names = [each.name for each in read]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"the witness {twice[0]} is named twice")
+        return read
 
     @field_validator("limits", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
 from django.db import connections
 from psycopg import sql
@@ -196,6 +196,11 @@ READ_ONLY = frozenset(
 )
 
 
+def append_only() -> frozenset[str]:
+    """Return all append-only tables; an app outside the core names its own in its config's `append_only_tables`."""
+    return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
+
+
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
@@ -253,7 +258,7 @@ def statements(role: str) -> list[sql.Composed]:
     body = plain.format(
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))),
-        append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(APPEND_ONLY)))),
+        append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
         kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
         frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
     )

@@ -1,0 +1,103 @@
+"""Seals, what they cover, their keys, and the log of their deliveries. All but `Witness` are append-only."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from durableagents.contrib.seals.records import Leaf, SealRecord
+from ledger.models import append_only
+
+
+class SealKey(models.Model):
+    """A public key. The key before it signed it; the first one signed itself."""
+
+    number = models.BigIntegerField(primary_key=True)
+    public_key = models.BinaryField(max_length=32)
+    made_at = models.DateTimeField()
+    reason = models.TextField(blank=True)
+    by = models.TextField()
+    signature = models.BinaryField(max_length=64)
+
+    class Meta:
+        triggers = append_only()
+
+
+class Seal(models.Model):
+    """One signature over the heads that moved since the seal before. See records.py for the signed bytes."""
+
+    number = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    key = models.BigIntegerField(help_text="The number of the key that signed it.")
+    previous = models.BinaryField(max_length=32)
+    root = models.BinaryField(max_length=32)
+    count = models.BigIntegerField()
+    signature = models.BinaryField(max_length=64)
+    # Where the next search begins (sealing.py). Not signed: a wrong value only delays a head until the walk finds it.
+    oldest_open_xid = models.BigIntegerField(help_text="No older transaction was in progress when heads were read.")
+    next_xid = models.BigIntegerField(help_text="Transactions from here on began later.")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["previous"], name="seals_seal_one_successor")]
+        triggers = append_only()
+
+    @property
+    def record(self) -> SealRecord:
+        return SealRecord(
+            self.number,
+            self.at,
+            self.key,
+            bytes(self.previous),
+            bytes(self.root),
+            self.count,
+            bytes(self.signature),
+        )
+
+
+class SealedHead(models.Model):
+    """A leaf of a seal: the last event of a run at that time. The key finds a run's last sealed event."""
+
+    pk = models.CompositePrimaryKey("run_id", "seq")
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField()
+    hash = models.BinaryField(max_length=32)
+    # No foreign key: verification reports a leaf whose seal was deleted.
+    seal = models.BigIntegerField()
+
+    class Meta:
+        indexes = [models.Index(fields=["seal", "run_id"], name="seals_head_by_seal")]
+        triggers = append_only()
+
+    @property
+    def leaf(self) -> Leaf:
+        return Leaf(self.run_id, self.seq, bytes(self.hash))
+
+
+class Witness(models.Model):
+    """When a witness is tried next. The only rows here that change."""
+
+    name = models.TextField(primary_key=True)
+    due_at = models.DateTimeField()
+    failures = models.IntegerField(default=0)
+
+
+class Delivery(models.Model):
+    """One try to hand seals to a witness."""
+
+    class Outcome(models.TextChoices):
+        TAKEN = "taken"
+        FAILED = "failed"
+
+    id = models.BigAutoField(primary_key=True)
+    witness = models.TextField()
+    first = models.BigIntegerField(help_text="The first seal of the batch.")
+    last = models.BigIntegerField(help_text="The last seal of the batch that was taken, or the one that failed.")
+    at = models.DateTimeField()
+    outcome = models.TextField(choices=Outcome.choices)
+    error = models.TextField(blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["witness", "last"], condition=models.Q(outcome="taken"), name="seals_delivery_taken"),
+            models.Index(fields=["witness", "-id"], name="seals_delivery_by_witness"),
+        ]
+        triggers = append_only()

@@ -1,0 +1,272 @@
+"""Verify the seals, and every sealed head against the journal; with a witness's copy, the seals against that copy.
+
+The chain below a sealed head is checked by `ledger.verification.runs`, which `manage.py seals verify` also runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, key_problems, read_key
+from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey
+from durableagents.contrib.seals.records import NO_SEAL, Leaf, SealLine, SealRecord, public_bytes
+from durableagents.contrib.seals.witnesses import status_of
+from ledger.verification.registers import Listed
+
+_BATCH = 1000
+# A line longer than any seal is not read into memory.
+_MAX_LINE = 16 * 1024 * 1024
+# Sealed heads that the journal doesn't bear out, by run. The head may be ahead, never behind.
+_WRONG = """
+    SELECT s.run_id, s.seq, s.seal, h.run_id IS NULL, h.seq, e.hash IS NULL
+    FROM {sealed} s
+    LEFT JOIN ledger_head h ON h.run_id = s.run_id
+    LEFT JOIN ledger_event e ON e.run_id = s.run_id AND e.seq = s.seq
+    WHERE h.run_id IS NULL OR h.seq < s.seq OR e.hash IS DISTINCT FROM s.hash
+    ORDER BY s.run_id, s.seq"""
+_IN_TABLE = "seals_sealedhead"
+_GIVEN = "(SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::bytea[], %s::bigint[]) AS u (run_id, seq, hash, seal))"
+_WITHOUT_SEAL = """
+    SELECT s.run_id, s.seq, s.seal FROM seals_sealedhead s
+    WHERE NOT EXISTS (SELECT 1 FROM seals_seal x WHERE x.number = s.seal) ORDER BY s.run_id, s.seq"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem; `run_id` and `seq` name the run and event that it is about, if it is about one."""
+
+    text: str
+    run_id: UUID | None = None
+    seq: int | None = None
+
+    def __str__(self) -> str:
+        event = "" if self.seq is None else f"event {self.seq} "
+        return f"run {self.run_id}: {event}{self.text}" if self.run_id else self.text
+
+
+def every_seal() -> Listed | None:
+    """Check all seals (record check of `ledger verify --all`)."""
+    count, last = Seal.objects.count(), Seal.objects.order_by("-number").first()
+    if last is None and not SealKey.objects.exists() and not SealedHead.objects.exists():
+        return None
+    return Listed("seals", count, last.record.hash.hex() if last else "", [str(each) for each in check_database()])
+
+
+def every_seal_witness() -> Listed | None:
+    """Check that no witness is stale (record check of `ledger verify --all`); None without witnesses."""
+    states = [status_of(witness) for witness in settings.DURABLEAGENTS.seal_witnesses]
+    if not states:
+        return None
+    taken = Delivery.objects.filter(outcome=Delivery.Outcome.TAKEN).count()
+    return Listed("seal witnesses", taken, "", [each.problem for each in states if each.problem])
+
+
+# --- the database alone -----------------------------------------------------------------------------------------------
+
+
+def check_database() -> Iterator[Finding]:
+    """Check keys, signatures, the chain of seals, Merkle roots, and sealed heads against the journal."""
+    keys = list(SealKey.objects.order_by("number"))
+    yield from (Finding(problem) for problem in key_problems(keys))
+    yield from _check_seals({key.number: bytes(key.public_key) for key in keys})
+    yield from _check_leaves_without_seal()
+    yield from _check_heads(_WRONG.format(sealed=_IN_TABLE), [], "")
+
+
+def _check_seals(keys: dict[int, bytes]) -> Iterator[Finding]:
+    place, previous = 0, NO_SEAL
+    for seal in Seal.objects.order_by("number").iterator():
+        if seal.number != place + 1:
+            yield Finding(f"seal {place + 1} is missing: the next one found is {seal.number}")
+        elif bytes(seal.previous) != previous:
+            yield Finding(f"seal {seal.number} does not follow the seal before it")
+        record = seal.record
+        place, previous = seal.number, record.hash
+        if seal.key not in keys:
+            yield Finding(f"seal {seal.number} names key {seal.key}, which is not on record")
+        elif not record.is_signed_by(keys[seal.key]):
+            yield Finding(f"seal {seal.number} was not signed with key {seal.key}: it was changed or forged")
+        if not record.has_leaves(leaves_of(seal.number)):
+            yield Finding(f"seal {seal.number}: its {record.count} sealed heads do not give its Merkle root")
+
+
+def sealed_runs() -> Iterator[UUID]:
+    """Yield each run that was ever sealed."""
+    yield from SealedHead.objects.order_by("run_id").values_list("run_id", flat=True).distinct().iterator()
+
+
+def leaves_of(number: int) -> list[Leaf]:
+    return [each.leaf for each in SealedHead.objects.filter(seal=number).order_by("run_id")]
+
+
+def _check_leaves_without_seal() -> Iterator[Finding]:
+    with connection.cursor() as cursor:
+        cursor.execute(_WITHOUT_SEAL)
+        rows = cursor.fetchall()
+    for run_id, same in groupby(rows, key=itemgetter(0)):
+        _, seq, seal = next(same)
+        yield Finding(f"was sealed in seal {seal}, which is missing", run_id, seq)
+
+
+def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Iterator[Finding]:
+    """Report, of each run, the first sealed event that the journal doesn't bear out."""
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        rows = cursor.fetchall()
+    for run_id, of_run in groupby(rows, key=itemgetter(0)):
+        (_, seq, seal, is_gone, head_seq, is_event_gone), *others = of_run
+        more = len(others)
+        if is_gone:
+            what = f"was sealed in seal {seal}{where}, and the run is gone"
+        elif is_event_gone:
+            what = f"was sealed in seal {seal}{where}, and is gone"
+        elif head_seq < seq:
+            what = f"was sealed in seal {seal}{where}, and the run's head says {head_seq}"
+        else:
+            what = f"was sealed in seal {seal}{where} with another hash: it or an event before it was changed"
+        yield Finding(what + (f" ({more} more of this run)" if more else ""), run_id, seq)
+
+
+# --- a witness's copy -------------------------------------------------------------------------------------------------
+
+
+class WitnessUnreadable(Exception):
+    """A witness's file can't be read. The message names it and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    n: int
+    told: SealLine
+
+    @property
+    def record(self) -> SealRecord:
+        return self.told.seal
+
+
+def check_witness(path: Path) -> Iterator[Finding]:
+    """Check the database against a witness's copy, and the copy itself. Raises WitnessUnreadable."""
+    copy = _Copy(path)
+    lines = iter(copy.lines())
+    while batch := list(islice(lines, _BATCH // 10)):
+        yield from copy.take_findings()
+        yield from _compare(batch, path)
+    yield from copy.take_findings()
+    yield from copy.end()
+
+
+class _Copy:
+    """A witness's file as it is read. Only lines with an authentic signature count; the others are findings about the
+    copy, and accuse nobody."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.findings: list[Finding] = []
+        self.seen: dict[int, bytes] = {}
+        self.keys: set[bytes | None] = {bytes(key.public_key) for key in SealKey.objects.all()}
+        self.keys.add(_own_key())
+        self._torn: tuple[int, bytes, str] | None = None
+
+    def take_findings(self) -> list[Finding]:
+        found, self.findings = self.findings, []
+        return found
+
+    def lines(self) -> Iterator[_Line]:
+        """Yield each authentic line once. A line that a crash of ours left unfinished is the beginning of the next."""
+        try:
+            with self.path.open("rb") as file:
+                n = 0
+                while text := file.readline(_MAX_LINE):
+                    n += 1
+                    if (line := self._read(n, text.rstrip(b"\n"))) is not None:
+                        yield line
+        except OSError as error:
+            raise WitnessUnreadable(f"the witness {self.path} can't be read: {error.strerror or error}") from None
+        self._torn_stays()
+
+    def _read(self, n: int, text: bytes) -> _Line | None:
+        try:
+            told = SealLine.from_json(text)
+        except ValueError as error:
+            self._torn_stays()
+            self._torn = (n, text, str(error)) if text else None
+            return None
+        if self._torn is not None and text.startswith(self._torn[1]):
+            self._torn = None
+        self._torn_stays()
+        record = told.seal
+        if not record.is_signed_by(told.public_key) or not record.has_leaves(told.leaves):
+            self._say(n, f"seal {record.number} is not as it was signed: this copy is damaged or false there")
+            return None
+        if told.public_key not in self.keys:
+            self._say(
+                n,
+                f"seal {record.number} was signed with {told.public_key.hex()[:16]}…, which is no key of this "
+                "installation: this copy is false, or the record of keys was replaced",
+            )
+            return None
+        known = self.seen.setdefault(record.number, record.hash)
+        if known != record.hash:
+            self._say(n, f"there are two seals {record.number}, both signed: somebody else has the private key")
+        return _Line(n, told)
+
+    def end(self) -> Iterator[Finding]:
+        """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
+        last = max(self.seen, default=0)
+        have = Seal.objects.filter(number__lte=last).order_by("number").values_list("number", flat=True)
+        if missing := [number for number in have if number not in self.seen]:
+            yield Finding(
+                f"witness {self.path}: its copy lacks seal {missing[0]}"
+                + (f" and {len(missing) - 1} more" if missing[1:] else "")
+            )
+        name = f"file://{self.path.resolve()}"
+        taken = Delivery.objects.filter(witness=name, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
+        if taken is not None and taken.last > last:
+            yield Finding(
+                f"witness {self.path}: its copy ends at seal {last}, and it took seals up to {taken.last}: "
+                "the copy was cut off"
+            )
+
+    def _torn_stays(self) -> None:
+        if self._torn is not None:
+            self._say(self._torn[0], f"the line can't be read: {self._torn[2]}")
+            self._torn = None
+
+    def _say(self, n: int, what: str) -> None:
+        self.findings.append(Finding(f"witness {self.path}, line {n}: {what}"))
+
+
+def _own_key() -> bytes | None:
+    try:
+        return public_bytes(read_key(key_path()))
+    except SealKeyProblem:
+        return None  # `check_database` and `status` report it
+
+
+def _compare(batch: Sequence[_Line], path: Path) -> Iterator[Finding]:
+    """Compare authentic lines with the database's seals, and their heads with the journal."""
+    here = {seal.number: seal.record.hash for seal in Seal.objects.filter(number__in=[x.record.number for x in batch])}
+    for line in batch:
+        number = line.record.number
+        found = here.get(number)
+        fate = f"is gone from the database (witness {path}, line {line.n})"
+        if found is not None:
+            fate = f"is another one in the database (witness {path}, line {line.n})"
+        if found != line.record.hash:
+            yield Finding(f"seal {number} {fate}")
+        kept = set(leaves_of(number))
+        for leaf in line.told.leaves:
+            if leaf not in kept:
+                yield Finding(f"is not in the database's seal {number}, and is in that of the witness", *leaf[:2])
+    leaves = [(*leaf, line.record.number) for line in batch for leaf in line.told.leaves]
+    if leaves:
+        columns = [list(column) for column in zip(*leaves, strict=True)]
+        yield from _check_heads(_WRONG.format(sealed=_GIVEN), columns, f" (witness {path})")

@@ -1,0 +1,215 @@
+"""Hand seals to witnesses: files on other volumes, and HTTPS endpoints elsewhere. Each has its own job and its own log,
+so that none delays another or the sealing."""
+
+# Delivery is at least once and in order. A process that dies after a witness took a batch, and before that was
+# recorded, sends the batch again: a witness keeps one of equal lines, and verification accepts both.
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max
+
+from approvals.notices.chat import handed
+from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey, Witness
+from durableagents.contrib.seals.records import SealLine
+from durableagents.env import SealWitness
+from ledger.clock import database_now
+from runs.backoff import pause_seconds
+
+log = logging.getLogger("durableagents.contrib.seals")
+BATCH = 100
+# A witness whose process died is tried again after the lease: longer than a batch and one more try of `handed` take.
+BATCH_SECONDS, LEASE_SECONDS = 30.0, 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
+
+
+class NotTaken(Exception):
+    """A witness did not take a seal. The message says why."""
+
+
+def is_due(witness: SealWitness) -> str:
+    """Return the SQL condition that seals wait for this witness, and it isn't resting after a failure."""
+    name = "'" + witness.name.replace("'", "''") + "'"
+    return (
+        f"coalesce((SELECT max(number) FROM seals_seal), 0) > coalesce((SELECT max(last) FROM seals_delivery "
+        f"WHERE witness = {name} AND outcome = 'taken'), 0) "
+        f"AND NOT EXISTS (SELECT 1 FROM seals_witness WHERE name = {name} AND due_at > statement_timestamp() "
+        f"AND due_at < statement_timestamp() + interval '{_LONGEST_PAUSE} s')"
+    )
+
+
+def taken_up_to(name: str) -> int:
+    """Return the last seal that this witness took; 0 for none."""
+    taken = Delivery.objects.filter(witness=name, outcome=Delivery.Outcome.TAKEN)
+    last: int = taken.aggregate(last=Max("last"))["last"] or 0
+    return last
+
+
+def deliver(witness: SealWitness) -> int:
+    """Hand a witness all that waits for it, in batches; return the number of seals. Stops at the first failure, which
+    is recorded and tried again later."""
+    count = 0
+    while (state := _take(witness)) is not None:
+        first = taken_up_to(witness.name) + 1
+        numbers = list(
+            Seal.objects.filter(number__gte=first).order_by("number").values_list("number", flat=True)[:BATCH]
+        )
+        if not numbers:
+            _rest(state, 0.0, failures=0)
+            break
+        last, why = _hand_over(witness, numbers)
+        count += 0 if last is None else last - numbers[0] + 1
+        _record(witness, state, numbers, last, why)
+        if why:
+            break
+    return count
+
+
+def _hand_over(witness: SealWitness, numbers: Sequence[int]) -> tuple[int | None, str]:
+    """Hand over these seals; return the last one that was taken, and why the next was not."""
+    if witness.path is not None:
+        try:
+            append_lines(witness.path, (line.to_json() for line in read_lines(numbers)))
+        except OSError as error:
+            return None, f"{witness.path}: {error.strerror or error}"
+        return numbers[-1], ""
+    last, ends = None, time.monotonic() + BATCH_SECONDS
+    for line in read_lines(numbers):
+        if time.monotonic() > ends:
+            break
+        try:
+            _post(witness, line)
+        except NotTaken as error:
+            return last, str(error)
+        last = line.seal.number
+    return last, ""
+
+
+def _post(witness: SealWitness, line: SealLine) -> None:
+    """Post one seal. Bounded in time; follows no redirect. Raises NotTaken."""
+    headers = {"Content-Type": "application/json", "Idempotency-Key": f"seal-{line.seal.hash.hex()}"}
+    if witness.token_file is not None:
+        try:
+            headers["Authorization"] = f"Bearer {witness.token_file.read_text(encoding='ascii').strip()}"
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not plain text"
+            raise NotTaken(f"its token file {witness.token_file} can't be read: {reason}") from None
+    outcome = handed(witness.name, line.to_json().encode(), headers)
+    if outcome.state != "sent":
+        raise NotTaken(outcome.why)
+
+
+def append_lines(path: Path, lines: Iterator[str]) -> None:
+    """Append lines to a witness's file and flush them to its disk. A line that a crash left unfinished is ended first,
+    since nothing in the file is ever rewritten. Raises OSError."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        size = os.fstat(file.fileno()).st_size
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+            file.write(b"\n")
+        for line in lines:
+            file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(numbers: Sequence[int]) -> Iterator[SealLine]:
+    """Yield these seals with their leaves and keys, in order."""
+    keys = {key.number: bytes(key.public_key) for key in SealKey.objects.all()}
+    for seal in Seal.objects.filter(number__in=numbers).order_by("number").iterator():
+        leaves = tuple(each.leaf for each in SealedHead.objects.filter(seal=seal.number).order_by("run_id"))
+        yield SealLine(seal.record, keys[seal.key], leaves)
+
+
+# --- turns and the log ------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def _take(witness: SealWitness) -> Witness | None:
+    """Reserve a witness for this process; None if it isn't due or another process has it."""
+    now = database_now()
+    Witness.objects.get_or_create(name=witness.name, defaults={"due_at": now})
+    state = Witness.objects.select_for_update(skip_locked=True).filter(name=witness.name).first()
+    # A time beyond the longest pause is from a clock that was ahead.
+    if state is None or now < state.due_at < now + timedelta(seconds=_LONGEST_PAUSE):
+        return None
+    state.due_at = now + timedelta(seconds=LEASE_SECONDS)
+    state.save(update_fields=["due_at"])
+    return state
+
+
+@transaction.atomic
+def _record(witness: SealWitness, state: Witness, numbers: Sequence[int], last: int | None, why: str) -> None:
+    now = database_now()
+    if last is not None:
+        Delivery.objects.create(
+            witness=witness.name, first=numbers[0], last=last, at=now, outcome=Delivery.Outcome.TAKEN
+        )
+    if not why:
+        _rest(state, 0.0, failures=0)
+        return
+    failed = numbers[0] if last is None else last + 1
+    Delivery.objects.create(
+        witness=witness.name, first=failed, last=failed, at=now, outcome=Delivery.Outcome.FAILED, error=why[:500]
+    )
+    failures = 1 if last is not None else state.failures + 1
+    log.warning("witness %s did not take seal %s: %s", witness.name, failed, why)
+    _rest(state, pause_seconds(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, spread=0.2), failures=failures)
+
+
+def _rest(state: Witness, seconds: float, *, failures: int) -> None:
+    state.due_at, state.failures = database_now() + timedelta(seconds=seconds), failures
+    state.save(update_fields=["due_at", "failures"])
+
+
+# --- problems ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessStatus:
+    """What a witness has. `waiting_since` is the time of the oldest seal that it did not take."""
+
+    name: str
+    taken: int
+    taken_at: datetime | None
+    waiting_since: datetime | None
+    error: str
+
+    @property
+    def is_stale(self) -> bool:
+        return self.waiting_since is not None and _is_old(self.waiting_since)
+
+    @property
+    def problem(self) -> str:
+        """Return the problem of a stale witness; empty if there is none."""
+        if not self.is_stale:
+            return ""
+        last = f"took seal {self.taken} last" if self.taken else "has taken no seal"
+        return (
+            f"witness {self.name} is stale: it {last}, and seals wait since {self.waiting_since:%Y-%m-%d %H:%M} UTC"
+            + (f" ({self.error})" if self.error else "")
+        )
+
+
+def status_of(witness: SealWitness) -> WitnessStatus:
+    taken = taken_up_to(witness.name)
+    waiting = Seal.objects.filter(number__gt=taken).order_by("number").values_list("at", flat=True).first()
+    newest = Delivery.objects.filter(witness=witness.name).order_by("-id").first()
+    took = Delivery.objects.filter(witness=witness.name, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
+    error = newest.error if newest is not None and newest.outcome == Delivery.Outcome.FAILED else ""
+    return WitnessStatus(witness.name, taken, took.at if took else None, waiting, error)
+
+
+def _is_old(at: datetime) -> bool:
+    return database_now() - at > timedelta(minutes=settings.DURABLEAGENTS.seal_stale_minutes)

@@ -1,0 +1,45 @@
+"""Witnesses of seals as the settings name them (durableagents/contrib/seals). Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+_TOKEN = "token="
+_ALLOWED = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&()*+;=%-]{1,1000}")
+
+
+@dataclass(frozen=True, slots=True)
+class SealWitness:
+    """A file, or an address with the file of its token. `name` is the address without the token."""
+
+    name: str
+    path: Path | None = None
+    token_file: Path | None = None
+
+
+def read_witness(text: str) -> SealWitness:
+    """Read `file:///volume/seals.jsonl` or `https://witness.example.org/seals#token=/run/secrets/token`. Raises
+    ValueError."""
+    wanted = "like file:///volume/seals.jsonl or https://witness.example.org/seals#token=/run/secrets/witness"
+    if not _ALLOWED.fullmatch(text):
+        raise ValueError(f"{text!r} is no address {wanted}")
+    try:
+        url = urlsplit(text)
+        has_host = bool(url.hostname) and (url.port is None or url.port > 0)
+    except ValueError:
+        raise ValueError(f"{text!r} is no address {wanted}") from None
+    if url.scheme == "file" and not url.netloc and url.path.startswith("/") and not url.query + url.fragment:
+        if url.path.endswith("/"):
+            raise ValueError(f"{text!r} names a folder: name a file in it")
+        return SealWitness(text, path=Path(unquote(url.path)))
+    if url.scheme not in ("https", "http") or not has_host or url.username or url.password:
+        raise ValueError(f"{text!r} is no address {wanted}")
+    if not url.fragment:
+        return SealWitness(text)
+    token = Path(url.fragment.removeprefix(_TOKEN))
+    if not url.fragment.startswith(_TOKEN) or not token.is_absolute():
+        raise ValueError(f"{text!r}: after # comes token= and the absolute path of a file")
+    return SealWitness(text.partition("#")[0], token_file=token)
