@@ -17,7 +17,7 @@ from django.db import connection, transaction
 
 from durableagents.contrib.seals.models import Seal, SealKey
 from durableagents.contrib.seals.records import is_signature, public_bytes, rotation_message
-from durableagents.env import kept_secret, replace_private
+from durableagents.env import EnvironmentProblem, kept_secret, replace_private
 from ledger.append import justified
 from ledger.clock import database_now
 
@@ -78,7 +78,10 @@ def signing_key() -> tuple[SealKey, Ed25519PrivateKey]:
 
 
 def _first_key() -> tuple[SealKey, Ed25519PrivateKey]:
-    kept_secret(key_path(), size=SIZE)
+    try:
+        kept_secret(key_path(), size=SIZE)
+    except EnvironmentProblem as error:
+        raise SealKeyProblem(f"the seals' private key can't be made: {error}") from None
     private = read_key(key_path())
     return _recorded(1, database_now(), b"", private, private, "the first key", "system:seals"), private
 
