@@ -111,21 +111,37 @@ def test_a_transaction_that_commits_late_is_not_missed(
     assert seal() == 1 and sealed(6) == {(late, 4)}
 
 
-def test_the_search_begins_at_the_newest_seal_when_nothing_is_open(
-    new_run: NewRun, other: psycopg.Connection[Any]
+@each_case(
+    "oldest_open, begins_at",
+    [
+        (40, 3),  # nothing was open when the last one was made
+        (39, 2),  # a transaction that began after the second
+        (30, 2),
+        (29, 1),
+        (20, 1),
+        (19, None),  # before the first
+    ],
+)
+def test_the_search_begins_before_any_open_transaction(
+    new_run: NewRun, oldest_open: int, begins_at: int | None
 ) -> None:
     run_id = new_run()
-    for _ in range(3):
-        go_on(run_id)
+    for number in (1, 2, 3):
+        go_on(run_id, number)
         seal()
-    last = Seal.objects.get(pk=3)
-    assert search_start(Moment.now(), last) == last.at - sealing._MARGIN
+        tamper("UPDATE seals_seal SET next_xid = %s WHERE number = %s", 10 * number + 10, number)
+    tamper("UPDATE seals_seal SET oldest_open_xid = %s WHERE number = 3", oldest_open)
+    found = search_start(Moment.now(), Seal.objects.get(pk=3))
+    assert found == (begins_at and Seal.objects.get(pk=begins_at).at - sealing._MARGIN)
+
+
+def test_a_seal_keeps_which_transactions_were_open(new_run: NewRun, other: psycopg.Connection[Any]) -> None:
+    run_id = new_run()
     append_by(other, run_id)
-    go_on(new_run())
-    seal()
-    newest = Seal.objects.order_by("-number").first()
-    assert newest is not None and newest.oldest_open_xid < newest.next_xid
-    assert search_start(Moment.now(), newest) == last.at - sealing._MARGIN
+    new_run()
+    (xid,) = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchone() or (0,)
+    assert seal() == 1
+    assert Seal.objects.get().oldest_open_xid <= xid < Seal.objects.get().next_xid
 
 
 def test_a_clock_that_was_set_back_is_recorded_and_harmless(
@@ -145,7 +161,7 @@ def test_a_clock_that_was_set_back_is_recorded_and_harmless(
     assert findings() == []
     go_on(run_id, 2)  # and from there on the search begins at the time after the jump
     found = search_start(Moment.now(), Seal.objects.get(pk=2))
-    assert found is not None and found < Seal.objects.get(pk=2).at
+    assert found is None or found < Seal.objects.get(pk=2).at
     assert seal() == 1 and sealed(3) == {(run_id, 5)}
 
 
