@@ -113,9 +113,12 @@ def delete_an_event(by: Attack) -> Runs:
 
 
 def insert_an_event(by: Attack) -> Runs:
-    """Put a copy of another event between two."""
+    """Put a copy of another event before one. A copy of the last event before itself would be an event added at the
+    end: with the keys, nobody can tell that from the application's own."""
     run_id, seq = by.pick()
     source, source_seq = by.pick()
+    while (source, source_seq) == (run_id, seq):
+        source, source_seq = by.pick()
     by.make_room(run_id, seq)
     source_seq += source == run_id and source_seq >= seq
     tamper(
