@@ -125,36 +125,36 @@ class SealLine:
     def from_json(cls, line: str | bytes) -> SealLine:
         """Read a line. Raises ValueError that says what is wrong with it."""
         try:
-            told = json.loads(line)
+            values = json.loads(line)
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
-        if not isinstance(told, dict):
+        if not isinstance(values, dict):
             raise ValueError("it is not a JSON object")
-        if told.get("version") != VERSION:
-            raise ValueError(f"its version is {told.get('version')!r:.40}; this code reads {VERSION}")
+        if values.get("version") != VERSION:
+            raise ValueError(f"its version is {values.get('version')!r:.40}; this code reads {VERSION}")
         try:
-            at = datetime.fromisoformat(told["at"])
+            at = datetime.fromisoformat(values["at"])
             if at.tzinfo is None:
                 raise ValueError("`at` has no time zone")
             seal = SealRecord(
-                number=_number(told, "number"),
+                number=_number(values, "number"),
                 at=at,
-                key=_number(told, "key"),
-                previous=_bytes(told["previous"], 32),
-                root=_bytes(told["root"], 32),
-                count=_number(told, "count"),
-                signature=_bytes(told["signature"], 64),
+                key=_number(values, "key"),
+                previous=_bytes(values["previous"], 32),
+                root=_bytes(values["root"], 32),
+                count=_number(values, "count"),
+                signature=_bytes(values["signature"], 64),
             )
-            leaves = tuple(_leaf(each) for each in told["leaves"])
-            return cls(seal, _bytes(told["public_key"], 32), leaves)
+            leaves = tuple(_leaf(each) for each in values["leaves"])
+            return cls(seal, _bytes(values["public_key"], 32), leaves)
         except KeyError as error:
             raise ValueError(f"it has no {error}") from None
         except (TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"a value has the wrong type: {error}"[:200]) from None
 
 
-def _number(told: dict[str, Any], name: str) -> int:
-    value = told[name]
+def _number(values: dict[str, Any], name: str) -> int:
+    value = values[name]
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MAX_NUMBER:
         raise ValueError(f"`{name}` is no positive number: {value!r:.40}")
     return value
@@ -167,6 +167,6 @@ def _bytes(text: str, size: int) -> bytes:
     return data
 
 
-def _leaf(told: Sequence[Any]) -> Leaf:
-    run_id, seq, link = told
+def _leaf(values: Sequence[Any]) -> Leaf:
+    run_id, seq, link = values
     return Leaf(UUID(run_id), _number({"seq": seq}, "seq"), _bytes(link, 32))

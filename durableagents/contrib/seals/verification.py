@@ -21,7 +21,8 @@ from durableagents.contrib.seals.records import NO_SEAL, Leaf, SealLine, SealRec
 from durableagents.contrib.seals.witnesses import status_of
 from ledger.verification.registers import Listed
 
-_BATCH = 1000
+# Seals of a witness that are compared together. Each may have 10,000 heads.
+_BATCH = 20
 # A line longer than any seal is not read into memory.
 _MAX_LINE = 16 * 1024 * 1024
 # Sealed heads that the journal doesn't bear out, by run. The head may be ahead, never behind.
@@ -145,18 +146,18 @@ class WitnessUnreadable(Exception):
 @dataclass(frozen=True, slots=True)
 class _Line:
     n: int
-    told: SealLine
+    content: SealLine
 
     @property
     def record(self) -> SealRecord:
-        return self.told.seal
+        return self.content.seal
 
 
 def check_witness(path: Path) -> Iterator[Finding]:
     """Check the database against a witness's copy, and the copy itself. Raises WitnessUnreadable."""
     copy = _Copy(path)
     lines = iter(copy.lines())
-    while batch := list(islice(lines, _BATCH // 10)):
+    while batch := list(islice(lines, _BATCH)):
         yield from copy.take_findings()
         yield from _compare(batch, path)
     yield from copy.take_findings()
@@ -194,7 +195,7 @@ class _Copy:
 
     def _read(self, n: int, text: bytes) -> _Line | None:
         try:
-            told = SealLine.from_json(text)
+            content = SealLine.from_json(text)
         except ValueError as error:
             self._torn_stays()
             self._torn = (n, text, str(error)) if text else None
@@ -202,21 +203,21 @@ class _Copy:
         if self._torn is not None and text.startswith(self._torn[1]):
             self._torn = None
         self._torn_stays()
-        record = told.seal
-        if not record.is_signed_by(told.public_key) or not record.has_leaves(told.leaves):
-            self._say(n, f"seal {record.number} is not as it was signed: this copy is damaged or false there")
+        record = content.seal
+        if not record.is_signed_by(content.public_key) or not record.has_leaves(content.leaves):
+            self._report(n, f"seal {record.number} is not as it was signed: this copy is damaged or false there")
             return None
-        if told.public_key not in self.keys:
-            self._say(
+        if content.public_key not in self.keys:
+            self._report(
                 n,
-                f"seal {record.number} was signed with {told.public_key.hex()[:16]}…, which is no key of this "
+                f"seal {record.number} was signed with {content.public_key.hex()[:16]}…, which is no key of this "
                 "installation: this copy is false, or the record of keys was replaced",
             )
             return None
         known = self.seen.setdefault(record.number, record.hash)
         if known != record.hash:
-            self._say(n, f"there are two seals {record.number}, both signed: somebody else has the private key")
-        return _Line(n, told)
+            self._report(n, f"there are two seals {record.number}, both signed: somebody else has the private key")
+        return _Line(n, content)
 
     def end(self) -> Iterator[Finding]:
         """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
@@ -227,8 +228,11 @@ class _Copy:
                 f"witness {self.path}: its copy lacks seal {missing[0]}"
                 + (f" and {len(missing) - 1} more" if missing[1:] else "")
             )
-        name = f"file://{self.path.resolve()}"
-        taken = Delivery.objects.filter(witness=name, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
+        here = self.path.resolve()
+        names = [
+            each.name for each in settings.DURABLEAGENTS.seal_witnesses if each.path and each.path.resolve() == here
+        ]
+        taken = Delivery.objects.filter(witness__in=names, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
         if taken is not None and taken.last > last:
             yield Finding(
                 f"witness {self.path}: its copy ends at seal {last}, and it took seals up to {taken.last}: "
@@ -237,10 +241,10 @@ class _Copy:
 
     def _torn_stays(self) -> None:
         if self._torn is not None:
-            self._say(self._torn[0], f"the line can't be read: {self._torn[2]}")
+            self._report(self._torn[0], f"the line can't be read: {self._torn[2]}")
             self._torn = None
 
-    def _say(self, n: int, what: str) -> None:
+    def _report(self, n: int, what: str) -> None:
         self.findings.append(Finding(f"witness {self.path}, line {n}: {what}"))
 
 
@@ -263,10 +267,10 @@ def _compare(batch: Sequence[_Line], path: Path) -> Iterator[Finding]:
         if found != line.record.hash:
             yield Finding(f"seal {number} {fate}")
         kept = set(leaves_of(number))
-        for leaf in line.told.leaves:
+        for leaf in line.content.leaves:
             if leaf not in kept:
                 yield Finding(f"is not in the database's seal {number}, and is in that of the witness", *leaf[:2])
-    leaves = [(*leaf, line.record.number) for line in batch for leaf in line.told.leaves]
+    leaves = [(*leaf, line.record.number) for line in batch for leaf in line.content.leaves]
     if leaves:
         columns = [list(column) for column in zip(*leaves, strict=True)]
         yield from _check_heads(_WRONG.format(sealed=_GIVEN), columns, f" (witness {path})")

@@ -1,4 +1,4 @@
-"""Witnesses: files and HTTPS, outages, catching up, damage and lies; and what operators are told."""
+"""Witnesses: files and HTTPS, outages, catching up, damage and lies; and what operators are values."""
 
 from __future__ import annotations
 
@@ -184,10 +184,10 @@ def test_two_seals_of_one_number_are_named(new_run: NewRun, witness: SealWitness
     several_seals(new_run, 2)
     deliver(witness)
     private = read_key(key_path())
-    told = json.loads(lines_of(witness)[1])
-    told["number"] = 1
-    told["signature"] = private.sign(SealLine.from_json(json.dumps(told)).seal.message).hex()
-    append_lines(path_of(witness), iter([json.dumps(told)]))
+    values = json.loads(lines_of(witness)[1])
+    values["number"] = 1
+    values["signature"] = private.sign(SealLine.from_json(json.dumps(values)).seal.message).hex()
+    append_lines(path_of(witness), iter([json.dumps(values)]))
     assert any("line 3: there are two seals 1, both signed" in each for each in about(witness))
 
 
@@ -322,10 +322,10 @@ def test_a_slow_witness_holds_up_neither_sealing_nor_the_others(
     assert "no answer" in Delivery.objects.get(witness=slow.name).error
 
 
-# --- what operators are told ------------------------------------------------------------------------------------------
+# --- status and commands ----------------------------------------------------------------------------------------------
 
 
-def told(*command: str) -> tuple[int, str]:
+def run_command(*command: str) -> tuple[int, str]:
     out = StringIO()
     try:
         call_command("seals", *command, stdout=out, stderr=out)
@@ -337,19 +337,19 @@ def told(*command: str) -> tuple[int, str]:
 def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> None:
     several_seals(new_run, 1)
     deliver(witness)
-    code, text = told("status")
+    code, text = run_command("status")
     assert code == 0 and re.search(rf"witness {witness.name}: seal 1, at \d", text) and "key 1: " in text
     several_seals(new_run, 1)
-    assert told("status")[0] == 0, "it may be late for some minutes"
+    assert run_command("status")[0] == 0, "it may be late for some minutes"
     tamper("UPDATE seals_seal SET at = at - interval '16 minutes' WHERE number = 2")
-    code, text = told("status")
+    code, text = run_command("status")
     assert code == 1 and f"problem: witness {witness.name} is stale: it took seal 1 last, and seals wait since" in text
     listed = every_seal_witness()
     assert listed is not None and listed.name == "seal witnesses" and "is stale" in listed.problems[0]
 
 
 def test_status_says_that_no_witness_is_configured() -> None:
-    code, text = told("status")
+    code, text = run_command("status")
     assert code == 1 and "set DURABLEAGENTS_SEAL_WITNESSES" in text
     assert every_seal() is None and every_seal_witness() is None
 
@@ -380,17 +380,17 @@ def test_each_witness_has_a_job_of_its_own(witness: SealWitness) -> None:
 
 def test_rotate_and_export(new_run: NewRun, witness: SealWitness, tmp_path: Path) -> None:
     several_seals(new_run, 2)
-    assert told("rotate", "--reason", "")[0] == 2
-    code, text = told("rotate", "--reason", "an administrator left")
+    assert run_command("rotate", "--reason", "")[0] == 2
+    code, text = run_command("rotate", "--reason", "an administrator left")
     assert code == 0 and f"Seal key 2 is in use: {key_path()}." in text
     several_seals(new_run, 1)
     copy = tmp_path / "copy.jsonl"
-    copy.write_text(told("export")[1])
+    copy.write_text(run_command("export")[1])
     assert [SealLine.from_json(line).seal.key for line in copy.read_text().splitlines()] == [1, 1, 2]
-    assert told("export", "--after", "2")[1] == copy.read_text().splitlines(keepends=True)[2]
+    assert run_command("export", "--after", "2")[1] == copy.read_text().splitlines(keepends=True)[2]
     assert list(check_witness(copy)) == []
     key_path().unlink()
-    code, text = told("rotate", "--reason", "an administrator left")
+    code, text = run_command("rotate", "--reason", "an administrator left")
     assert code == 2 and "is missing" in text
 
 
