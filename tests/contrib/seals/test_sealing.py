@@ -381,3 +381,15 @@ def test_a_run_of_the_lowest_id_is_sealed(new_run: NewRun) -> None:
     new_run(run_id=UUID(int=0))
     new_run(run_id=uuid4())
     assert seal() == 1 and Seal.objects.get().count == 2
+
+
+def test_appending_does_no_more_than_without_this_app(db: None) -> None:
+    """No index on heads, whose updates must stay in their page, and no trigger on what a step writes."""
+    assert run_sql("SELECT indexname FROM pg_indexes WHERE tablename = 'ledger_head'") == [("ledger_head_pkey",)]
+    fired = run_sql(
+        "SELECT DISTINCT t.tgname FROM pg_trigger t WHERE NOT t.tgisinternal AND t.tgtype & 4 > 0 "
+        "AND t.tgrelid IN ('ledger_event'::regclass, 'ledger_head'::regclass) AND t.tgname LIKE '%%seal%%'"
+    )
+    assert fired == []
+    (method,) = run_sql("SELECT indexdef FROM pg_indexes WHERE indexname = 'seals_event_by_time'")[0]
+    assert "USING brin (at)" in method
