@@ -62,6 +62,9 @@ class Environment(BaseSettings):
     models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
     limits: Annotated[dict[str, Rule], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_LIMITS")
     priority: int = Field(default=5, ge=0, le=100, validation_alias="DURABLEAGENTS_PRIORITY")
+    encryption_keys: Annotated[list[str], NoDecode] = Field(
+        default=["master"], validation_alias="DURABLEAGENTS_ENCRYPTION_KEYS"
+    )
     redact: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_REDACT")
     screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
@@ -121,6 +124,7 @@ class Environment(BaseSettings):
         "agents",
         "serve",
         "models",
+        "encryption_keys",
         "redact",
         "screens",
         "allowed_hosts",

@@ -54,6 +54,7 @@ INSTALLED_APPS = [
     "ledger",
     "runs",
     "approvals",
+    "durableagents.contrib.encryption",
     "durableagents.contrib.seals",
     "durableagents",
 ]

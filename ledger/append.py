@@ -66,7 +66,7 @@ def kept_bytes(values: Sequence[Any]) -> int:
 def _line(event: Event, key: bytes, run_id: UUID, place: int) -> tuple[Any, ...]:
     """Return one `ledger_line`. Its body is digest ‖ code, which the append function splits: during an upgrade, older
     processes pass the digest alone."""
-    clear, packed = encode_clear(event), pack(event.payload)
+    clear, packed = encode_clear(event), pack(event.payload, run_id)
     body = body_hash(clear, packed)
     return event.KIND, event.slot, event.attempt, event.fact, clear, packed, body + event_code(key, run_id, place, body)
 

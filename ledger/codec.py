@@ -1,19 +1,23 @@
 """The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a packed payload. Pure: no
-Django, no I/O."""
+Django, no I/O; encryption is a `Cipher` that an app supplies."""
 
 from __future__ import annotations
 
 import io
 import json
 import math
+import struct
 import threading
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Protocol, dataclass_transform
+from uuid import UUID
 
 import zstandard
 from pydantic_core import from_json
 
-RAW, ZSTD = b"\x00", b"\x01"
+RAW, ZSTD, ENCRYPTED = b"\x00", b"\x01", b"\x02"
+# Before an encrypted payload: its codec byte, the size of its JSON in bytes, its run.
+HEADER = struct.Struct(">cQ16s")
 _COMPRESS_FROM = 256
 MAX_PAYLOAD = 64 * 1024 * 1024
 # Pages decode at most this much of a payload and show a part of larger ones.
@@ -52,6 +56,29 @@ class _Zstd(threading.local):
 _zstd = _Zstd()
 
 
+class Cipher(Protocol):
+    """Encrypts packed payloads under a key of their run. `header` is authenticated, not encrypted."""
+
+    def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
+        """Return the encrypted bytes; None if the run has no key, so that its payloads are stored in the clear."""
+
+    def decrypt(self, run_id: UUID, encrypted: bytes, header: bytes) -> bytes:
+        """Return the packed bytes. Raises ValueError if they were changed or their key is gone."""
+
+    def decrypt_head(self, run_id: UUID, encrypted: bytes) -> bytes:
+        """Return the beginning of the packed bytes from the beginning of the encrypted ones, without a check of either.
+        Raises ValueError if the key is gone."""
+
+
+_cipher: Cipher | None = None
+
+
+def use_cipher(cipher: Cipher | None) -> None:
+    """Encrypt what this process packs, and decrypt what it unpacks, with `cipher`."""
+    global _cipher
+    _cipher = cipher
+
+
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
     metadata = json.loads(bytes(clear).decode())
@@ -60,8 +87,9 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     return metadata
 
 
-def pack(payload: Any) -> bytes | None:
-    """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller. None stays None."""
+def pack(payload: Any, run_id: UUID | None) -> bytes | None:
+    """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller, encrypted if the run has
+    a key. None stays None; without a run nothing is encrypted."""
     if payload is None:
         return None
     # A lone surrogate is replaced, not refused: a failure must always be recordable.
@@ -70,17 +98,41 @@ def pack(payload: Any) -> bytes | None:
         raise ValueError(
             f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
         )
+    packed = _compressed(raw)
+    if _cipher is None or run_id is None:
+        return packed
+    header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
+    encrypted = _cipher.encrypt(run_id, packed, header)
+    return packed if encrypted is None else header + encrypted
+
+
+def _compressed(raw: bytes) -> bytes:
     if len(raw) < _COMPRESS_FROM:
         return RAW + raw
     compressed = _zstd.compressor.compress(raw)
     return ZSTD + compressed if len(compressed) < len(raw) else RAW + raw
 
 
+def _decrypted(data: bytes, *, is_cut: bool = False) -> bytes:
+    """Return packed bytes in the clear. Raises ValueError."""
+    if data[:1] != ENCRYPTED:
+        return data
+    if len(data) < HEADER.size:
+        raise ValueError("encrypted payload is cut off")
+    if _cipher is None:
+        raise ValueError("the payload is encrypted, and this installation has no app to decrypt it")
+    header, encrypted = data[: HEADER.size], data[HEADER.size :]
+    run_id = UUID(bytes=HEADER.unpack(header)[2])
+    if is_cut:
+        return _cipher.decrypt_head(run_id, encrypted)
+    return _cipher.decrypt(run_id, encrypted, header)
+
+
 def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    data = bytes(packed)
+    data = _decrypted(bytes(packed))
     codec, body = data[:1], data[1:]
     if codec == ZSTD:
         try:
@@ -108,6 +160,8 @@ class Cut(str):
 def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
     """Return the size in bytes of a packed payload's JSON, from its first 20 bytes and its `stored` size."""
     data = bytes(packed[:20])
+    if data[:1] == ENCRYPTED:
+        return int.from_bytes(data[1:9], "big")
     if data[:1] == ZSTD:
         try:
             if (size := zstandard.frame_content_size(data[1:])) >= 0:
@@ -122,8 +176,10 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
-    body = bytes(packed[1 : MAX_STORED_HEAD + 1])
-    if packed[:1] == ZSTD:
+    data = bytes(packed) if packed[:1] == ENCRYPTED else bytes(packed[: MAX_STORED_HEAD + 1])
+    data = _decrypted(data, is_cut=stored is not None and len(data) < stored)
+    body = data[1 : MAX_STORED_HEAD + 1]
+    if data[:1] == ZSTD:
         try:
             body = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(body)).read(MAX_HEAD)
         except zstandard.ZstdError as error:

@@ -3,7 +3,7 @@ guards of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
     from runs.journal.asked.policies import Book
+    from runs.journal.libpq import Connection
     from runs.models import Run, Wait
     from runs.queries.why.acts import Offer
     from runs.queries.why.seen import Reader, Seen
@@ -64,6 +65,11 @@ class Feature:
     open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
     queues: Queues | None = None
     policies: Policies | None = None
+
+    # Statements that accompany a run's creation, by its id; called before its first events are packed.
+    on_birth: Sequence[Callable[[UUID], list[Statement]]] = ()
+    # Called with the ids of runs whose payloads this process is about to read or write in an event loop.
+    before_read: Sequence[Callable[[Connection, Collection[UUID]], Awaitable[None]]] = ()
 
     # Statements, with the queue or role as parameter, that accompany a question's opening. Raising DA059 refuses it.
     on_question: Sequence[str] = ()
@@ -123,6 +129,17 @@ def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
     """Yield these parts of all features."""
     for feature in installed.values():
         yield from parts(feature)
+
+
+def born(run_id: UUID) -> list[Statement]:
+    """Return the statements that accompany a run's creation."""
+    return [statement for make in every(lambda each: each.on_birth) for statement in make(run_id)]
+
+
+async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> None:
+    """Prepare this process to read and write the payloads of these runs. Raises psycopg.Error."""
+    for prepare in every(lambda each: each.before_read):
+        await prepare(connection, run_ids)
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:

@@ -99,7 +99,7 @@ class MemoryRun:
         stored: list[e.Event] = []
         facts: set[tuple[str, int, str]] = set()
         for event in events:
-            stored.append(e.decode(e.encode_clear(event), unpack(pack(event.payload))))
+            stored.append(e.decode(e.encode_clear(event), unpack(pack(event.payload, None))))
             if event.slot is None or (named := event.fact) is None:
                 continue
             fact = event.slot, event.attempt, named

@@ -21,9 +21,10 @@ _LOCK = "SELECT FROM ledger_head WHERE run_id = %s FOR UPDATE"
 _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], {lines}, %s, %s)"
 
 
-def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
-    """Return the statement that creates a child, with its journal's first events."""
+def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
+    """Return the statements that create a child, with its journal's first events."""
     run_id, by = UUID(spec.run_id), f"run:{spec.parent}"
+    also = features.born(run_id)
     events: list[e.Event] = [
         e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
         e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
@@ -37,7 +38,7 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
     words = search.terms(run_id, by=by, tags=spec.tags, input=spec.input)
     about = search.subject(spec.input)[: search.ABOUT_LENGTH]
     seconds = None if spec.time is None else int(spec.time.total_seconds())
-    return _START.format(lines=placeholders), [
+    values = [
         UUID(spec.parent),
         spec.slot,
         spec.attempt,
@@ -54,6 +55,7 @@ def child_statement(spec: ChildSpec) -> tuple[str, list[Any]]:
         Jsonb(caps),
         seconds,
     ]
+    return [(_START.format(lines=placeholders), values), *also]
 
 
 def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
@@ -126,12 +128,14 @@ class Succession:
             async with self.pool.connection() as connection, transaction(connection):
                 await connection.execute(_LOCK, [self._id])
                 events[:], heir = make(await self._lookups.estate_on(connection))
+                also = features.born(UUID(heir.run_id))
                 (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))
-                for follow in features.every(lambda each: each.on_withdraw) if reply.is_done else ():
-                    await connection.execute(follow, [self._id])
+                also += [(follow, [self._id]) for follow in features.every(lambda each: each.on_withdraw)]
+                for statement, values in also if reply.is_done else ():
+                    await connection.execute(statement, values)
             return reply
 
         reply = await self._send(events, send, lets_go=True)

@@ -18,6 +18,7 @@ from ledger.codec import pack, unpack
 from ledger.codes import is_rows_code, row_code
 from ledger.errors import first_line
 from ledger.keys import code_key
+from runs import features
 from runs.engine.content.reads import KeptRead
 from runs.journal.libpq import Pool
 from runs.models.releases import coded
@@ -89,12 +90,13 @@ class ReadCache:
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
     async def _keep(self, key: bytes, tool: str, kept: KeptRead, expires_at: datetime) -> None:
-        sealed = pack(kept.result) or pack([]) or b""
+        run_id = UUID(kept.run_id)
+        sealed = pack(kept.result, run_id) or pack([], run_id) or b""
         said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
         values = [
             key,
             tool,
-            UUID(kept.run_id),
+            run_id,
             kept.slot,
             kept.at,
             expires_at,
@@ -106,7 +108,10 @@ class ReadCache:
 
     async def _row(self, key: bytes) -> tuple[Any, ...] | None:
         async with self._pool.connection() as link:
-            return await (await link.execute(_FIND, [key])).fetchone()
+            row = await (await link.execute(_FIND, [key])).fetchone()
+            if row is not None:
+                await features.prepare_reading(link, [row[1]])
+            return row
 
     async def _execute(self, values: list[Any]) -> None:
         async with self._pool.connection() as link:

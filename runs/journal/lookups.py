@@ -20,6 +20,7 @@ from ledger.events import (
     SignalReceived,
 )
 from ledger.kinds import CHOICE
+from runs import features
 from runs.engine.errors import JournalBroken
 from runs.engine.forks import Place
 from runs.engine.journal import Effects, History, Reply
@@ -74,6 +75,7 @@ class Lookups:
     async def _history(self, lease: Lease, said: tuple[str, int], at_least: int) -> History:
         """Read twice; if another worker takes the run in between, our next commit notices."""
         async with self._pool.connection() as connection:
+            await features.prepare_reading(connection, [self._run_id])
             rows = await (await connection.execute(STANDING, [self._run_id])).fetchall()
             assert rows, "the head of a run that was claimed"
             (epoch, token, *flags), caps, used, depth, counts_reads = standing(rows[0])

@@ -21,7 +21,7 @@ from ledger.events import Event, ModelsChosen
 from runs import features
 from runs.backoff import Patience
 from runs.engine.journal import Batch, History, How, Reply
-from runs.journal.births import Succession, child_statement
+from runs.journal.births import Succession, child_statements
 from runs.journal.claims import Claim, Worker
 from runs.journal.committer import answered, committer
 from runs.journal.database_errors import Refusals, raise_known
@@ -77,7 +77,7 @@ class PgJournal(Mailbox, Succession):
     async def commit(self, batch: Batch) -> Reply:
         if batch.is_intent:
             statement, values = self._intend(batch)
-            made = [] if batch.child is None else [child_statement(batch.child)]
+            made = [] if batch.child is None else child_statements(batch.child)
             reply = await self._commit(batch.events, statement, values, made)
             if batch.child is not None:
                 self.on_birth()  # a worker may claim it
@@ -100,7 +100,7 @@ class PgJournal(Mailbox, Succession):
         return statement, [self._actor, *values, *more, *(batch.grant or (None, None)), *opening]
 
     def _record(self, batch: Batch) -> tuple[Sequence[Event], str, list[Any]]:
-        written, cut, kept = with_cut(batch.events, batch.snapshot, *self._said)
+        written, cut, kept = with_cut(batch.events, batch.snapshot, self._id, *self._said)
         (events, values), (entries, more), (wait, opening) = (
             lines(written, self._id, self.seq),
             facts(batch.entries),

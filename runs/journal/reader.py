@@ -153,12 +153,12 @@ def cut_digest(generation: int, node: str, visit: int, fingerprint: str, state: 
 
 
 def with_cut(
-    events: Sequence[Event], snapshot: Snapshot | None, version: str = "", generation: int = 0
+    events: Sequence[Event], snapshot: Snapshot | None, run_id: UUID, version: str, generation: int
 ) -> tuple[Sequence[Event], str, list[Any]]:
     """Return the events with the checkpoint's digest (and `version`, if moved), and it as an SQL `runs_cut`."""
     if snapshot is None:
         return events, "NULL", []
-    at, state = snapshot, pack(snapshot.state) or b""
+    at, state = snapshot, pack(snapshot.state, run_id) or b""
     payload = {"checkpoint": cut_digest(at.generation, at.node, at.visit, at.fingerprint, state)}
     payload |= {"version": version} if generation else {}
     bound = [replace(x, payload=payload) if isinstance(x, VisitEntered) and x.visit == at.visit else x for x in events]

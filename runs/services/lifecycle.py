@@ -21,7 +21,7 @@ from ledger.append import acted, kept_bytes, lines
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
 from ledger.web import misfit
-from runs import search
+from runs import features, search
 from runs.engine.agents import Agent
 from runs.engine.attributes import BadAttributes, setting
 from runs.engine.budget import Budget
@@ -171,10 +171,11 @@ def accept(
     found_by = _found_by(version, attributes, by)
     told: list[e.Event] = [created, *limits.events]
     told += [*([plan.told()] if plan else []), *([forked] if forked else []), *chosen.events, *found_by]
+    also = features.born(run.id)
     placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
-    seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, words, placeholders, values)
+    seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, words, placeholders, values, also)
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
@@ -190,7 +191,9 @@ def accept(
     return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
 
 
-def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any]) -> tuple[Any, ...]:
+def _insert(
+    run: Run, by: Actor, words: Any, placeholders: str, values: list[Any], also: Iterable[tuple[str, list[Any]]]
+) -> tuple[Any, ...]:
     fields: list[Any] = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
     with connection.cursor() as cursor:
         cursor.execute(
@@ -198,6 +201,8 @@ def _insert(run: Run, by: Actor, words: Any, placeholders: str, values: list[Any
             [f"{TIME_TO_LIVE.days} days", *fields, by.ref, by.person, run.about, words, *values, FRESH_SECONDS],
         )
         row: tuple[Any, ...] = cursor.fetchone()
+        for statement, parameters in also:
+            cursor.execute(statement, parameters)
     return row
 
 

@@ -284,5 +284,5 @@ def line_of(event: Event, *, seq: int, at: datetime, epoch: int = 0) -> Line:
         attempt=event.attempt,
         epoch=epoch,
         clear=json.loads(encode_clear(event)),
-        sealed=pack(event.payload),
+        sealed=pack(event.payload, None),
     )

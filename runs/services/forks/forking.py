@@ -161,7 +161,7 @@ def made(
     act: Act, agent: Agent, told: e.RunForked, input: Any, key: str, *, budget: Budget | None, most: Budget | None
 ) -> Run:
     """Create the new run and write the event of the fork to both journals, in the origin's transaction."""
-    if (size := len(pack(told.payload) or b"")) > MOST_BYTES:
+    if (size := len(pack(told.payload, None) or b"")) > MOST_BYTES:
         problem = f"what the run did after that point takes {size} bytes, more than {MOST_BYTES}"
         raise refused("visit", problem, "choose a later visit")
     origin = act.run

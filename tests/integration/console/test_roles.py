@@ -166,7 +166,7 @@ def paths_of(db: None) -> Callable[..., Callable[[str], str]]:
 
 
 def _run_and_batch(by: Actor) -> dict[str, Any]:
-    run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by).id, pack({"request": {"item": "chairs"}})
+    run, state = lifecycle.start("buyer", {"item": "chairs"}, by=by).id, pack({"request": {"item": "chairs"}}, None)
     kept = {"generation": 0, "node": "", "visit": 0, "fingerprint": "", "checksum": checksum("", 0, state)}
     Checkpoint.objects.create(run_id=run, seq=1, state=state, at=timezone.now(), **kept)
     body = BatchBody(action="pause", runs=[run], justification="Hold on.", start=False)

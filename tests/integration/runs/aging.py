@@ -90,7 +90,7 @@ def _is_moment(text: str) -> bool:
 
 def written_as(row: Event, event: e.Event) -> None:
     """Replace a row's event, with its code, the chain and the decisions that follow."""
-    clear, packed, place = e.encode_clear(event), pack(event.payload), place_of(bytes(row.code))
+    clear, packed, place = e.encode_clear(event), pack(event.payload, row.run_id), place_of(bytes(row.code))
     assert place is not None
     code = event_code(code_key(), row.run_id, place, body_hash(clear, packed))
     longer = len(clear) + len(packed or b"") - len(bytes(row.clear)) - len(bytes(row.sealed or b""))

@@ -37,7 +37,7 @@ def paying(tools: Toolbox) -> Agent:
 
 def append(sql: Sql, run: Run, event: e.Event, code: bytes = b"") -> None:
     """Append by the database's own function, with any code the attacker has."""
-    clear, packed = e.encode_clear(event), pack(event.payload)
+    clear, packed = e.encode_clear(event), pack(event.payload, run.id)
     sql.execute(
         "SELECT ledger_append_as(%s, 'user:fiona', ARRAY[ROW(%s, %s, %s, %s, %b, %b, "
         "%b)]::ledger_line[], ARRAY[]::ledger_fact[])",

@@ -8,7 +8,7 @@ from ledger.codec import pack
 from tests.tampering import without_triggers
 
 RUNS = 100_000
-VALUES = {"sealed": pack({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"})}
+VALUES = {"sealed": pack({"item": "chairs", "vendor_name": "Nordlicht Antriebe GmbH"}, None)}
 
 # One row per run: number, id, state and time. Ids sort by time, as the real ones do. Of a hundred runs 70 completed,
 # ten wait for an approval, five failed, five were cancelled, three wait for a webhook, three for time, two for an

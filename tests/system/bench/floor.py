@@ -85,7 +85,7 @@ async def drive(pool: Any, kind: Kind, runs: int, steps: int) -> None:
     event = e.ToolRead(
         slot="0.1/1", tool="look", requested_hash="0" * 64, payload={"arguments": {"n": 1}, "result": {"text": TEXT}}
     )
-    clear, packed = e.encode_clear(event), pack(event.payload)
+    clear, packed = e.encode_clear(event), pack(event.payload, None)
     body = body_hash(clear, packed)
 
     async def one() -> None:

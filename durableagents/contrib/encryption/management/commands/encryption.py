@@ -1,0 +1,55 @@
+"""`manage.py encryption status|rotate`: the master keys of encrypted payloads."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from durableagents.contrib.encryption import master_keys, rotation
+from ledger.append import acted, justified
+from ledger.errors import DurableAgentsError
+from runs.management.shell import whoever
+
+
+class Command(BaseCommand):
+    help = "Show which master keys encrypt the runs' keys, or encrypt all of them under the current one."
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("status", help="number of runs by master key; exit code 1 if a key is missing")
+        rotate = verbs.add_parser("rotate", help="encrypt the keys of all runs under the first master key")
+        rotate.add_argument("--reason", required=True, help="recorded in the audit trail")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            if options["verb"] == "status":
+                self._status()
+            else:
+                self._rotate(options["reason"])
+        except (DurableAgentsError, master_keys.KeyUnavailable, ValueError) as error:
+            raise CommandError(str(error), returncode=2) from None
+
+    def _status(self) -> None:
+        current = master_keys.current()
+        self.stdout.write(f"new runs: {f'{current.id} ({current.source})' if current else 'not encrypted'}")
+        missing: list[master_keys.KeyUnavailable] = []
+        for key_id, count in rotation.counts().items():
+            try:
+                source = master_keys.find(key_id).source
+            except master_keys.KeyUnavailable as error:
+                source, missing = "missing", [*missing, error]
+            self.stdout.write(f"{key_id} ({source}): {count} runs")
+        if missing:
+            raise CommandError(str(missing[0]), returncode=1)
+
+    def _rotate(self, reason: str) -> None:
+        why = justified("rotate", reason, field="--reason")
+        before, total = rotation.counts(), 0
+        for count in rotation.rotate():
+            total += count
+            self.stdout.write(f"{total} of {sum(before.values())}")
+        after = {"rotated": total}
+        acted("key_rotation", by=whoever(), subject="encryption", justification=why, before=before, after=after)
+        self.stdout.write(f"done: {total} runs now need {', '.join(rotation.in_use()) or 'no key'}")

@@ -1,0 +1,132 @@
+"""Master keys, which encrypt the keys of runs. They come from outside the database, by the sources in the setting
+`DURABLEAGENTS_ENCRYPTION_KEYS`; the first encrypts new keys, all of them decrypt."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+import psycopg
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from django import db
+from django.conf import settings
+
+SIZE = 32
+COMMAND_SECONDS = 10.0
+
+
+class KeyUnavailable(psycopg.OperationalError, db.OperationalError):
+    """A master key can't be had. As with a database that is away, nothing is read or written, and workers try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class MasterKey:
+    """A master key. `id` is a digest, which reveals nothing of its 256 random bits."""
+
+    source: str
+    secret: bytes = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        return sha256(b"durableagents/master key id/1\x00" + self.secret).hexdigest()[:16]
+
+
+def current() -> MasterKey | None:
+    """Return the key for new runs, or None if payloads of new runs aren't encrypted. Raises KeyUnavailable."""
+    sources = settings.DURABLEAGENTS.encryption_keys
+    return _read(sources[0]) if sources else None
+
+
+def find(key_id: str) -> MasterKey:
+    """Return the master key with this id. Raises KeyUnavailable if no source in the setting has it, or one that may
+    have it can't be read."""
+    problem = None
+    for source in (*settings.DURABLEAGENTS.encryption_keys, "master"):
+        try:
+            if (key := _read(source)).id == key_id:
+                return key
+        except KeyUnavailable as error:
+            problem = problem or error
+    raise problem or KeyUnavailable(
+        f"master key {key_id} is in none of the sources of DURABLEAGENTS_ENCRYPTION_KEYS: add the one that has it, "
+        "after the first"
+    )
+
+
+@lru_cache(maxsize=32)
+def _read(source: str) -> MasterKey:
+    kind, _, where = source.partition(":")
+    read = _READERS.get(kind)
+    if read is None or bool(where) is (kind == "master"):
+        raise _problem(source, "is no source: use master, file:PATH, env:NAME or command:COMMAND")
+    return MasterKey(source, read(source, where))
+
+
+def _problem(source: str, what: str) -> KeyUnavailable:
+    return KeyUnavailable(f"DURABLEAGENTS_ENCRYPTION_KEYS: {source!r} {what}")
+
+
+def _of_master(source: str, _: str) -> bytes:
+    path: Path = settings.DURABLEAGENTS_MASTER_KEY_FILE
+    kept = _of_path(source, path).strip()
+    return HKDF(SHA256(), SIZE, salt=None, info=b"durableagents/payload encryption/1").derive(kept)
+
+
+def _of_file(source: str, where: str) -> bytes:
+    return _decoded(source, _of_path(source, Path(where)))
+
+
+def _of_path(source: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _problem(source, f"can't be read: {path}: {error.strerror}") from None
+
+
+def _of_environment(source: str, where: str) -> bytes:
+    if where not in os.environ:
+        raise _problem(source, "is not set in the environment")
+    return _decoded(source, os.environ[where].encode())
+
+
+def _of_command(source: str, where: str) -> bytes:
+    """Run a command that prints the key: how a key service is asked."""
+    try:
+        said = subprocess.run(shlex.split(where), capture_output=True, timeout=COMMAND_SECONDS, check=True)
+    except subprocess.TimeoutExpired:
+        raise _problem(source, f"gave no answer within {COMMAND_SECONDS:g} s") from None
+    except subprocess.CalledProcessError as error:
+        told = error.stderr.decode(errors="replace").strip().splitlines()
+        raise _problem(source, f"ended with {error.returncode}: {told[-1] if told else 'no message'}") from None
+    except (OSError, ValueError) as error:
+        raise _problem(source, f"can't be run: {error}") from None
+    return _decoded(source, said.stdout)
+
+
+def _decoded(source: str, text: bytes) -> bytes:
+    """Return the key's bytes; never the text, which may be nearly the key."""
+    stripped = text.strip()
+    try:
+        key = base64.b64decode(stripped + b"=" * (-len(stripped) % 4), altchars=b"-_", validate=True)
+    except binascii.Error:
+        raise _problem(source, f"holds no key: {SIZE} bytes in base64url are expected") from None
+    if len(key) != SIZE:
+        raise _problem(source, f"holds {len(key)} bytes: {SIZE} bytes in base64url are expected")
+    return key
+
+
+_READERS: dict[str, Callable[[str, str], bytes]] = {
+    "master": _of_master,
+    "file": _of_file,
+    "env": _of_environment,
+    "command": _of_command,
+}

@@ -1,0 +1,128 @@
+"""The keys of runs, and the cipher that uses them: AES-256-GCM with a random nonce, as of NIST SP 800-38D."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Collection
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from django.db import connection
+
+from durableagents.contrib.encryption import master_keys
+from durableagents.contrib.encryption.master_keys import MasterKey
+
+NONCE = 12
+MOST_KNOWN = 20_000
+_FIND = "SELECT run_id, master, wrapped FROM encryption_runkey WHERE run_id = ANY(%s)"
+_STORE = "INSERT INTO encryption_runkey (run_id, master, wrapped, made_at) VALUES (%s, %s, %s, clock_timestamp())"
+_CONTEXT = b"durableagents/key of a run/1"
+
+
+class _Key:
+    """A run's key, ready for use."""
+
+    __slots__ = ("aead", "secret")
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret, self.aead = secret, AESGCM(secret)
+
+
+def wrap(master: MasterKey, run_id: UUID, secret: bytes) -> bytes:
+    """Return a run's key encrypted under a master key, bound to the run."""
+    nonce = os.urandom(NONCE)
+    return nonce + AESGCM(master.secret).encrypt(nonce, secret, _CONTEXT + run_id.bytes)
+
+
+def unwrap(master: MasterKey, run_id: UUID, wrapped: bytes) -> bytes:
+    """Return a run's key. Raises ValueError if it was changed or is another run's."""
+    try:
+        return AESGCM(master.secret).decrypt(wrapped[:NONCE], wrapped[NONCE:], _CONTEXT + run_id.bytes)
+    except InvalidTag:
+        raise ValueError(f"the key of run {run_id} was changed, or is another run's") from None
+
+
+class RunKeys:
+    """The cipher of payloads. It keeps the keys of the runs that this process used last; runs without a key, created
+    while encryption was off, are stored in the clear."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[UUID, _Key | None] = OrderedDict()
+        self._lock = Lock()
+
+    # --- the Cipher of ledger.codec -----------------------------------------------------------------------------------
+
+    def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
+        key = self._find(run_id)
+        if key is None:
+            return None
+        nonce = os.urandom(NONCE)
+        return nonce + key.aead.encrypt(nonce, packed, header)
+
+    def decrypt(self, run_id: UUID, encrypted: bytes, header: bytes) -> bytes:
+        if len(encrypted) < NONCE:
+            raise ValueError("encrypted payload is cut off")
+        try:
+            return self._needed(run_id).aead.decrypt(encrypted[:NONCE], encrypted[NONCE:], header)
+        except InvalidTag:
+            raise ValueError("encrypted payload was changed, or is another run's") from None
+
+    def decrypt_head(self, run_id: UUID, encrypted: bytes) -> bytes:
+        # GCM encrypts in counter mode from the second block of its counter on.
+        counter = modes.CTR(encrypted[:NONCE] + b"\x00\x00\x00\x02")
+        return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
+
+    # --- hooks of the feature -----------------------------------------------------------------------------------------
+
+    def born(self, run_id: UUID) -> list[tuple[str, list[Any]]]:
+        """Make a key for a new run; return the statement that stores it. Raises KeyUnavailable."""
+        master = master_keys.current()
+        if master is None:
+            self._keep(run_id, None)
+            return []
+        secret = AESGCM.generate_key(256)
+        self._keep(run_id, _Key(secret))
+        return [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
+
+    async def prepare(self, connection: Any, run_ids: Collection[UUID]) -> None:
+        """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyUnavailable."""
+        missing = [run_id for run_id in run_ids if run_id not in self._known]
+        if missing:
+            self._learn(missing, await (await connection.execute(_FIND, [missing])).fetchall())
+
+    # --- keys ---------------------------------------------------------------------------------------------------------
+
+    def _needed(self, run_id: UUID) -> _Key:
+        key = self._find(run_id)
+        if key is None:
+            raise ValueError(f"the payload is encrypted, and run {run_id} has no key")
+        return key
+
+    def _find(self, run_id: UUID) -> _Key | None:
+        with self._lock:
+            if run_id in self._known:
+                self._known.move_to_end(run_id)
+                return self._known[run_id]
+        with connection.cursor() as cursor:
+            cursor.execute(_FIND, [[run_id]])
+            return self._learn([run_id], cursor.fetchall())[run_id]
+
+    def _learn(self, run_ids: Collection[UUID], rows: Collection[Any]) -> dict[UUID, _Key | None]:
+        found: dict[UUID, _Key | None] = dict.fromkeys(run_ids)
+        for run_id, master_id, wrapped in rows:
+            found[run_id] = _Key(unwrap(master_keys.find(master_id), run_id, bytes(wrapped)))
+        for run_id, key in found.items():
+            self._keep(run_id, key)
+        return found
+
+    def _keep(self, run_id: UUID, key: _Key | None) -> None:
+        with self._lock:
+            self._known[run_id] = key
+            self._known.move_to_end(run_id)
+            if len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)

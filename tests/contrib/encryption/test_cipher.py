@@ -1,0 +1,163 @@
+"""An encrypted payload is read by nothing but its run's key, and master keys come from where the setting says."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from durableagents.contrib.encryption import master_keys
+from durableagents.contrib.encryption.master_keys import KeyUnavailable, MasterKey
+from durableagents.contrib.encryption.run_keys import RunKeys, unwrap, wrap
+from ledger import codec
+from tests.cases import each_case
+
+SECRET = base64.urlsafe_b64encode(bytes(range(32))).decode().rstrip("=")
+
+
+@pytest.fixture
+def run_id() -> Iterator[UUID]:
+    """Return a run whose key only this process knows."""
+    keys, run_id = RunKeys(), uuid4()
+    keys.born(run_id)
+    before = codec._cipher
+    codec.use_cipher(keys)
+    yield run_id
+    codec.use_cipher(before)
+
+
+@each_case("payload", ["", "x", {"iban": "DE02"}, ["word " * 1000], 0, False])
+def test_a_payload_is_not_readable_and_comes_back(run_id: UUID, payload: Any) -> None:
+    packed = codec.pack(payload, run_id)
+    assert packed is not None and packed[:1] == codec.ENCRYPTED
+    assert codec.unpack(packed) == payload
+    assert packed != codec.pack(payload, run_id)  # a nonce is used once
+    assert codec.size_of(packed) == codec.size_of(codec.pack(payload, None) or b"")
+
+
+def test_a_change_of_any_byte_is_refused(run_id: UUID) -> None:
+    packed = codec.pack({"amount": 84_000}, run_id) or b""
+    for place in range(1, len(packed)):
+        changed = packed[:place] + bytes([packed[place] ^ 1]) + packed[place + 1 :]
+        if place in range(9, 25):
+            continue  # another run: below
+        with pytest.raises(ValueError, match="was changed"):
+            codec.unpack(changed)
+    for length in range(1, len(packed)):
+        with pytest.raises(ValueError, match=r"cut off|was changed"):
+            codec.unpack(packed[:length])
+
+
+def test_a_payload_moved_to_another_run_is_refused(run_id: UUID) -> None:
+    keys, other = RunKeys(), uuid4()
+    keys.born(other)
+    keys.born(run_id)
+    codec.use_cipher(keys)
+    packed = codec.pack({"amount": 84_000}, run_id) or b""
+    with pytest.raises(ValueError, match="was changed, or is another run's"):
+        codec.unpack(packed[:9] + other.bytes + packed[25:])
+
+
+def test_the_head_of_a_large_payload_is_read_from_the_head_of_its_bytes(run_id: UUID) -> None:
+    text = base64.b64encode(os.urandom(2 * codec.MAX_STORED_HEAD)).decode()
+    in_clear, packed = codec.pack([text], None) or b"", codec.pack([text], run_id) or b""
+    (shown,) = codec.unpack_head(packed[: codec.MAX_STORED_HEAD], len(packed))
+    (expected,) = codec.unpack_head(in_clear)
+    assert shown == expected and text.startswith(shown) and shown.size == expected.size
+    assert codec.unpack_head(packed) == [expected]
+
+
+def test_without_the_app_an_encrypted_payload_is_refused_by_name(run_id: UUID) -> None:
+    packed = codec.pack("x", run_id)
+    codec.use_cipher(None)
+    with pytest.raises(ValueError, match="is encrypted, and this installation has no app to decrypt it"):
+        codec.unpack(packed)
+
+
+def test_a_run_s_key_is_bound_to_the_run_and_its_master_key() -> None:
+    one, other = MasterKey("a", bytes(32)), MasterKey("b", bytes(31) + b"\x01")
+    run_id, secret = uuid4(), bytes(range(32))
+    wrapped = wrap(one, run_id, secret)
+    assert unwrap(one, run_id, wrapped) == secret and secret not in wrapped
+    for master, run in ((other, run_id), (one, uuid4())):
+        with pytest.raises(ValueError, match="was changed, or is another run's"):
+            unwrap(master, run, wrapped)
+
+
+# --- master keys ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys_are(settings: Any) -> Any:
+    def set_to(*sources: str) -> None:
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"encryption_keys": list(sources)})
+        master_keys._read.cache_clear()
+
+    yield set_to
+    master_keys._read.cache_clear()
+
+
+def test_each_source_gives_its_key(keys_are: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text(SECRET + "\n")
+    monkeypatch.setenv("PAYLOAD_KEY", SECRET)
+    for source in (f"file:{tmp_path / 'key'}", "env:PAYLOAD_KEY", f"command:cat {tmp_path / 'key'}"):
+        keys_are(source)
+        found = master_keys.current()
+        assert found is not None and found.secret == bytes(range(32))
+        assert master_keys.find(found.id) == found
+        assert SECRET not in repr(found)
+    keys_are("master")
+    derived = master_keys.current()
+    assert derived is not None and len(derived.secret) == 32
+    keys_are()
+    assert master_keys.current() is None
+    assert master_keys.find(derived.id) == derived  # it decrypts also when the setting doesn't name it
+
+
+@each_case(
+    ("source", "problem"),
+    [
+        ("file:/nowhere/key", "can't be read: /nowhere/key: No such file or directory"),
+        ("file:{short}", "holds 3 bytes: 32 bytes in base64url are expected"),
+        ("file:{strange}", "holds no key: 32 bytes in base64url are expected"),
+        ("file:", "is no source: use master, file:PATH, env:NAME or command:COMMAND"),
+        ("vault:x", "is no source"),
+        ("master:x", "is no source"),
+        ("env:NOT_SET_ANYWHERE", "is not set in the environment"),
+        ("command:/nowhere/kms", "can't be run: "),
+        ("command:'", "can't be run: "),
+        ("command:sh -c 'echo denied >&2; exit 3'", "ended with 3: denied"),
+        ("command:sleep 5", "gave no answer within 0.2 s"),
+    ],
+)
+def test_a_key_that_can_t_be_had_is_named(
+    keys_are: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, problem: str
+) -> None:
+    (tmp_path / "short").write_text("AAAA")
+    (tmp_path / "strange").write_text("no key, but a sentence")
+    monkeypatch.setattr(master_keys, "COMMAND_SECONDS", 0.2)
+    source = source.format(short=tmp_path / "short", strange=tmp_path / "strange")
+    keys_are(source)
+    with pytest.raises(KeyUnavailable) as refused:
+        master_keys.current()
+    assert str(refused.value).startswith(f"DURABLEAGENTS_ENCRYPTION_KEYS: {source!r} ")
+    assert problem in str(refused.value) and "a sentence" not in str(refused.value)
+
+
+def test_a_source_that_is_away_hides_no_other(keys_are: Any, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(SECRET)
+    keys_are(f"file:{tmp_path / 'key'}")
+    key = master_keys.current()
+    assert key is not None
+    keys_are("file:/nowhere/key", f"file:{tmp_path / 'key'}")
+    assert master_keys.find(key.id) == key
+    with pytest.raises(KeyUnavailable, match="/nowhere/key"):
+        master_keys.find("0" * 16)
+    keys_are("master")
+    with pytest.raises(KeyUnavailable, match=f"{key.id} is in none of the sources"):
+        master_keys.find(key.id)

@@ -1,0 +1,209 @@
+"""Runs are encrypted, go on while keys rotate, and stop without loss while a key is missing."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+
+from durableagents import Context, End
+from durableagents.contrib.encryption import master_keys, rotation, run_keys
+from durableagents.contrib.encryption.models import RunKey
+from durableagents.contrib.encryption.run_keys import RunKeys
+from ledger import codec
+from ledger import events as e
+from ledger.models import ActRecord, Event
+from ledger.verification.runs import verify
+from runs import features
+from runs.models import Checkpoint, Run
+from runs.services import lifecycle
+from tests.integration.runs.stage import Stage, calling, events, fresh, output
+from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
+
+CANARY = "Kanarienvogel"
+TEXT = CANARY + ": " + "the quick brown fox jumps over the lazy dog. " * 8
+
+
+def cold() -> None:
+    """Forget all keys, as a process that has just started."""
+    keys = RunKeys()
+    codec.use_cipher(keys)
+    features.install(features.Feature(name="encryption", on_birth=(keys.born,), before_read=(keys.prepare,)))
+
+
+@pytest.fixture(autouse=True)
+def _own_keys() -> Iterator[None]:
+    yield
+    master_keys._read.cache_clear()
+    cold()
+
+
+@pytest.fixture
+def keys_are(settings: Any, tmp_path: Path) -> Any:
+    """Set the sources: `master`, or the name of a key file, which is made."""
+
+    def set_to(*names: str) -> None:
+        sources = []
+        for name in names:
+            if name != "master" and not (tmp_path / name).exists():
+                (tmp_path / name).write_text(base64.urlsafe_b64encode(name.encode().ljust(32)).decode())
+            sources.append(name if name == "master" else f"file:{tmp_path / name}")
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"encryption_keys": sources})
+        master_keys._read.cache_clear()
+        cold()
+
+    return set_to
+
+
+def stored(*columns: str) -> bytes:
+    """Return all bytes of these columns, given as table.column."""
+    found = []
+    with connection.cursor() as cursor:
+        for table, column in (each.split(".") for each in columns):
+            cursor.execute(f"SELECT {column} FROM {table}")
+            values = (value for row in cursor.fetchall() for value in row)
+            found += [bytes(value) for value in values if isinstance(value, (bytes, memoryview))]
+    return b"\n".join(found)
+
+
+def talking(tools: Toolbox) -> Any:
+    """Return an agent that keeps its input in its state, hands it to a tool and returns it."""
+
+    async def first(state: Notes, ctx: Context) -> Any:
+        await ctx.call(tools.order, Item(name=state.item, amount=1))
+        return "second"
+
+    async def second(state: Notes, ctx: Context) -> End:
+        return End(state.item)
+
+    return agent_of(first, second, tools=tools.all())
+
+
+def test_no_payload_of_a_run_is_readable_in_the_database(stage: Stage, tools: Toolbox) -> None:
+    run = stage.start(calling(tools, "order", TEXT))
+    cold()
+    stage.settle(run)
+    assert fresh(run).state == "completed"
+    in_use = Event.objects.filter(run_id=run.pk, sealed__isnull=False)
+    assert in_use.count() > 3
+    assert {bytes(event.sealed or b"")[:1] for event in in_use} == {codec.ENCRYPTED}
+    assert {bytes(state)[:1] for state in Checkpoint.objects.values_list("state", flat=True)} <= {codec.ENCRYPTED}
+    assert CANARY.encode() not in stored("ledger_event.sealed", "runs_checkpoint.state", "runs_cachedread.sealed")
+    cold()
+    assert TEXT in str(events(run, e.ToolInvoked)[0].payload)
+    assert verify(run.id).problems == []
+
+
+def test_a_run_without_a_key_goes_on_in_the_clear(stage: Stage, tools: Toolbox, keys_are: Any) -> None:
+    keys_are()
+    run = stage.start(calling(tools, "order", TEXT))
+    keys_are("master")
+    stage.settle(run)
+    assert fresh(run).state == "completed" and not RunKey.objects.filter(run_id=run.pk).exists()
+    kinds = {
+        bytes(sealed)[:1] for sealed in Event.objects.filter(run_id=run.pk).values_list("sealed", flat=True) if sealed
+    }
+    assert kinds <= {codec.RAW, codec.ZSTD}
+    assert verify(run.id).problems == []
+
+
+def test_a_start_that_is_undone_leaves_no_key(stage: Stage, tools: Toolbox) -> None:
+    agent = calling(tools, "order")
+    before = RunKey.objects.count()
+    with transaction.atomic():
+        lifecycle.start(agent.graph_id, {}, by=SHOP)
+        transaction.set_rollback(True)
+    assert RunKey.objects.count() == before
+
+
+def test_keys_rotate_while_runs_are_under_way(stage: Stage, tools: Toolbox, keys_are: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(rotation, "BATCH", 2)
+    keys_are("master")
+    runs = [stage.start(calling(tools, "order", f"{TEXT} {i}")) for i in range(5)]
+    old = rotation.in_use()
+    keys_are("new", "master")
+    (new,) = [key.id for key in [master_keys.current()] if key]
+    later = stage.start(calling(tools, "order", TEXT))
+    assert rotation.counts() == {old[0]: 5, new: 1}
+    rotating = rotation.rotate()
+    assert next(rotating) == 2
+    rotating.close()  # it was interrupted
+    stage.settle(runs[0])
+    out = io.StringIO()
+    call_command("encryption", "rotate", reason="quarterly", stdout=out)
+    assert "done: 3 runs now need " + new in out.getvalue()
+    assert rotation.in_use() == [new]
+    act = ActRecord.objects.latest("id")
+    assert (act.action, act.justification, act.after) == ("key_rotation", "quarterly", {"rotated": 3})
+    keys_are("new")
+    monkeypatch.setattr(master_keys, "_READERS", {"file": master_keys._of_file})  # without the old one
+    for run in (*runs, later):
+        stage.settle(run)
+        assert fresh(run).state == "completed" and verify(run.id).problems == []
+    call_command("encryption", "rotate", reason="again", stdout=out)
+    assert out.getvalue().splitlines()[-1].startswith("done: 0 runs")
+
+
+def test_without_its_master_key_nothing_is_read_written_or_lost(
+    stage: Stage, tools: Toolbox, keys_are: Any, tmp_path: Path
+) -> None:
+    keys_are("own")
+    run = stage.start(calling(tools, "order", TEXT))
+    assert rotation.refusal() is None
+    (tmp_path / "own").rename(tmp_path / "away")
+    master_keys._read.cache_clear()
+    cold()
+    before = stored("ledger_event.sealed")
+    with pytest.raises(master_keys.KeyUnavailable, match="own' can't be read"):
+        lifecycle.cancel(run.id, by=OLGA, justification="no key")
+    with pytest.raises(master_keys.KeyUnavailable):
+        stage.start(calling(tools, "order"))
+    refusal = rotation.refusal()
+    assert refusal is not None and "own' can't be read: " in refusal
+    with pytest.raises(CommandError, match="can't be read"):
+        call_command("encryption", "status", stdout=io.StringIO())
+    assert stored("ledger_event.sealed") == before and Run.objects.count() == 1
+    (tmp_path / "away").rename(tmp_path / "own")
+    stage.settle(run)
+    assert fresh(run).state == "completed" and verify(run.id).problems == []
+
+
+def test_a_key_of_another_run_opens_nothing(stage: Stage, tools: Toolbox) -> None:
+    one, other = (stage.start(calling(tools, "order", TEXT)) for _ in range(2))
+    row = RunKey.objects.get(run_id=other.pk)
+    RunKey.objects.filter(run_id=one.pk).update(wrapped=row.wrapped)
+    cold()
+    found = verify(one.id).problems
+    assert any(f"the key of run {one.pk} was changed, or is another run's" in problem for problem in found)
+    assert verify(other.id).problems == []
+
+
+def test_few_keys_are_kept_and_evicted_ones_are_read_again(
+    stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_keys, "MOST_KNOWN", 2)
+    runs = [stage.start(calling(tools, "order", f"{TEXT} {i}")) for i in range(4)]
+    for run in runs:
+        stage.settle(run)
+    assert [output(run) for run in runs] == [output(run) for run in runs]
+    assert all(verify(run.id).problems == [] for run in runs)
+
+
+def test_encryption_takes_less_than_a_fifth_more_room(stage: Stage, tools: Toolbox, keys_are: Any) -> None:
+    def size() -> int:
+        run = stage.start(calling(tools, "order", TEXT))
+        stage.settle(run)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT sum(pg_column_size(e.*)) FROM ledger_event e WHERE run_id = %s", [run.pk])
+            return int(cursor.fetchone()[0])
+
+    keys_are()
+    in_clear = size()
+    keys_are("master")
+    assert size() < 1.2 * in_clear
