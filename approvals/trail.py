@@ -117,6 +117,7 @@ ACTS = (
     "rule_change_withdraw",
     "four_eyes",
     "row_confirm",
+    "key_rotation",
     "roles",
     "notice_settings",
     "channel",

@@ -1,3 +1,5 @@
+"""Payloads of runs are encrypted under a key per run. See README.md."""
+
 from __future__ import annotations
 
 from django.apps import AppConfig

@@ -1,3 +1,5 @@
+"""The keys of runs."""
+
 from __future__ import annotations
 
 from django.db import models
