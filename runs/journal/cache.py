@@ -90,21 +90,16 @@ class ReadCache:
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
     async def _keep(self, key: bytes, tool: str, kept: KeptRead, expires_at: datetime) -> None:
+        await self._quickly(self._store(key, tool, kept, expires_at))
+
+    async def _store(self, key: bytes, tool: str, kept: KeptRead, expires_at: datetime) -> None:
         run_id = UUID(kept.run_id)
-        sealed = pack(kept.result, run_id) or pack([], run_id) or b""
-        said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
-        values = [
-            key,
-            tool,
-            run_id,
-            kept.slot,
-            kept.at,
-            expires_at,
-            len(sealed),
-            sealed,
-            row_code(code_key(), TABLE, said),
-        ]
-        await self._quickly(self._execute(values))
+        async with self._pool.connection() as link:
+            await features.prepare_reading(link, [run_id])
+            sealed = pack(kept.result, run_id) or pack([], run_id) or b""
+            said = coded(key, tool, kept.run_id, kept.slot, microseconds(kept.at), microseconds(expires_at), sealed)
+            code = row_code(code_key(), TABLE, said)
+            await link.execute(_KEEP, [key, tool, run_id, kept.slot, kept.at, expires_at, len(sealed), sealed, code])
 
     async def _row(self, key: bytes) -> tuple[Any, ...] | None:
         async with self._pool.connection() as link:
@@ -112,10 +107,6 @@ class ReadCache:
             if row is not None:
                 await features.prepare_reading(link, [row[1]])
             return row
-
-    async def _execute(self, values: list[Any]) -> None:
-        async with self._pool.connection() as link:
-            await link.execute(_KEEP, values)
 
     async def _quickly(self, asking: Coroutine[Any, Any, Any]) -> Any:
         try:

@@ -133,7 +133,8 @@ class Lookups:
         """Return which of these effects of other runs are undone, or may be as far as can be read."""
         runs = sorted({run for run, *_ in places})
         rows = await patiently(
-            lambda: self._rows(TAKEN_BACK, runs), f"run {self._run_id}, reading what other runs undid"
+            lambda: self._rows(TAKEN_BACK, runs, of=list(map(UUID, runs))),
+            f"run {self._run_id}, reading what other runs undid",
         )
         return taken_back(rows, places)
 
@@ -191,10 +192,13 @@ class Lookups:
 
     async def _row(self, query: str, *parameters: Any) -> tuple[Any, ...] | None:
         async with self._pool.connection() as connection:
+            await features.prepare_reading(connection, [self._run_id])
             return await (await connection.execute(query, parameters)).fetchone()
 
-    async def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    async def _rows(self, query: str, *parameters: Any, of: Collection[UUID] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of this run's events, or of other runs'."""
         async with self._pool.connection() as connection:
+            await features.prepare_reading(connection, of or [self._run_id])
             return await (await connection.execute(query, parameters)).fetchall()
 
     def _check_lease(self, lease: Lease, epoch: int, token: UUID | None) -> None:

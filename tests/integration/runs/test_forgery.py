@@ -227,7 +227,7 @@ def test_a_forged_checkpoint_is_not_gone_on_from(stage: Stage, tools: Toolbox, o
     run = stage.start(asleep(tools))
     stage.drive()
     genuine = Checkpoint.objects.get(run_id=run.id)
-    state = pack(json.loads(json.dumps(unpack(genuine.state)).replace('"go"', '"forged"'))) or b""
+    state = pack(json.loads(json.dumps(unpack(genuine.state)).replace('"go"', '"forged"')), run.id) or b""
     for seq in (genuine.seq + 1, genuine.seq + 2):
         sql.execute(
             "INSERT INTO runs_checkpoint (run_id, seq, generation, node, visit, schema_version, "
