@@ -111,7 +111,7 @@ class ReadCache:
     async def _quickly(self, asking: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await asyncio.wait_for(asking, PATIENCE_SECONDS)
-        except (psycopg.Error, OSError, PoolTimeout, TimeoutError) as error:
+        except (psycopg.Error, OSError, PoolTimeout, TimeoutError, ValueError) as error:
             log.warning("the cache of reads was not to be had (%s)", first_line(error))
             return None
 

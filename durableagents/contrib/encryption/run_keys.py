@@ -16,12 +16,25 @@ from django.db import connection
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import MasterKey
+from ledger.codec import ENCRYPTED
+from ledger.errors import RecordDamaged
 
 NONCE = 12
 MOST_KNOWN = 20_000
-_FIND = "SELECT run_id, master, wrapped FROM encryption_runkey WHERE run_id = ANY(%s)"
+# With whether the run's first event is encrypted, which shows a key that is gone.
+_FIND = """
+    SELECT r.id, k.master, k.wrapped, coalesce(substring(e.sealed FOR 1) = %b, false)
+    FROM unnest(%s::uuid[]) AS r(id) LEFT JOIN encryption_runkey k ON k.run_id = r.id
+    LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1"""
 _STORE = "INSERT INTO encryption_runkey (run_id, master, wrapped, made_at) VALUES (%s, %s, %s, clock_timestamp())"
 _CONTEXT = b"durableagents/key of a run/1"
+
+
+class KeyDamaged(RecordDamaged, ValueError):
+    """A run's key is gone, was changed, or is another run's: its payloads can't be read, and nothing is written."""
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(run_id, "the key of its payloads")
 
 
 class _Key:
@@ -40,11 +53,11 @@ def wrap(master: MasterKey, run_id: UUID, secret: bytes) -> bytes:
 
 
 def unwrap(master: MasterKey, run_id: UUID, wrapped: bytes) -> bytes:
-    """Return a run's key. Raises ValueError if it was changed or is another run's."""
+    """Return a run's key. Raises KeyDamaged if it was changed or is another run's."""
     try:
         return AESGCM(master.secret).decrypt(wrapped[:NONCE], wrapped[NONCE:], _CONTEXT + run_id.bytes)
     except InvalidTag:
-        raise ValueError(f"the key of run {run_id} was changed, or is another run's") from None
+        raise KeyDamaged(run_id) from None
 
 
 class RunKeys:
@@ -90,17 +103,19 @@ class RunKeys:
         return [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
 
     async def prepare(self, connection: Any, run_ids: Collection[UUID]) -> None:
-        """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyUnavailable."""
+        """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyDamaged,
+        KeyUnavailable."""
         missing = [run_id for run_id in run_ids if run_id not in self._known]
         if missing:
-            self._learn(missing, await (await connection.execute(_FIND, [missing])).fetchall())
+            for row in await (await connection.execute(_FIND, [ENCRYPTED, missing])).fetchall():
+                self._learned(*row)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _needed(self, run_id: UUID) -> _Key:
         key = self._find(run_id)
         if key is None:
-            raise ValueError(f"the payload is encrypted, and run {run_id} has no key")
+            raise KeyDamaged(run_id)
         return key
 
     def _find(self, run_id: UUID) -> _Key | None:
@@ -109,16 +124,18 @@ class RunKeys:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
         with connection.cursor() as cursor:
-            cursor.execute(_FIND, [[run_id]])
-            return self._learn([run_id], cursor.fetchall())[run_id]
+            cursor.execute(_FIND, [ENCRYPTED, [run_id]])
+            return self._learned(*cursor.fetchone())
 
-    def _learn(self, run_ids: Collection[UUID], rows: Collection[Any]) -> dict[UUID, _Key | None]:
-        found: dict[UUID, _Key | None] = dict.fromkeys(run_ids)
-        for run_id, master_id, wrapped in rows:
-            found[run_id] = _Key(unwrap(master_keys.find(master_id), run_id, bytes(wrapped)))
-        for run_id, key in found.items():
-            self._keep(run_id, key)
-        return found
+    def _learned(self, run_id: UUID, master_id: str | None, wrapped: bytes | None, is_encrypted: bool) -> _Key | None:
+        """Return and keep a run's key, from a row of _FIND. Raises KeyDamaged, KeyUnavailable."""
+        key = None
+        if master_id is not None and wrapped is not None:
+            key = _Key(unwrap(master_keys.find(master_id), run_id, bytes(wrapped)))
+        elif is_encrypted:
+            raise KeyDamaged(run_id)
+        self._keep(run_id, key)
+        return key
 
     def _keep(self, run_id: UUID, key: _Key | None) -> None:
         with self._lock:

@@ -85,7 +85,7 @@ def test_a_run_s_key_is_bound_to_the_run_and_its_master_key() -> None:
     wrapped = wrap(one, run_id, secret)
     assert unwrap(one, run_id, wrapped) == secret and secret not in wrapped
     for master, run in ((other, run_id), (one, uuid4())):
-        with pytest.raises(ValueError, match="was changed, or is another run's"):
+        with pytest.raises(ValueError, match=f"The record of run {run} lacks the key of its payloads"):
             unwrap(master, run, wrapped)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,21 @@ from django.db import connection, transaction
 from durableagents import Context, End
 from durableagents.contrib.encryption import master_keys, rotation, run_keys
 from durableagents.contrib.encryption.models import RunKey
-from durableagents.contrib.encryption.run_keys import RunKeys
+from durableagents.contrib.encryption.run_keys import KeyDamaged, RunKeys
 from ledger import codec
 from ledger import events as e
+from ledger.append import append
+from ledger.errors import RecordDamaged
 from ledger.models import ActRecord, Event
 from ledger.verification.runs import verify
 from runs import features
+from runs.engine.content.reads import KeptRead
+from runs.journal.cache import ReadCache
+from runs.journal.lookups import Lookups
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle
-from tests.integration.runs.stage import Stage, calling, events, fresh, output
+from runs.workers import failover
+from tests.integration.runs.stage import Stage, calling, events, fresh, output, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
 CANARY = "Kanarienvogel"
@@ -174,14 +181,56 @@ def test_without_its_master_key_nothing_is_read_written_or_lost(
     assert fresh(run).state == "completed" and verify(run.id).problems == []
 
 
-def test_a_key_of_another_run_opens_nothing(stage: Stage, tools: Toolbox) -> None:
+@pytest.mark.parametrize("is_gone", [False, True], ids=["another run's", "gone"])
+def test_a_run_with_a_damaged_key_stops_and_says_so(stage: Stage, tools: Toolbox, is_gone: bool) -> None:
     one, other = (stage.start(calling(tools, "order", TEXT)) for _ in range(2))
-    row = RunKey.objects.get(run_id=other.pk)
-    RunKey.objects.filter(run_id=one.pk).update(wrapped=row.wrapped)
+    row = RunKey.objects.filter(run_id=one.pk)
+    kept = bytes(row.get().wrapped)
+    if is_gone:
+        row.delete()
+    else:
+        row.update(wrapped=RunKey.objects.get(run_id=other.pk).wrapped)
     cold()
-    found = verify(one.id).problems
-    assert any(f"the key of run {one.pk} was changed, or is another run's" in problem for problem in found)
-    assert verify(other.id).problems == []
+    assert any("lacks the key of its payloads" in problem for problem in verify(one.id).problems)
+    with pytest.raises(RecordDamaged, match="lacks the key of its payloads"):
+        lifecycle.cancel(one.id, by=OLGA, justification="no key")
+    with pytest.raises(KeyDamaged):
+        stage.drive()
+    assert failover.stop(one.pk, stage.worker.id, "the key of its payloads is gone")
+    assert [wait.detail["reason"] for wait in waiting(one)] == ["damaged_journal"]
+    stage.settle(other)
+    assert fresh(other).state == "completed" and verify(other.id).problems == []
+    RunKey.objects.update_or_create(
+        run_id=one.pk, defaults={"wrapped": kept, "master": rotation.in_use()[0], "made_at": one.created_at}
+    )
+    cold()
+    lifecycle.retry(one.id, by=OLGA, justification="restored from the backup")
+    stage.settle(one)
+    assert fresh(one).state == "completed"
+
+
+def test_a_worker_reads_the_keys_of_other_runs_whose_records_it_needs(stage: Stage, tools: Toolbox) -> None:
+    one, other = (stage.start(calling(tools, "order", TEXT)) for _ in range(2))
+    undone = e.EffectUndone(
+        slot="0.1/2", of_run="", of_slot="0.1/1", of_attempt=0, tool="order", payload={"result": TEXT}
+    )
+    append(one.pk, undone, by=OLGA)
+    kept = KeptRead({"rate": TEXT}, one.created_at, str(one.pk), "0.1/1")
+    pool = stage.wait(stage.connected())
+    cache, place = ReadCache(pool), (str(one.pk), "0.1/1", 0)
+
+    async def keep() -> None:
+        cache.keep(b"key", "rate", kept, timedelta(hours=1))
+        await cache.settle()
+
+    cold()
+    assert stage.wait(Lookups(pool, other.pk).undone([place])) == {place}
+    cold()
+    stage.wait(keep())
+    cold()
+    found = stage.wait(cache.find(b"key"))
+    assert found is not None and found.result == {"rate": TEXT}
+    assert CANARY.encode() not in stored("runs_cachedread.sealed", "ledger_event.sealed")
 
 
 def test_few_keys_are_kept_and_evicted_ones_are_read_again(
