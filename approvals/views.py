@@ -22,7 +22,7 @@ from approvals.policy import ABSTAIN, VERDICTS
 from approvals.queues.views import moment, most
 from approvals.repeats import repeats_of
 from approvals.stepup import NothingToShow, ProofNeeded, answer, ask
-from approvals.trail import ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
+from approvals.trail import ACCOUNTS, ACTS, DECISIONS, OVERRIDES, PAGE, Filters, acts
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.verification.pages import VerifyAllPage
 from ledger.web.cursors import opened
@@ -34,6 +34,13 @@ from runs.engine.gating.stages import APPROVE, FAIL, REJECT
 from runs.journal.asked.queues import QUEUES
 from runs.queries import run_list
 from runs.queries.why.seen import stands_still, what_comes
+
+_ACTIONS = {
+    "Decisions": DECISIONS,
+    "Overrides": OVERRIDES,
+    "Other actions": sorted(ACTS),
+    "Accounts": ("accounts", *ACCOUNTS),
+}
 
 
 class AuditPage(SharedPage):
@@ -47,12 +54,11 @@ class AuditPage(SharedPage):
         filters = Filters.of(query)
         rows = acts(filters, PAGE + 1)
         more = filters.link(before=rows[PAGE - 1].place) if len(rows) > PAGE else ""
-        tabs = [(action, filters.link(action=action)) for action in ("", *DECISIONS, *OVERRIDES, *ACTS, "accounts")]
         return {
             "acts": rows[:PAGE],
             "more": more,
             "filters": filters,
-            "tabs": tabs,
+            "actions": _ACTIONS,
             "queues": sorted(QUEUES),
             "are_any_out_of_time": tally.read({"out of time": out_of_time()})["out of time"] > 0,
             "may_verify": role_in(VerifyAllPage.allowed, held) is not None,
