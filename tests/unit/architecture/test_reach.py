@@ -14,7 +14,7 @@ ONE_VERB = (
 MOST = {
     "approvals.services.decide": (75, 14),
     "runs.services.lifecycle.start": (40, 10),
-    "runs.services.starts.keys.start": (75, 15),
+    "runs.services.starts.keys.start": (75, 16),
 }
 
 

@@ -1,4 +1,4 @@
-"""Apps of `durableagents.contrib`, tested on the real database with the stage of tests/integration/runs."""
+"""Runs on the real database, as in tests/integration/runs."""
 
 from __future__ import annotations
 
