@@ -20,11 +20,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django import db
 from django.conf import settings
 
+from durableagents.env import EnvironmentProblem
+
 SIZE = 32
 COMMAND_SECONDS = 10.0
 
 
-class KeyUnavailable(psycopg.OperationalError, db.OperationalError):
+class KeyUnavailable(EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
     """A master key can't be had. As with a database that is away, nothing is read or written, and workers try again."""
 
 
