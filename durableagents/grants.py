@@ -251,24 +251,16 @@ _GRANTS = """
         """
 
 
-def frozen() -> dict[str, list[str]]:
-    """Return the columns that never change, by table; apps of `contrib` declare theirs as `frozen_columns`."""
-    tables: dict[str, Any] = dict(FROZEN)
-    for app in apps.get_app_configs():
-        tables |= getattr(app, "frozen_columns", {})
-    return {table: sorted(columns) for table, columns in tables.items()}
-
-
 def statements(role: str) -> list[sql.Composed]:
     """Return all grants from scratch, so that a table that became append-only loses old ones."""
     to = sql.Identifier(role)
-    plain, kept = sql.SQL(_GRANTS), frozen()
+    plain = sql.SQL(_GRANTS)
     body = plain.format(
         role_name=sql.Literal(role),
         read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
-        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(kept)))),
-        frozen=sql.Literal(json.dumps(kept)),
+        kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
+        frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),
     )
     return [
         sql.SQL("revoke create on schema public from public").format(),

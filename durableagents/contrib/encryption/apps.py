@@ -8,8 +8,8 @@ from django.apps import AppConfig
 class EncryptionConfig(AppConfig):
     name = "durableagents.contrib.encryption"
     label = "encryption"
-    # Columns that the runtime role may not change; it deletes no row either.
-    frozen_columns = {"encryption_runkey": ("run_id", "made_at")}
+    # Read by durableagents/grants.py: who could change a key could make a run unreadable.
+    append_only_tables = ("encryption_runkey",)
 
     def ready(self) -> None:
         from durableagents.contrib.encryption import rotation, run_keys

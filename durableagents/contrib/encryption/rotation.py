@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from uuid import UUID
 
-from django.db import OperationalError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import Count
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.models import RunKey
 from durableagents.contrib.encryption.run_keys import unwrap, wrap
+from ledger.errors import Forbidden
 
 BATCH = 500
 _IS_MIGRATED = "SELECT to_regclass('encryption_runkey') IS NOT NULL"
+_MAY_CHANGE = "SELECT has_table_privilege('encryption_runkey', 'UPDATE')"
 _IN_USE = """
 WITH RECURSIVE used(master) AS (
     SELECT min(master) FROM encryption_runkey
@@ -52,11 +54,17 @@ def refusal() -> str | None:
 
 def rotate() -> Iterator[int]:
     """Encrypt the keys of all runs under the current master key, in batches, each its own transaction; yield the number
-    of each. Runs go on meanwhile, and an interrupted rotation is continued by the next. Raises KeyUnavailable, and
-    ValueError for a key that was changed."""
+    of each. Runs go on meanwhile, and an interrupted rotation is continued by the next. Raises KeyUnavailable,
+    KeyDamaged, and Forbidden for a database role that may not change keys."""
     master = master_keys.current()
     if master is None:
-        raise OperationalError("DURABLEAGENTS_ENCRYPTION_KEYS is empty: name the new master key first")
+        raise master_keys.KeyUnavailable("DURABLEAGENTS_ENCRYPTION_KEYS is empty: name the new master key first")
+    with connection.cursor() as cursor:
+        cursor.execute(_MAY_CHANGE)
+        if not cursor.fetchone()[0]:
+            raise Forbidden(
+                "The runtime role may not change keys: run it as the owner, with DURABLEAGENTS_DB_ROLE=owner."
+            )
     after: UUID | None = None
     while True:
         with transaction.atomic():
