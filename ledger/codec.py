@@ -98,7 +98,10 @@ def pack(payload: Any, run_id: UUID | None) -> bytes | None:
         raise ValueError(
             f"a payload of {len(raw)} bytes is too large for a journal: keep it elsewhere and record where"
         )
-    packed = _compressed(raw)
+    packed = RAW + raw
+    if len(raw) >= _COMPRESS_FROM:
+        compressed = _zstd.compressor.compress(raw)
+        packed = ZSTD + compressed if len(compressed) < len(raw) else packed
     if _cipher is None or run_id is None:
         return packed
     header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
@@ -106,17 +109,8 @@ def pack(payload: Any, run_id: UUID | None) -> bytes | None:
     return packed if encrypted is None else header + encrypted
 
 
-def _compressed(raw: bytes) -> bytes:
-    if len(raw) < _COMPRESS_FROM:
-        return RAW + raw
-    compressed = _zstd.compressor.compress(raw)
-    return ZSTD + compressed if len(compressed) < len(raw) else RAW + raw
-
-
 def _decrypted(data: bytes, *, is_cut: bool = False) -> bytes:
-    """Return packed bytes in the clear. Raises ValueError."""
-    if data[:1] != ENCRYPTED:
-        return data
+    """Return an encrypted payload's packed bytes. Raises ValueError."""
     if len(data) < HEADER.size:
         raise ValueError("encrypted payload is cut off")
     if _cipher is None:
@@ -132,7 +126,9 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     """Decode the bytes of `pack`. Raises ValueError for bytes that `pack` can't have made."""
     if packed is None:
         return None
-    data = _decrypted(bytes(packed))
+    data = bytes(packed)
+    if data[:1] == ENCRYPTED:
+        data = _decrypted(data)
     codec, body = data[:1], data[1:]
     if codec == ZSTD:
         try:
@@ -176,8 +172,9 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
-    data = bytes(packed) if packed[:1] == ENCRYPTED else bytes(packed[: MAX_STORED_HEAD + 1])
-    data = _decrypted(data, is_cut=stored is not None and len(data) < stored)
+    data = bytes(packed)
+    if data[:1] == ENCRYPTED:
+        data = _decrypted(data, is_cut=stored is not None and len(data) < stored)
     body = data[1 : MAX_STORED_HEAD + 1]
     if data[:1] == ZSTD:
         try:

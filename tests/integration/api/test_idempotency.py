@@ -45,9 +45,10 @@ def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> N
 
     integrator.get("runs")  # notes that the key is used
     integrator.post("runs", START)  # notes that the version is used
-    whose, kept_answer, _version, defaults, start, act, keep = costs()
+    whose, kept_answer, _version, defaults, start, key, act, keep = costs()
     assert "runs_budgetdefault" in defaults
     assert "durableagents_apikey" in whose and "runs_start(" in start and "ledger_actrecord" in act
+    assert "INSERT INTO encryption_runkey" in key
     assert "runs_answer_to(" in kept_answer and "INSERT INTO runs_idempotencyrecord" in keep
     assert len(costs()) == 2
 
