@@ -31,7 +31,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
 # Errors don't quote values that may hold a password.
-_TOLD_WITHOUT_VALUE = {"DURABLEAGENTS_EMAIL_URL"}
+_TOLD_WITHOUT_VALUE = {"DURABLEAGENTS_EMAIL_URL", "DURABLEAGENTS_ENCRYPTION_KEYS", "DURABLEAGENTS_SEAL_WITNESSES"}
 # Default ports by scheme.
 MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 Port = Annotated[int, Field(ge=1, le=65535)]

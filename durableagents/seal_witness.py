@@ -35,7 +35,9 @@ def read_witness(text: str) -> SealWitness:
         if url.path.endswith("/"):
             raise ValueError(f"{text!r} names a folder: name a file in it")
         return SealWitness(text, path=Path(unquote(url.path)))
-    if url.scheme not in ("https", "http") or not has_host or url.username or url.password:
+    if url.username or url.password:
+        raise ValueError("the address of a witness has no user and password: name a token's file, #token=/path")
+    if url.scheme not in ("https", "http") or not has_host:
         raise ValueError(f"{text!r} is no address {wanted}")
     if not url.fragment:
         return SealWitness(text)

@@ -4,6 +4,7 @@ guards of calls are in runs/engine/pipeline.py."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
@@ -66,8 +67,9 @@ class Feature:
     queues: Queues | None = None
     policies: Policies | None = None
 
-    # Statements that accompany a run's creation, by its id; called before its first events are packed.
-    on_birth: Sequence[Callable[[UUID], list[Statement]]] = ()
+    # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
+    # beyond that, since the creation may be refused, and another process may create the same run.
+    on_birth: Sequence[Callable[[UUID], AbstractContextManager[list[Statement]]]] = ()
     # Called with the ids of runs whose payloads this process is about to read or write in an event loop.
     before_read: Sequence[Callable[[Connection, Collection[UUID]], Awaitable[None]]] = ()
 
@@ -131,9 +133,12 @@ def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:
         yield from parts(feature)
 
 
-def born(run_id: UUID) -> list[Statement]:
-    """Return the statements that accompany a run's creation."""
-    return [statement for make in every(lambda each: each.on_birth) for statement in make(run_id)]
+@contextmanager
+def birth(run_id: UUID) -> Iterator[list[Statement]]:
+    """Yield the statements that accompany a run's creation, while its first events are packed."""
+    with ExitStack() as stack:
+        made = [stack.enter_context(make(run_id)) for make in every(lambda each: each.on_birth)]
+        yield [statement for statements in made for statement in statements]
 
 
 async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> None:

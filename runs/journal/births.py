@@ -24,7 +24,6 @@ _START = "SELECT runs_start_child(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s
 def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
     """Return the statements that create a child, with its journal's first events."""
     run_id, by = UUID(spec.run_id), f"run:{spec.parent}"
-    also = features.born(run_id)
     events: list[e.Event] = [
         e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
         e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
@@ -34,7 +33,8 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
         events.append(e.BudgetSet(by=by, caps=caps, until=""))
     if spec.attributes is not None:
         events.append(spec.attributes)
-    placeholders, values = lines(events, run_id, 0)
+    with features.birth(run_id) as also:
+        placeholders, values = lines(events, run_id, 0)
     words = search.terms(run_id, by=by, tags=spec.tags, input=spec.input)
     about = search.subject(spec.input)[: search.ABOUT_LENGTH]
     seconds = None if spec.time is None else int(spec.time.total_seconds())
@@ -128,8 +128,8 @@ class Succession:
             async with self.pool.connection() as connection, transaction(connection):
                 await connection.execute(_LOCK, [self._id])
                 events[:], heir = make(await self._lookups.estate_on(connection))
-                also = features.born(UUID(heir.run_id))
-                (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
+                with features.birth(UUID(heir.run_id)) as also:
+                    (written, values), (born, more) = lines(events, self._id, self.seq), heir_parts(heir)
                 fence = [self.run_id, self.lease.epoch, str(self.lease.token)]
                 statement = f"SELECT runs_succeed(%s, %s, %s, {written}, {born})"
                 reply = await answered(connection, self.run_id, as_sent(statement, [*fence, *values, *more]))

@@ -171,8 +171,8 @@ def accept(
     found_by = _found_by(version, attributes, by)
     told: list[e.Event] = [created, *limits.events]
     told += [*([plan.told()] if plan else []), *([forked] if forked else []), *chosen.events, *found_by]
-    also = features.born(run.id)
-    placeholders, values = lines(told, run.id, 0)
+    with features.birth(run.id) as also:
+        placeholders, values = lines(told, run.id, 0)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
     seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, words, placeholders, values, also)

@@ -18,6 +18,6 @@ class EncryptionConfig(AppConfig):
 
         keys = run_keys.RunKeys()
         codec.use_cipher(keys)
-        features.install(features.Feature(name="encryption", on_birth=(keys.born,), before_read=(keys.prepare,)))
+        features.install(features.Feature(name="encryption", on_birth=(keys.birth,), before_read=(keys.prepare,)))
         if rotation.refusal not in privileges.others:
             privileges.others.append(rotation.refusal)

@@ -8,9 +8,9 @@ import binascii
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from django.conf import settings
 from durableagents.env import EnvironmentProblem
 
 SIZE = 32
-COMMAND_SECONDS = 10.0
+COMMAND_SECONDS = 5.0
+FAILURE_SECONDS = 5.0
 
 
 class KeyUnavailable(EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
@@ -42,39 +43,84 @@ class MasterKey:
         return sha256(b"durableagents/master key id/1\x00" + self.secret).hexdigest()[:16]
 
 
+def sources() -> list[str]:
+    """Return the sources in the setting; none if it is `none`."""
+    named: list[str] = settings.DURABLEAGENTS.encryption_keys
+    return [] if named == ["none"] else named
+
+
 def current() -> MasterKey | None:
     """Return the key for new runs, or None if payloads of new runs aren't encrypted. Raises KeyUnavailable."""
-    sources = settings.DURABLEAGENTS.encryption_keys
-    return _read(sources[0]) if sources else None
+    return _read(named[0]) if (named := sources()) else None
 
 
 def find(key_id: str) -> MasterKey:
     """Return the master key with this id. Raises KeyUnavailable if no source in the setting has it, or one that may
     have it can't be read."""
     problem = None
-    for source in (*settings.DURABLEAGENTS.encryption_keys, "master"):
+    for source in (*sources(), "master"):
         try:
             if (key := _read(source)).id == key_id:
                 return key
         except KeyUnavailable as error:
             problem = problem or error
     raise problem or KeyUnavailable(
-        f"master key {key_id} is in none of the sources of DURABLEAGENTS_ENCRYPTION_KEYS: add the one that has it, "
-        "after the first"
+        f"master key {key_id} is in none of the sources of DURABLEAGENTS_ENCRYPTION_KEYS: "
+        "add the source that has it at the end, and restart"
     )
 
 
-@lru_cache(maxsize=32)
+def check() -> None:
+    """Read all sources. Raises KeyUnavailable."""
+    for source in sources():
+        _read(source)
+
+
+def is_read(key_id: str | None) -> bool:
+    """Return whether `find` needs no source any more."""
+    return key_id is None or any(key.id == key_id for key in _keys.values())
+
+
+def forget() -> None:
+    """Forget all keys and failures, for tests."""
+    _keys.clear()
+    _failures.clear()
+
+
+# What was read, and what lately couldn't be: a source that hangs is not asked by every run.
+_keys: dict[str, MasterKey] = {}
+_failures: dict[str, tuple[float, str]] = {}
+
+
 def _read(source: str) -> MasterKey:
+    if (known := _keys.get(source)) is not None:
+        return known
+    failed_at, why = _failures.get(source, (-FAILURE_SECONDS, ""))
+    if time.monotonic() < failed_at + FAILURE_SECONDS:
+        raise KeyUnavailable(why)
     kind, _, where = source.partition(":")
     read = _READERS.get(kind)
     if read is None or bool(where) is (kind == "master"):
-        raise _problem(source, "is no source: use master, file:PATH, env:NAME or command:COMMAND")
-    return MasterKey(source, read(source, where))
+        # Not repeated: it may be a key.
+        raise KeyUnavailable(
+            "DURABLEAGENTS_ENCRYPTION_KEYS: an entry is no key source; write master, file:PATH, env:NAME or "
+            "command:COMMAND, or none alone"
+        )
+    try:
+        key = _keys[source] = MasterKey(source, read(source, where))
+    except KeyUnavailable as error:
+        _failures[source] = time.monotonic(), str(error)
+        raise
+    return key
+
+
+def label(source: str) -> str:
+    """Return the source for people: of a command its first word, since the others may be secret."""
+    return source.split(maxsplit=1)[0] if source.startswith("command:") else source
 
 
 def _problem(source: str, what: str) -> KeyUnavailable:
-    return KeyUnavailable(f"DURABLEAGENTS_ENCRYPTION_KEYS: {source!r} {what}")
+    return KeyUnavailable(f"DURABLEAGENTS_ENCRYPTION_KEYS: {label(source)!r} {what}")
 
 
 def _of_master(source: str, _: str) -> bytes:

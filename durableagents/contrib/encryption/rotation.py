@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -10,7 +11,7 @@ from django.db.models import Count
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.models import RunKey
-from durableagents.contrib.encryption.run_keys import unwrap, wrap
+from durableagents.contrib.encryption.run_keys import KeyDamaged, unwrap, wrap
 from ledger.errors import Forbidden
 
 BATCH = 500
@@ -44,7 +45,7 @@ def refusal() -> str | None:
     """Return why this process must not serve, or None: a key that it needs is missing, or unreadable."""
     needed = in_use()
     try:
-        master_keys.current()
+        master_keys.check()
         for key_id in needed:
             master_keys.find(key_id)
     except master_keys.KeyUnavailable as error:
@@ -52,29 +53,60 @@ def refusal() -> str | None:
     return None
 
 
-def rotate() -> Iterator[int]:
-    """Encrypt the keys of all runs under the current master key, in batches, each its own transaction; yield the number
-    of each. Runs go on meanwhile, and an interrupted rotation is continued by the next. Raises KeyUnavailable,
-    KeyDamaged, and Forbidden for a database role that may not change keys."""
-    master = master_keys.current()
-    if master is None:
-        raise master_keys.KeyUnavailable("DURABLEAGENTS_ENCRYPTION_KEYS is empty: name the new master key first")
+@dataclass
+class Progress:
+    """How far a rotation has come, in runs. `damaged` were left out: their keys are no keys."""
+
+    total: int
+    done: int = 0
+    damaged: list[UUID] = field(default_factory=list)
+
+
+def begin(*, is_known: bool = False) -> Progress:
+    """Return what a rotation to the current master key has to do. Raises KeyUnavailable, and Forbidden for a database
+    role that may not change keys or, unless `is_known`, if no process has used the current key: those that lack it
+    could read nothing any more."""
+    master = _target()
     with connection.cursor() as cursor:
         cursor.execute(_MAY_CHANGE)
         if not cursor.fetchone()[0]:
-            raise Forbidden(
-                "The runtime role may not change keys: run it as the owner, with DURABLEAGENTS_DB_ROLE=owner."
-            )
-    after: UUID | None = None
+            raise Forbidden("This database role may not change keys: run it with DURABLEAGENTS_DB_ROLE=owner.")
+    before = counts()
+    if not is_known and master.id not in before:
+        raise Forbidden(
+            f"No run was started under master key {master.id} yet. Restart web and workers with it first: a process "
+            "that lacks it could read nothing any more. If all of them have it, say so with --known."
+        )
+    return Progress(sum(before.values()) - before.get(master.id, 0))
+
+
+def go_on(progress: Progress) -> Iterator[None]:
+    """Encrypt the keys of all runs under the current master key, in batches, each its own transaction; yield after
+    each. Runs go on meanwhile, and an interrupted rotation is continued by the next. Raises KeyUnavailable."""
+    master, after = _target(), UUID(int=0)
     while True:
         with transaction.atomic():
-            rows = RunKey.objects.select_for_update().exclude(master=master.id).order_by("run_id")
-            batch = list((rows if after is None else rows.filter(run_id__gt=after))[:BATCH])
+            rows = RunKey.objects.select_for_update().exclude(master=master.id).filter(run_id__gt=after)
+            batch = list(rows.order_by("run_id")[:BATCH])
+            changed = []
             for row in batch:
-                secret = unwrap(master_keys.find(row.master), row.run_id, bytes(row.wrapped))
+                try:
+                    secret = unwrap(master_keys.find(row.master), row.run_id, bytes(row.wrapped))
+                except KeyDamaged:
+                    progress.damaged.append(row.run_id)
+                    continue
                 row.master, row.wrapped = master.id, wrap(master, row.run_id, secret)
-            RunKey.objects.bulk_update(batch, ["master", "wrapped"])
+                changed.append(row)
+            RunKey.objects.bulk_update(changed, ["master", "wrapped"])
         if not batch:
             return
         after = batch[-1].run_id
-        yield len(batch)
+        progress.done += len(changed)
+        yield
+
+
+def _target() -> master_keys.MasterKey:
+    master = master_keys.current()
+    if master is None:
+        raise master_keys.KeyUnavailable("DURABLEAGENTS_ENCRYPTION_KEYS names no key: name the new master key first")
+    return master

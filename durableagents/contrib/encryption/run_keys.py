@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
+import time
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any
 from uuid import UUID
@@ -19,11 +24,13 @@ from durableagents.contrib.encryption.master_keys import MasterKey
 from ledger.codec import ENCRYPTED
 from ledger.errors import RecordDamaged
 
+log = logging.getLogger("durableagents.contrib.encryption")
 NONCE = 12
 MOST_KNOWN = 20_000
-# With whether the run's first event is encrypted, which shows a key that is gone.
+# With the run's first event: None, or whether it is encrypted, which shows a key that is gone.
 _FIND = """
-    SELECT r.id, k.master, k.wrapped, coalesce(substring(e.sealed FOR 1) = %b, false)
+    SELECT r.id, k.master, k.wrapped,
+        CASE WHEN e.run_id IS NOT NULL THEN coalesce(substring(e.sealed FOR 1) = %b, false) END
     FROM unnest(%s::uuid[]) AS r(id) LEFT JOIN encryption_runkey k ON k.run_id = r.id
     LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1"""
 _STORE = "INSERT INTO encryption_runkey (run_id, master, wrapped, made_at) VALUES (%s, %s, %s, clock_timestamp())"
@@ -46,6 +53,19 @@ class _Key:
         self.secret, self.aead = secret, AESGCM(secret)
 
 
+# The run that is being created in this context, with its key; None as a key if it gets none.
+_newborn: ContextVar[tuple[UUID, _Key | None] | None] = ContextVar("newborn", default=None)
+_complain_at = 0.0
+
+
+def _complain(run_id: UUID, error: Exception) -> None:
+    """Log a missing master key once a minute: what needs it waits."""
+    global _complain_at
+    if time.monotonic() >= _complain_at:
+        _complain_at = time.monotonic() + 60.0
+        log.error("run %s waits for a master key: %s", run_id, error)
+
+
 def wrap(master: MasterKey, run_id: UUID, secret: bytes) -> bytes:
     """Return a run's key encrypted under a master key, bound to the run."""
     nonce = os.urandom(NONCE)
@@ -56,7 +76,7 @@ def unwrap(master: MasterKey, run_id: UUID, wrapped: bytes) -> bytes:
     """Return a run's key. Raises KeyDamaged if it was changed or is another run's."""
     try:
         return AESGCM(master.secret).decrypt(wrapped[:NONCE], wrapped[NONCE:], _CONTEXT + run_id.bytes)
-    except InvalidTag:
+    except (InvalidTag, ValueError):
         raise KeyDamaged(run_id) from None
 
 
@@ -71,7 +91,8 @@ class RunKeys:
     # --- the Cipher of ledger.codec -----------------------------------------------------------------------------------
 
     def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
-        key = self._find(run_id)
+        newborn = _newborn.get()
+        key = newborn[1] if newborn is not None and newborn[0] == run_id else self._find(run_id)
         if key is None:
             return None
         nonce = os.urandom(NONCE)
@@ -92,15 +113,16 @@ class RunKeys:
 
     # --- hooks of the feature -----------------------------------------------------------------------------------------
 
-    def born(self, run_id: UUID) -> list[tuple[str, list[Any]]]:
-        """Make a key for a new run; return the statement that stores it. Raises KeyUnavailable."""
-        master = master_keys.current()
-        if master is None:
-            self._keep(run_id, None)
-            return []
-        secret = AESGCM.generate_key(256)
-        self._keep(run_id, _Key(secret))
-        return [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
+    @contextmanager
+    def birth(self, run_id: UUID) -> Iterator[list[tuple[str, list[Any]]]]:
+        """Use a new key for a run inside, and yield the statement that stores it. Raises KeyUnavailable. Outside, the
+        stored key is read: if the run's creation was refused, another process may create it with another key."""
+        master, secret = master_keys.current(), AESGCM.generate_key(256)
+        token = _newborn.set((run_id, None if master is None else _Key(secret)))
+        try:
+            yield [] if master is None else [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
+        finally:
+            _newborn.reset(token)
 
     async def prepare(self, connection: Any, run_ids: Collection[UUID]) -> None:
         """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyDamaged,
@@ -108,7 +130,10 @@ class RunKeys:
         missing = [run_id for run_id in run_ids if run_id not in self._known]
         if missing:
             for row in await (await connection.execute(_FIND, [ENCRYPTED, missing])).fetchall():
-                self._learned(*row)
+                if master_keys.is_read(row[1]):
+                    self._learned(*row)
+                else:  # a source may take seconds
+                    await asyncio.to_thread(self._learned, *row)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
@@ -127,14 +152,21 @@ class RunKeys:
             cursor.execute(_FIND, [ENCRYPTED, [run_id]])
             return self._learned(*cursor.fetchone())
 
-    def _learned(self, run_id: UUID, master_id: str | None, wrapped: bytes | None, is_encrypted: bool) -> _Key | None:
+    def _learned(
+        self, run_id: UUID, master_id: str | None, wrapped: bytes | None, is_encrypted: bool | None
+    ) -> _Key | None:
         """Return and keep a run's key, from a row of _FIND. Raises KeyDamaged, KeyUnavailable."""
         key = None
         if master_id is not None and wrapped is not None:
-            key = _Key(unwrap(master_keys.find(master_id), run_id, bytes(wrapped)))
+            try:
+                key = _Key(unwrap(master_keys.find(master_id), run_id, bytes(wrapped)))
+            except master_keys.KeyUnavailable as error:
+                _complain(run_id, error)
+                raise
         elif is_encrypted:
             raise KeyDamaged(run_id)
-        self._keep(run_id, key)
+        if key is not None or is_encrypted is not None:  # a run that isn't there may be created with a key
+            self._keep(run_id, key)
         return key
 
     def _keep(self, run_id: UUID, key: _Key | None) -> None:

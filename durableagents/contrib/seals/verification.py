@@ -222,6 +222,8 @@ class _Copy:
     def end(self) -> Iterator[Finding]:
         """Check that the copy has each seal up to its last one, and those whose delivery is on record."""
         last = max(self.seen, default=0)
+        if not self.seen and Seal.objects.exists():
+            yield Finding(f"witness {self.path}: its copy has no seal of this installation")
         have = Seal.objects.filter(number__lte=last).order_by("number").values_list("number", flat=True)
         if missing := [number for number in have if number not in self.seen]:
             yield Finding(

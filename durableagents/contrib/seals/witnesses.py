@@ -185,6 +185,7 @@ class WitnessStatus:
     taken_at: datetime | None
     waiting_since: datetime | None
     error: str
+    newest: int  # the last seal here
 
     @property
     def is_stale(self) -> bool:
@@ -192,7 +193,12 @@ class WitnessStatus:
 
     @property
     def problem(self) -> str:
-        """Return the problem of a stale witness; empty if there is none."""
+        """Return the problem with a witness; empty if there is none."""
+        if self.taken > self.newest:
+            return (
+                f"witness {self.name} took seal {self.taken}, and the last one here is {self.newest}: "
+                "seals were deleted, or a backup was restored"
+            )
         if not self.is_stale:
             return ""
         last = f"took seal {self.taken} last" if self.taken else "has taken no seal"
@@ -204,11 +210,12 @@ class WitnessStatus:
 
 def status_of(witness: SealWitness) -> WitnessStatus:
     taken = taken_up_to(witness.name)
+    newest = Seal.objects.aggregate(last=Max("number"))["last"] or 0
     waiting = Seal.objects.filter(number__gt=taken).order_by("number").values_list("at", flat=True).first()
-    newest = Delivery.objects.filter(witness=witness.name).order_by("-id").first()
+    tried = Delivery.objects.filter(witness=witness.name).order_by("-id").first()
     took = Delivery.objects.filter(witness=witness.name, outcome=Delivery.Outcome.TAKEN).order_by("-last").first()
-    error = newest.error if newest is not None and newest.outcome == Delivery.Outcome.FAILED else ""
-    return WitnessStatus(witness.name, taken, took.at if took else None, waiting, error)
+    error = tried.error if tried is not None and tried.outcome == Delivery.Outcome.FAILED else ""
+    return WitnessStatus(witness.name, taken, took.at if took else None, waiting, error, newest)
 
 
 def _is_old(at: datetime) -> bool:

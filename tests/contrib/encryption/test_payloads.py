@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -41,13 +42,13 @@ def cold() -> None:
     """Forget all keys, as a process that has just started."""
     keys = RunKeys()
     codec.use_cipher(keys)
-    features.install(features.Feature(name="encryption", on_birth=(keys.born,), before_read=(keys.prepare,)))
+    features.install(features.Feature(name="encryption", on_birth=(keys.birth,), before_read=(keys.prepare,)))
 
 
 @pytest.fixture(autouse=True)
 def _own_keys() -> Iterator[None]:
     yield
-    master_keys._read.cache_clear()
+    master_keys.forget()
     cold()
 
 
@@ -58,11 +59,11 @@ def keys_are(settings: Any, tmp_path: Path) -> Any:
     def set_to(*names: str) -> None:
         sources = []
         for name in names:
-            if name != "master" and not (tmp_path / name).exists():
+            if name not in ("master", "none") and not (tmp_path / name).exists():
                 (tmp_path / name).write_text(base64.urlsafe_b64encode(name.encode().ljust(32)).decode())
-            sources.append(name if name == "master" else f"file:{tmp_path / name}")
+            sources.append(name if name in ("master", "none") else f"file:{tmp_path / name}")
         settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"encryption_keys": sources})
-        master_keys._read.cache_clear()
+        master_keys.forget()
         cold()
 
     return set_to
@@ -108,7 +109,7 @@ def test_no_payload_of_a_run_is_readable_in_the_database(stage: Stage, tools: To
 
 
 def test_a_run_without_a_key_goes_on_in_the_clear(stage: Stage, tools: Toolbox, keys_are: Any) -> None:
-    keys_are()
+    keys_are("none")
     run = stage.start(calling(tools, "order", TEXT))
     keys_are("master")
     stage.settle(run)
@@ -138,23 +139,52 @@ def test_keys_rotate_while_runs_are_under_way(stage: Stage, tools: Toolbox, keys
     (new,) = [key.id for key in [master_keys.current()] if key]
     later = stage.start(calling(tools, "order", TEXT))
     assert rotation.counts() == {old[0]: 5, new: 1}
-    rotating = rotation.rotate()
-    assert next(rotating) == 2
+    progress = rotation.begin()
+    rotating = rotation.go_on(progress)
+    next(rotating)
     rotating.close()  # it was interrupted
+    assert (progress.total, progress.done) == (5, 2)
     stage.settle(runs[0])
     out = io.StringIO()
     call_command("encryption", "rotate", reason="quarterly", stdout=out)
-    assert "done: 3 runs now need " + new in out.getvalue()
+    assert f"done: 3 of 3 runs changed; master keys needed now: {new}" in out.getvalue()
     assert rotation.in_use() == [new]
     act = ActRecord.objects.latest("id")
-    assert (act.action, act.justification, act.after) == ("key_rotation", "quarterly", {"rotated": 3})
+    assert (act.action, act.justification, act.after) == ("key_rotation", "quarterly", {"runs": 3})
     keys_are("new")
     monkeypatch.setattr(master_keys, "_READERS", {"file": master_keys._of_file})  # without the old one
     for run in (*runs, later):
         stage.settle(run)
         assert fresh(run).state == "completed" and verify(run.id).problems == []
     call_command("encryption", "rotate", reason="again", stdout=out)
-    assert out.getvalue().splitlines()[-1].startswith("done: 0 runs")
+    assert out.getvalue().splitlines()[-1].startswith("done: 0 of 0 runs changed")
+
+
+def test_a_key_that_nobody_uses_yet_is_rotated_to_on_request_only(stage: Stage, tools: Toolbox, keys_are: Any) -> None:
+    keys_are("master")
+    one, other = (stage.start(calling(tools, "order", TEXT)) for _ in range(2))
+    keys_are("new", "master")
+    with pytest.raises(CommandError, match="No run was started under master key"):
+        call_command("encryption", "rotate", reason="too early", stdout=io.StringIO())
+    RunKey.objects.filter(run_id=one.pk).update(wrapped=b"")
+    with pytest.raises(CommandError, match=f"the keys of 1 runs are damaged: {one.pk}"):
+        call_command("encryption", "rotate", "--known", reason="all have it", stdout=io.StringIO())
+    assert RunKey.objects.get(run_id=other.pk).master == getattr(master_keys.current(), "id", "")
+
+
+def test_a_run_that_two_processes_try_to_create_has_the_key_that_is_stored(stage: Stage, tools: Toolbox) -> None:
+    """A worker whose start of a child was refused may claim the child after another worker has created it."""
+    refused, created, run_id = RunKeys(), RunKeys(), uuid4()
+    with refused.birth(run_id):
+        assert refused.encrypt(run_id, b"x", b"") is not None
+    with created.birth(run_id) as statements:
+        encrypted = created.encrypt(run_id, b"created", b"")
+    with connection.cursor() as cursor:
+        for statement, values in statements:
+            cursor.execute(statement, values)
+    assert encrypted is not None and refused.decrypt(run_id, encrypted, b"") == b"created"
+    again = refused.encrypt(run_id, b"later", b"")
+    assert again is not None and created.decrypt(run_id, again, b"") == b"later"
 
 
 def test_without_its_master_key_nothing_is_read_written_or_lost(
@@ -164,7 +194,7 @@ def test_without_its_master_key_nothing_is_read_written_or_lost(
     run = stage.start(calling(tools, "order", TEXT))
     assert rotation.refusal() is None
     (tmp_path / "own").rename(tmp_path / "away")
-    master_keys._read.cache_clear()
+    master_keys.forget()
     cold()
     before = stored("ledger_event.sealed")
     with pytest.raises(master_keys.KeyUnavailable, match="own' can't be read"):
@@ -252,7 +282,7 @@ def test_encryption_takes_less_than_a_fifth_more_room(stage: Stage, tools: Toolb
             cursor.execute("SELECT sum(pg_column_size(e.*)) FROM ledger_event e WHERE run_id = %s", [run.pk])
             return int(cursor.fetchone()[0])
 
-    keys_are()
+    keys_are("none")
     in_clear = size()
     keys_are("master")
     assert size() < 1.2 * in_clear

@@ -348,6 +348,20 @@ def test_status_names_a_stale_witness(new_run: NewRun, witness: SealWitness) -> 
     assert listed is not None and listed.name == "seal witnesses" and "is stale" in listed.problems[0]
 
 
+def test_status_names_seals_that_a_witness_has_and_the_database_lacks(new_run: NewRun, witness: SealWitness) -> None:
+    several_seals(new_run, 3)
+    deliver(witness)
+    tamper("DELETE FROM seals_seal WHERE number = 3")
+    code, text = run_command("status")
+    assert code == 1 and f"witness {witness.name} took seal 3, and the last one here is 2: seals were deleted" in text
+
+
+def test_an_empty_copy_is_named(new_run: NewRun, witness: SealWitness, tmp_path: Path) -> None:
+    several_seals(new_run, 1)
+    (tmp_path / "empty").touch()
+    assert any("has no seal of this installation" in str(each) for each in check_witness(tmp_path / "empty"))
+
+
 def test_status_says_that_no_witness_is_configured() -> None:
     code, text = run_command("status")
     assert code == 1 and "set DURABLEAGENTS_SEAL_WITNESSES" in text

@@ -350,7 +350,7 @@ def test_who_is_let_in_no_more_is_shown_no_more_and_keeps_what_they_wrote(person
 
 def test_a_strip_of_choices_is_one_line_on_a_phone_and_shows_the_one_that_is_chosen(person: Person) -> None:
     page = person("auditor", viewport={"width": 390, "height": 844})
-    page.goto("/audit")
+    page.goto("/runs")
     last = page.locator("#live > .strip a").last
     assert last.bounding_box()["x"] > 390, "there are more than a line holds"  # type: ignore[index]
     page.goto(str(last.get_attribute("href")))
