@@ -56,6 +56,10 @@ class _Zstd(threading.local):
 _zstd = _Zstd()
 
 
+class KeyMissing(Exception):
+    """This process can't get the key of a payload. Nothing is known of the payload."""
+
+
 class Cipher(Protocol):
     """Encrypts packed payloads under a key of their run. `header` is authenticated, not encrypted."""
 

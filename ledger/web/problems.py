@@ -33,6 +33,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from ledger.codec import KeyMissing
 from ledger.errors import Busy, DurableAgentsError, NotFound, Proposed, first_line
 from ledger.web import pressure
 
@@ -163,7 +164,7 @@ def _outage(error: BaseException) -> dict[str, Any]:
         pressure.renew_connections()
         return _read_only()
     pressure.outage_notice.note(first_line(error))
-    return _unavailable()
+    return _key_missing() if isinstance(error, KeyMissing) else _unavailable()
 
 
 def _read_only() -> dict[str, Any]:
@@ -173,6 +174,16 @@ def _read_only() -> dict[str, Any]:
         "The database is read-only",
         "The database is read-only at the moment: it is a standby, or its disk is full. Nothing was changed, and "
         "reading works. Try again in a moment.",
+    )
+
+
+def _key_missing() -> dict[str, Any]:
+    return document(
+        503,
+        "key-unavailable",
+        "An encryption key is missing",
+        "This server can't get an encryption key that this needs. Nothing was changed. Ask an administrator: the "
+        "server's log names the key.",
     )
 
 

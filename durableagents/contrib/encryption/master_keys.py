@@ -21,13 +21,14 @@ from django import db
 from django.conf import settings
 
 from durableagents.env import EnvironmentProblem
+from ledger.codec import KeyMissing
 
 SIZE = 32
 COMMAND_SECONDS = 5.0
 FAILURE_SECONDS = 5.0
 
 
-class KeyUnavailable(EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
+class KeyUnavailable(KeyMissing, EnvironmentProblem, psycopg.OperationalError, db.OperationalError):
     """A master key can't be had. As with a database that is away, nothing is read or written, and workers try again."""
 
 

@@ -18,6 +18,7 @@ from durableagents import Context, End
 from durableagents.contrib.encryption import master_keys, rotation, run_keys
 from durableagents.contrib.encryption.models import RunKey
 from durableagents.contrib.encryption.run_keys import KeyDamaged, RunKeys
+from durableagents.identity.auth import issue_key
 from ledger import codec
 from ledger import events as e
 from ledger.append import append
@@ -31,6 +32,7 @@ from runs.journal.lookups import Lookups
 from runs.models import Checkpoint, Run
 from runs.services import lifecycle
 from runs.workers import failover
+from tests.integration.api.conftest import Api, person
 from tests.integration.runs.stage import Stage, calling, events, fresh, output, waiting
 from tests.world import OLGA, SHOP, Item, Notes, Toolbox, agent_of
 
@@ -286,3 +288,14 @@ def test_encryption_takes_less_than_a_fifth_more_room(stage: Stage, tools: Toolb
     in_clear = size()
     keys_are("master")
     assert size() < 1.2 * in_clear
+
+
+def test_the_api_says_that_a_key_is_missing(stage: Stage, tools: Toolbox, keys_are: Any, tmp_path: Path) -> None:
+    keys_are("own")
+    run = stage.start(calling(tools, "order", TEXT))
+    (tmp_path / "own").unlink()
+    master_keys.forget()
+    cold()
+    operator = Api(issue_key(person("olga", "operator"), "test"))
+    answer = operator.get(f"runs/{run.pk}/events")
+    assert (answer.status_code, answer.json()["code"]) == (503, "key-unavailable")
