@@ -16,7 +16,8 @@ from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import Error, connection
 
-from durableagents import env, keys
+from durableagents import env
+from ledger import privileges
 from ledger.web.roles import ROLES, STAFF, is_approver, is_role
 from runs.engine.agents import Agent, Node, registry
 
@@ -126,14 +127,14 @@ def check_model() -> None:
             ) from error
 
 
-def check_key() -> None:
-    """Check that the master key is this database's. If the database is away, each process checks before it serves."""
+def check_keys() -> None:
+    """Check that the keys are this database's. If the database is away, each process checks before it serves."""
     try:
-        reason = keys.refusal()
+        reasons = [reason for each in privileges.others if (reason := each())]
     except Error:
         return
-    if reason:
-        raise ImproperlyConfigured(reason)
+    if reasons:
+        raise ImproperlyConfigured(reasons[0])
 
 
 @register("start")
@@ -142,7 +143,7 @@ def start_checks(**_: Any) -> list[Any]:
     check_model()
     warnings = [*check_definitions(), *check_budget_queue()]
     check_signing_in()
-    check_key()
+    check_keys()
     return warnings
 
 

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from approvals import push
 from durableagents import databases
-from durableagents.checks import check_key
+from durableagents.checks import check_keys
 from durableagents.dev.embedded import Server
 from durableagents.dev.embedded_layout import EmbeddedProblem, instance_id
 from durableagents.dev.restart import Restart
@@ -222,7 +222,7 @@ class Launcher:
         self._start_database()
         self._begin("migrating the database")
         self._migrate()
-        check_key()  # needs the database
+        check_keys()  # needs the database
         if self.env.push_key is None:
             kept_secret(self.env.push_key_file, make=lambda _: push.made().strip())
         if self.companion.argv:
