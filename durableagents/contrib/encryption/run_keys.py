@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from threading import Lock
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from uuid import UUID
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from django.db import connection
+from django.db import connection, transaction
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import MasterKey
@@ -118,7 +119,10 @@ class RunKeys:
         """Use a new key for a run inside, and yield the statement that stores it. Raises KeyUnavailable. Outside, the
         stored key is read: if the run's creation was refused, another process may create it with another key."""
         master, secret = master_keys.current(), AESGCM.generate_key(256)
-        token = _newborn.set((run_id, None if master is None else _Key(secret)))
+        key = None if master is None else _Key(secret)
+        token = _newborn.set((run_id, key))
+        if connection.in_atomic_block:  # a service's transaction
+            transaction.on_commit(partial(self._keep, run_id, key))
         try:
             yield [] if master is None else [(_STORE, [run_id, master.id, wrap(master, run_id, secret)])]
         finally:
