@@ -135,9 +135,10 @@ class RunKeys:
         if missing:
             for row in await (await connection.execute(_FIND, [ENCRYPTED, missing])).fetchall():
                 if master_keys.is_read(row[1]):
-                    self._learned(*row)
+                    key = self._learned(*row)
                 else:  # a source may take seconds
-                    await asyncio.to_thread(self._learned, *row)
+                    key = await asyncio.to_thread(self._learned, *row)
+                self._keep(row[0], key)
 
     # --- keys ---------------------------------------------------------------------------------------------------------
 
