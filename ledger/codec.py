@@ -176,9 +176,10 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
-    data = bytes(packed)
-    if data[:1] == ENCRYPTED:
-        data = _decrypted(data, is_cut=stored is not None and len(data) < stored)
+    if packed[:1] == ENCRYPTED:
+        data = _decrypted(bytes(packed), is_cut=stored is not None and len(packed) < stored)
+    else:
+        data = bytes(packed[: MAX_STORED_HEAD + 1])
     body = data[1 : MAX_STORED_HEAD + 1]
     if data[:1] == ZSTD:
         try:

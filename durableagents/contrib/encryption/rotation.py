@@ -1,4 +1,4 @@
-"""Which master keys the keys of runs are encrypted under, and encrypting them under the current one."""
+"""The master keys that runs need, and rotation: encrypting the keys of all runs under the current master key."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def refusal() -> str | None:
 
 @dataclass
 class Progress:
-    """How far a rotation has come, in runs. `damaged` were left out: their keys are no keys."""
+    """The progress of a rotation, in runs. Those whose keys are `damaged` are left out."""
 
     total: int
     done: int = 0

@@ -178,7 +178,7 @@ def _rest(state: Witness, seconds: float, *, failures: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WitnessStatus:
-    """What a witness has. `waiting_since` is the time of the oldest seal that it did not take."""
+    """The seals that a witness has. `waiting_since` is the time of the oldest seal that it did not take."""
 
     name: str
     taken: int
