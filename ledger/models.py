@@ -13,6 +13,7 @@ from uuid import UUID
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models.functions import Now
 
 from ledger.chain import microseconds
 from ledger.codes import is_rows_code, number_text, row_code
@@ -387,6 +388,34 @@ class Register(models.Model):
     name = models.TextField(primary_key=True)
     n = models.BigIntegerField(default=0)
     chain = models.BinaryField(max_length=32)
+
+
+class VerificationJob(models.Model):
+    """A verification of every run, asked for in the console and carried out by a process of its own."""
+
+    asked_by = models.TextField()
+    asked_at = models.DateTimeField(db_default=Now())
+    since = models.DateTimeField(null=True, help_text="Only runs with events since then; null for every run.")
+    runner = models.UUIDField(null=True, help_text="The process that is at it.")
+    alive_at = models.DateTimeField(null=True)
+    after = models.UUIDField(null=True, help_text="Runs up to this id are done.")
+    runs = models.BigIntegerField(default=0)
+    events = models.BigIntegerField(default=0)
+    problems = models.BigIntegerField(default=0)
+    # The first ones, each as the name of a list or a run's id, and the problem.
+    findings = models.JSONField(default=list)
+    # Of each list of records without a run: name, number of records, last hash.
+    lists = models.JSONField(default=list)
+    is_open = models.BooleanField(default=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = (
+            # A second one at the same time would only make the first one slower.
+            models.UniqueConstraint(
+                fields=["is_open"], name="ledger_one_verification_at_a_time", condition=models.Q(is_open=True)
+            ),
+        )
 
 
 class FourEyes(Coded):

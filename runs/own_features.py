@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ledger.verification import jobs
+from runs.background import Duty
 from runs.features import Feature
 from runs.models import Wait
 from runs.services import callbacks
@@ -25,6 +27,7 @@ from runs.verification.waits import Waits
 FEATURES = (
     Feature(
         name="runs",
+        periodic=(Duty("verification", jobs.IS_DUE, jobs.start_process),),
         run_checks=(Effects, RunFields, Checkpoints, Signals, Incidents, Waits, Succession, Undoing),
         run_tables={
             "runs_run": "id",

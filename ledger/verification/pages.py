@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
+from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
-from ledger.verification.registers import verify_registers
-from ledger.verification.runs import Verification, verify, verify_all
+from ledger.models import VerificationJob
+from ledger.verification import jobs
+from ledger.verification.runs import verify
 from ledger.web.page_base import Page
 from ledger.web.roles import READS_AUDIT
 
-# Limits of one page: seconds of verification, and runs with problems listed. A link continues.
-PAGE_SECONDS = 3.0
 MOST_SHOWN = 50
 
 
@@ -28,41 +28,34 @@ class VerificationPage(Page):
 
 
 class VerifyAllPage(Page):
-    """Verify records without a run and every run, within the page's time, with a link to continue."""
+    """The last verification of every run and of the records without a run; ask for another one."""
 
     allowed = frozenset(READS_AUDIT)
     template = "audit/verify_all.html"
     section = "audit"
 
     def get(self, request: HttpRequest) -> HttpResponse:
-        until, after = time.monotonic() + PAGE_SECONDS, _cursor(request)
-        runs, events, next_after = 0, 0, None
-        bad: list[Verification] = []
-        for each in verify_all(after):
-            runs, events = runs + 1, events + each.events
-            if each.problems:
-                bad.append(each)
-            if time.monotonic() > until or len(bad) >= MOST_SHOWN:
-                next_after = each.run_id
-                break
-        lists = verify_registers() if after is None else []
+        some = list(VerificationJob.objects.order_by("-id")[:11])
+        job, earlier = (some[0], some[1:]) if some else (None, [])
         return self.show(
             request,
             {
-                "runs": runs,
-                "events": events,
-                "bad": bad,
-                "lists": lists,
-                "after": after,
-                "next_after": next_after,
+                "job": job,
+                "findings": [(_place(where), problem) for where, problem in job.findings[:MOST_SHOWN]] if job else [],
+                "earlier": earlier,
+                "may_verify_changes": any(each.finished_at for each in some),
                 "most": MOST_SHOWN,
             },
         )
 
+    def post(self, request: HttpRequest) -> HttpResponse:
+        jobs.ask(self.acting(request), only_changed=request.POST.get("which") == "changed")
+        return redirect("verify_all")
 
-def _cursor(request: HttpRequest) -> UUID | None:
-    """Return the cursor; None (the beginning) if invalid."""
+
+def _place(where: str) -> dict[str, Any]:
+    """Return where a problem is: a run's id or the name of a list."""
     try:
-        return UUID(request.GET.get("after", ""))
+        return {"run": UUID(where)}
     except ValueError:
-        return None
+        return {"list": where}

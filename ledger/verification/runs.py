@@ -7,14 +7,19 @@ checks. A run is read from one snapshot, so concurrent writes don't disturb it."
 from __future__ import annotations
 
 import logging
+import multiprocessing
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+import django
 from django.db import connection, transaction
 from django.db.models import Model
 
@@ -30,6 +35,8 @@ from ledger.models import ActRecord, Event, Head
 SLACK = timedelta(minutes=1)
 # The payloads of a batch are in memory together.
 _BATCH = 100
+# Runs that are verified in one piece.
+_RUNS = 50
 NO_RUN = UUID(int=0)  # the lowest id
 # Places kept for missing events. No real journal loses more, and events forged far ahead can't take more memory.
 _MOST_GAPS = 10**6
@@ -177,15 +184,52 @@ def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | No
         return _verify(run_id, checks if using is None else using)
 
 
-def verify_all(after: UUID | None = None) -> Iterator[Verification]:
-    """Verify every run of which any table has a trace, ordered by id."""
-    while run_ids := known_runs(after, 200):
-        for run_id in run_ids:
-            try:
-                yield verify(run_id)
-            except NotFound:
-                continue  # the owner deleted it meanwhile
+def verify_all(
+    after: UUID | None = None, *, since: datetime | None = None, processes: int = 1
+) -> Iterator[Verification]:
+    """Verify every run of which any table has a trace, ordered by id; with `since`, only runs with events since then.
+
+    More than one process verifies runs side by side. Raises BrokenProcessPool if one of them dies; whatever was yielded
+    is done.
+    """
+    if processes == 1:
+        for run_ids in _batches(after, since):
+            yield from _verify_each(run_ids)
+        return
+    batches = _batches(after, since)
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=django.setup) as pool:
+        # A few batches ahead, so that the processes never wait and the memory stays bounded.
+        ahead = deque(pool.submit(_verify_each, each) for each in islice(batches, 2 * processes))
+        while ahead:
+            yield from ahead.popleft().result()
+            ahead.extend(pool.submit(_verify_each, each) for each in islice(batches, 1))
+
+
+def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:
+    found = []
+    for run_id in run_ids:
+        with suppress(NotFound):  # the owner deleted it meanwhile
+            found.append(verify(run_id))
+    return found
+
+
+def _batches(after: UUID | None, since: datetime | None) -> Iterator[list[UUID]]:
+    if since is not None:
+        moved = _moved_runs(after, since)
+        yield from (moved[n : n + _RUNS] for n in range(0, len(moved), _RUNS))
+        return
+    while run_ids := known_runs(after, _RUNS):
+        yield run_ids
         after = run_ids[-1]
+
+
+def _moved_runs(after: UUID | None, since: datetime) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT run_id FROM ledger_event WHERE at >= %s AND run_id > %s ORDER BY run_id",
+            [since, after or NO_RUN],
+        )
+        return [row[0] for row in cursor.fetchall()]
 
 
 def known_runs(after: UUID | None, limit: int) -> list[UUID]:

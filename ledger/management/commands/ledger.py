@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import time
 from argparse import ArgumentParser
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -16,8 +19,11 @@ from ledger.actors import Actor
 from ledger.append import acted, justified
 from ledger.errors import JustificationRequired, NotFound, first_line
 from ledger.protected import Protected, confirm, is_changed_outside, name_of, registry
+from ledger.verification import jobs
 from ledger.verification.registers import Listed, verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
+
+PROGRESS_SECONDS = 10.0
 
 
 class Command(BaseCommand):
@@ -36,17 +42,33 @@ class Command(BaseCommand):
         which = check.add_mutually_exclusive_group(required=True)
         which.add_argument("run", nargs="?", help="the run's id")
         which.add_argument("--all", action="store_true", help="every run of which any table has a trace")
+        which.add_argument("--job", action="store_true", help="carry out what was asked for in the console")
+        check.add_argument(
+            "--since", metavar="TIME", help="with --all: only runs with events since then, such as 2026-11-30T00:00Z"
+        )
+        check.add_argument("--after", metavar="RUN", help="with --all: continue after this run")
+        check.add_argument(
+            "--processes", type=int, default=1, metavar="N", help="with --all: how many work side by side"
+        )
         confirm = verbs.add_parser("confirm", help="a row that was changed outside the application counts as it is now")
         confirm.add_argument("table", choices=sorted(registry), help="its table, as `verify` names it")
         confirm.add_argument("key", help="its number or name there")
         confirm.add_argument("--reason", required=True, help="why it is right as it is; on record")
 
-    def handle(self, *, verb: str, run: str | None = None, all: bool = False, **given: Any) -> None:
+    def handle(self, *, verb: str, **given: Any) -> None:
         """Run the chosen verb."""
         if verb == "confirm":
             self._confirm(registry[given["table"]], given["key"], given["reason"])
+        elif given["job"]:
+            self._job()
+        elif given["processes"] < 1:
+            raise self._refusal("--processes must be at least 1")
+        elif given["all"]:
+            self._all(given["since"], given["after"], given["processes"])
+        elif given["since"] or given["after"]:
+            raise self._refusal("--since and --after are for --all")
         else:
-            self._verify(verify_all() if all else [self._one(str(run))], verify_registers() if all else [])
+            self._tell([self._one(str(given["run"]))], [])
 
     def _one(self, run: str) -> Verification:
         try:
@@ -56,7 +78,37 @@ class Command(BaseCommand):
         except NotFound as error:
             raise self._refusal(error.detail) from None
 
-    def _verify(self, verifications: Iterable[Verification], lists: Iterable[Listed]) -> None:
+    def _all(self, since: str | None, after: str | None, processes: int) -> None:
+        try:
+            begins = datetime.fromisoformat(since) if since else None
+        except ValueError:
+            raise self._refusal(f"--since {since!r} isn't a time such as 2026-11-30T00:00Z") from None
+        if begins is not None and begins.tzinfo is None:
+            raise self._refusal(f"--since {since} lacks its time zone: add Z for UTC")
+        try:
+            last = UUID(after) if after else None
+        except ValueError:
+            raise self._refusal(f"--after {after!r} isn't a run id") from None
+        self._tell(
+            self._with_progress(verify_all(last, since=begins, processes=processes)),
+            verify_registers() if last is None else [],
+        )
+
+    def _with_progress(self, verifications: Iterable[Verification]) -> Iterator[Verification]:
+        """Yield them; say every few seconds how far it is, and after an interruption how to continue."""
+        runs, events, last, shown = 0, 0, None, time.monotonic()
+        try:
+            for each in verifications:
+                yield each
+                runs, events, last = runs + 1, events + each.events, each.run_id
+                if time.monotonic() - shown > PROGRESS_SECONDS:
+                    shown = time.monotonic()
+                    self.stderr.write(f"ledger: {runs} run(s), {events} event(s) so far, up to {last}")
+        except (KeyboardInterrupt, BrokenProcessPool) as interruption:
+            why = "interrupted" if isinstance(interruption, KeyboardInterrupt) else "one of its processes was killed"
+            raise self._refusal(f"{why}. Continue with --after {last}" if last else f"{why}. Start again") from None
+
+    def _tell(self, verifications: Iterable[Verification], lists: Iterable[Listed]) -> None:
         runs = events = problems = 0
         for one in lists:
             problems += len(one.problems)
@@ -70,6 +122,15 @@ class Command(BaseCommand):
                 self.stdout.write(f"{each.run_id}: {_in_one_line(problem)}")
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
+            raise SystemExit(1)
+
+    def _job(self) -> None:
+        os.nice(10)  # it has time
+        job = jobs.carry_out(max(1, (os.cpu_count() or 1) // 2))
+        if job is None:
+            raise self._refusal("nothing to verify was asked for, or another process is at it")
+        self.stdout.write(f"{job.runs} run(s), {job.events} event(s), {job.problems} problem(s)")
+        if job.problems:
             raise SystemExit(1)
 
     def _confirm(self, protected: Protected, key: str, reason: str) -> None:

@@ -1,0 +1,148 @@
+"""Verifications of every run that are asked for in the console. A process of its own carries each out, so that neither
+a page nor a step waits; if it dies, another one continues where it was."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import DatabaseError, IntegrityError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from ledger.actors import Actor
+from ledger.errors import DurableAgentsError
+from ledger.models import VerificationJob
+from ledger.verification.registers import verify_registers
+from ledger.verification.runs import verify_all
+
+log = logging.getLogger("ledger.verification.jobs")
+STORE_SECONDS = 2.0
+# How often a process says that it is alive, and after how long without that another one takes over.
+BEAT_SECONDS = 5.0
+SILENCE = timedelta(seconds=30)
+# Problems that are kept; all are counted.
+MOST_KEPT = 200
+# Events of transactions that were open when a verification began, and clocks that were set back by less than that, are
+# looked at again.
+OVERLAP = timedelta(hours=1)
+IS_DUE = (
+    "EXISTS (SELECT FROM ledger_verificationjob WHERE is_open AND "
+    f"(alive_at IS NULL OR alive_at < statement_timestamp() - interval '{SILENCE.total_seconds():.0f} s'))"
+)
+
+
+class AlreadyVerifying(DurableAgentsError):
+    status, code, title = 409, "already-verifying", "A verification is under way"
+
+    def __init__(self) -> None:
+        super().__init__("Wait until the verification under way has finished, then ask again.")
+
+
+class NothingVerified(DurableAgentsError):
+    status, code, title = 409, "nothing-verified", "Nothing was verified before"
+
+    def __init__(self) -> None:
+        super().__init__("No verification has finished yet, so it isn't known what has changed. Verify all runs first.")
+
+
+def ask(by: Actor, *, only_changed: bool) -> VerificationJob:
+    """Ask for a verification of every run, or of those that have changed since the last one began. Raises
+    AlreadyVerifying, NothingVerified."""
+    since: datetime | None = None
+    if only_changed:
+        last = VerificationJob.objects.filter(finished_at__isnull=False).order_by("-id").first()
+        if last is None:
+            raise NothingVerified
+        since = last.asked_at - OVERLAP
+    try:
+        with transaction.atomic():
+            return VerificationJob.objects.create(asked_by=by.ref, since=since)
+    except IntegrityError:
+        raise AlreadyVerifying from None
+
+
+def carry_out(processes: int) -> VerificationJob | None:
+    """Carry out the open job to its end and return it; None if there is none, or if another process is at it or has
+    taken it over."""
+    me = uuid4()
+    is_free = Q(alive_at=None) | Q(alive_at__lt=Now() - SILENCE)
+    if not VerificationJob.objects.filter(is_free, is_open=True).update(runner=me, alive_at=Now()):
+        return None
+    job = VerificationJob.objects.get(runner=me)
+    is_over = threading.Event()
+    beating = threading.Thread(target=_beat, args=[me, is_over], daemon=True)
+    beating.start()
+    try:
+        if not _through(job, processes):
+            return None
+    finally:
+        is_over.set()
+        beating.join()
+    job.refresh_from_db()
+    return job
+
+
+def _through(job: VerificationJob, processes: int) -> bool:
+    if not job.lists:
+        for each in verify_registers():
+            job.lists.append([each.name, each.records, each.hash])
+            _note(job, each.name, each.problems)
+    stored = time.monotonic()
+    for found in verify_all(job.after, since=job.since, processes=processes):
+        job.after, job.runs, job.events = found.run_id, job.runs + 1, job.events + found.events
+        _note(job, str(found.run_id), found.problems)
+        if time.monotonic() - stored > STORE_SECONDS:
+            stored = time.monotonic()
+            if not _stored(job):
+                return False
+    return _stored(job, is_open=False, finished_at=Now())
+
+
+def _note(job: VerificationJob, where: str, problems: list[str]) -> None:
+    job.problems += len(problems)
+    room = MOST_KEPT - len(job.findings)
+    job.findings += [[where, problem] for problem in problems[:room]]
+
+
+def _stored(job: VerificationJob, **more: Any) -> bool:
+    """Store the progress; return False if another process has taken the job over."""
+    values = {name: getattr(job, name) for name in ("after", "runs", "events", "problems", "findings", "lists")}
+    if VerificationJob.objects.filter(pk=job.pk, runner=job.runner).update(**values, **more):
+        return True
+    log.warning("verification %s was taken over by another process", job.pk)
+    return False
+
+
+def _beat(me: UUID, is_over: threading.Event) -> None:
+    """Say that the process is alive, also while it reads a long list."""
+    try:
+        while not is_over.wait(BEAT_SECONDS):
+            VerificationJob.objects.filter(runner=me).update(alive_at=Now())
+    except DatabaseError:
+        log.warning("a verification can't say that it goes on", exc_info=True)
+    finally:
+        connection.close()
+
+
+def start_process() -> None:
+    """Carry out the open job in a process of its own, at low priority, and wait for it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "ledger", "verify", "--job"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    if done.returncode not in (0, 1):  # 1: it has found problems, which are on the page
+        log.error(
+            "a verification ended with code %s: %s", done.returncode, done.stderr.decode(errors="replace")[-2000:]
+        )
