@@ -4,6 +4,7 @@ The chain below a sealed head is checked by `ledger.verification.runs`, which `m
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -183,6 +184,8 @@ class _Copy:
     def lines(self) -> Iterator[_Line]:
         """Yield each authentic line once. A line that a crash of ours left unfinished is the beginning of the next."""
         try:
+            if not stat.S_ISREG(self.path.stat().st_mode):  # a pipe or a device may never end
+                raise WitnessUnreadable(f"the witness {self.path} can't be read: it is not a regular file")
             with self.path.open("rb") as file:
                 n = 0
                 while text := file.readline(_MAX_LINE):

@@ -191,9 +191,10 @@ def test_two_seals_of_one_number_are_named(new_run: NewRun, witness: SealWitness
     assert any("line 3: there are two seals 1, both signed" in each for each in about(witness))
 
 
-@each_case("kind", ["missing", "folder"])
+@each_case("kind", ["missing", "folder", "endless"])
 def test_a_copy_that_can_not_be_read_ends_the_command_with_2(kind: str, tmp_path: Path, new_run: NewRun) -> None:
-    path, errors = tmp_path / "none.jsonl" if kind == "missing" else tmp_path, StringIO()
+    paths = {"missing": tmp_path / "none.jsonl", "folder": tmp_path, "endless": Path("/dev/zero")}
+    path, errors = paths[kind], StringIO()
     with pytest.raises(SystemExit) as code:
         call_command("seals", "verify", "--witness", str(path), stdout=StringIO(), stderr=errors)
     assert code.value.code == 2 and f"seals: the witness {path} can't be read" in errors.getvalue()

@@ -73,3 +73,14 @@ def test_the_web_process_starts_without_a_warning(tmp_path: Path) -> None:
         text=True,
     )
     assert "static" not in said.stderr and "No directory" not in said.stderr, said.stderr
+
+
+def test_an_output_that_nobody_reads_further_is_no_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} manage.py check --list-tags | true"],
+        env=plain_env(tmp_path / "data"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr, done.stderr
