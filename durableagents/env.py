@@ -65,6 +65,7 @@ class Environment(BaseSettings):
     encryption_keys: Annotated[list[str], NoDecode] = Field(
         default=["master"], validation_alias="DURABLEAGENTS_ENCRYPTION_KEYS"
     )
+    large_values: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_LARGE_VALUES")
     redact: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_REDACT")
     screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")

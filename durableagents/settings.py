@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "runs",
     "approvals",
     "durableagents.contrib.encryption",
+    "durableagents.contrib.large_values",
     "durableagents.contrib.seals",
     "durableagents",
 ]

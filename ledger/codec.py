@@ -1,11 +1,13 @@
 """The base class of event kinds (see `events.py`) and their stored bytes: clear metadata and a packed payload. Pure: no
-Django, no I/O; encryption is a `Cipher` that an app supplies."""
+Django, no I/O; apps supply encryption (a `Cipher`) and a place for large payloads (a `Store`)."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
+import os
 import struct
 import threading
 from dataclasses import dataclass, fields
@@ -15,9 +17,14 @@ from uuid import UUID
 import zstandard
 from pydantic_core import from_json
 
-RAW, ZSTD, ENCRYPTED = b"\x00", b"\x01", b"\x02"
+RAW, ZSTD, ENCRYPTED, STORED = b"\x00", b"\x01", b"\x02", b"\x03"
 # Before an encrypted payload: its codec byte, the size of its JSON in bytes, its run.
 HEADER = struct.Struct(">cQ16s")
+# In place of a payload that a store keeps: its codec byte, the size of its JSON in bytes, its run, the codec byte of
+# the stored bytes, their SHA-256.
+REFERENCE = struct.Struct(">cQ16sc32s")
+# Random bytes before stored ones, so that no two values are the same and deleting an orphan never takes another's.
+_SALT = 16
 _COMPRESS_FROM = 256
 MAX_PAYLOAD = 64 * 1024 * 1024
 # Pages decode at most this much of a payload and show a part of larger ones.
@@ -56,8 +63,16 @@ class _Zstd(threading.local):
 _zstd = _Zstd()
 
 
-class KeyMissing(Exception):
-    """This process can't get the key of a payload. Nothing is known of the payload."""
+class ContentUnavailable(Exception):
+    """This process can't get at a payload now. Nothing is known of the payload."""
+
+
+class KeyMissing(ContentUnavailable):
+    """This process can't get the key of a payload."""
+
+
+class StoreUnavailable(ContentUnavailable):
+    """The store of large payloads is away, full, or not configured in this process."""
 
 
 class Cipher(Protocol):
@@ -83,6 +98,28 @@ def use_cipher(cipher: Cipher | None) -> None:
     _cipher = cipher
 
 
+class Store(Protocol):
+    """Keeps large packed payloads outside the database."""
+
+    # The size in bytes from which packed payloads go there.
+    keeps_from: int
+
+    def put(self, run_id: UUID, digest: bytes, content: bytes) -> None:
+        """Keep content under its SHA-256; it survives a crash once this returns. Raises StoreUnavailable."""
+
+    def get(self, run_id: UUID, digest: bytes, most: int = -1) -> bytes:
+        """Return content, or its first `most` bytes. Raises ValueError if it is missing, StoreUnavailable."""
+
+
+_store: Store | None = None
+
+
+def use_store(store: Store | None) -> None:
+    """Keep the large payloads of runs that this process packs in `store`, and read them from there."""
+    global _store
+    _store = store
+
+
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     """Decode the bytes of `encode_clear`. Raises ValueError if they aren't an object."""
     metadata = json.loads(bytes(clear).decode())
@@ -93,7 +130,8 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
 
 def pack(payload: Any, run_id: UUID | None) -> bytes | None:
     """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller, encrypted if the run has
-    a key. None stays None; without a run nothing is encrypted."""
+    a key; a reference to a large one, which the store keeps. None stays None; without a run nothing is encrypted or
+    kept elsewhere. Raises ContentUnavailable."""
     if payload is None:
         return None
     # A lone surrogate is replaced, not refused: a failure must always be recordable.
@@ -106,11 +144,42 @@ def pack(payload: Any, run_id: UUID | None) -> bytes | None:
     if len(raw) >= _COMPRESS_FROM:
         compressed = _zstd.compressor.compress(raw)
         packed = ZSTD + compressed if len(compressed) < len(raw) else packed
-    if _cipher is None or run_id is None:
+    if run_id is None:
         return packed
-    header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
-    encrypted = _cipher.encrypt(run_id, packed, header)
-    return packed if encrypted is None else header + encrypted
+    if _cipher is not None:
+        header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
+        encrypted = _cipher.encrypt(run_id, packed, header)
+        packed = packed if encrypted is None else header + encrypted
+    if _store is None or len(packed) < _store.keeps_from:
+        return packed
+    content = os.urandom(_SALT) + packed
+    digest = hashlib.sha256(content).digest()
+    _store.put(run_id, digest, content)
+    return REFERENCE.pack(STORED, len(raw), run_id.bytes, packed[:1], digest)
+
+
+def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
+    """Return run and SHA-256 of a payload that the store keeps; None if it is in `packed` itself. Raises ValueError for
+    a damaged reference."""
+    if packed[:1] != STORED:
+        return None
+    if len(packed) != REFERENCE.size:
+        raise ValueError("the reference to a large payload is cut off")
+    _, _, run_id, _, digest = REFERENCE.unpack(packed)
+    return UUID(bytes=run_id), digest
+
+
+def _kept(reference: bytes, most: int = -1) -> bytes:
+    """Return the bytes that the store keeps, or the first `most` of them, which aren't checked. Raises ValueError,
+    StoreUnavailable."""
+    place = stored_at(reference)
+    assert place is not None
+    if _store is None:
+        raise StoreUnavailable("a large payload is in a store, and this process has none")
+    content = _store.get(*place, most if most < 0 else most + _SALT)
+    if most < 0 and hashlib.sha256(content).digest() != place[1]:
+        raise ValueError(f"the stored value {place[1].hex()} was changed")
+    return content[_SALT:]
 
 
 def _decrypted(data: bytes, *, is_cut: bool = False) -> bytes:
@@ -131,6 +200,8 @@ def unpack(packed: bytes | memoryview | None) -> Any:
     if packed is None:
         return None
     data = bytes(packed)
+    if data[:1] == STORED:
+        data = _kept(data)
     if data[:1] == ENCRYPTED:
         data = _decrypted(data)
     codec, body = data[:1], data[1:]
@@ -160,7 +231,7 @@ class Cut(str):
 def size_of(packed: bytes | memoryview, stored: int | None = None) -> int:
     """Return the size in bytes of a packed payload's JSON, from its first 20 bytes and its `stored` size."""
     data = bytes(packed[:20])
-    if data[:1] == ENCRYPTED:
+    if data[:1] in (ENCRYPTED, STORED):
         return int.from_bytes(data[1:9], "big")
     if data[:1] == ZSTD:
         try:
@@ -176,6 +247,8 @@ def unpack_head(packed: bytes | memoryview | None, stored: int | None = None) ->
     `packed` may itself be the first `MAX_STORED_HEAD` of `stored` bytes."""
     if packed is None or (size := size_of(packed, stored)) <= MAX_HEAD:
         return unpack(packed)
+    if packed[:1] == STORED:
+        packed, stored = _kept(bytes(packed), MAX_STORED_HEAD), MAX_STORED_HEAD + 1
     if packed[:1] == ENCRYPTED:
         data = _decrypted(bytes(packed), is_cut=stored is not None and len(packed) < stored)
     else:

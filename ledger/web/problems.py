@@ -33,7 +33,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from ledger.codec import KeyMissing
+from ledger.codec import ContentUnavailable, KeyMissing
 from ledger.errors import Busy, DurableAgentsError, NotFound, Proposed, first_line
 from ledger.web import pressure
 
@@ -164,7 +164,9 @@ def _outage(error: BaseException) -> dict[str, Any]:
         pressure.renew_connections()
         return _read_only()
     pressure.outage_notice.note(first_line(error))
-    return _key_missing() if isinstance(error, KeyMissing) else _unavailable()
+    if isinstance(error, ContentUnavailable):
+        return _key_missing() if isinstance(error, KeyMissing) else _store_away()
+    return _unavailable()
 
 
 def _read_only() -> dict[str, Any]:
@@ -184,6 +186,16 @@ def _key_missing() -> dict[str, Any]:
         "An encryption key is missing",
         "This server can't get an encryption key that this needs. Nothing was changed. Ask an administrator: the "
         "server's log names the key.",
+    )
+
+
+def _store_away() -> dict[str, Any]:
+    return document(
+        503,
+        "store-unavailable",
+        "Large values can't be read or stored",
+        "This server can't get at the store of large values. Nothing was changed. Ask an administrator: the server's "
+        "log says why.",
     )
 
 

@@ -177,17 +177,20 @@ class Cut:
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
     """Return the newest checkpoint with a valid checksum; one of a newer format is not skipped, but raises."""
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
+        why = "fails its checksum"
         if checksum(node, visit, bytes(state)) == bytes(stored):
             try:
                 snapshot = Snapshot(
                     node, visit, generation, fingerprint, STATES.upgraded(schema_version, unpack(state))
                 )
+                return Cut(seq, snapshot, cut_digest(generation, node, visit, fingerprint, bytes(state)))
             except UnknownFormat as error:
                 raise JournalBroken(f"the checkpoint at event {seq}: {error}", "unknown_format") from error
-            return Cut(seq, snapshot, cut_digest(generation, node, visit, fingerprint, bytes(state)))
-        log.error("run %s: checkpoint at event %s fails its checksum; falling back to the one before", run_id, seq)
+            except ValueError as error:  # its state is kept elsewhere, and is damaged there
+                why = f"can't be read: {error}"
+        log.error("run %s: the checkpoint at event %s %s; falling back to the one before", run_id, seq, why)
     if rows:
-        raise JournalBroken(f"none of the last {len(rows)} checkpoints passes its checksum")
+        raise JournalBroken(f"none of the last {len(rows)} checkpoints is sound")
     return Cut()
 
 

@@ -22,7 +22,7 @@ from django.db import connection, transaction
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import MasterKey
-from ledger.codec import ENCRYPTED
+from ledger.codec import ENCRYPTED, STORED
 from ledger.errors import RecordDamaged
 
 log = logging.getLogger("durableagents.contrib.encryption")
@@ -31,7 +31,10 @@ MOST_KNOWN = 20_000
 # With the run's first event: None, or whether it is encrypted, which shows a key that is gone.
 _FIND = """
     SELECT r.id, k.master, k.wrapped,
-        CASE WHEN e.run_id IS NOT NULL THEN coalesce(substring(e.sealed FOR 1) = %b, false) END
+        CASE WHEN e.run_id IS NOT NULL THEN
+            coalesce(substring(e.sealed FROM CASE WHEN substring(e.sealed FOR 1) = %b THEN 26 ELSE 1 END FOR 1) = %b,
+                false)
+        END
     FROM unnest(%s::uuid[]) AS r(id) LEFT JOIN encryption_runkey k ON k.run_id = r.id
     LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1"""
 _STORE = "INSERT INTO encryption_runkey (run_id, master, wrapped, made_at) VALUES (%s, %s, %s, clock_timestamp())"
@@ -133,7 +136,7 @@ class RunKeys:
         KeyUnavailable."""
         missing = [run_id for run_id in run_ids if run_id not in self._known]
         if missing:
-            for row in await (await connection.execute(_FIND, [ENCRYPTED, missing])).fetchall():
+            for row in await (await connection.execute(_FIND, [STORED, ENCRYPTED, missing])).fetchall():
                 if master_keys.is_read(row[1]):
                     key = self._learned(*row)
                 else:  # a source may take seconds
@@ -154,7 +157,7 @@ class RunKeys:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
         with connection.cursor() as cursor:
-            cursor.execute(_FIND, [ENCRYPTED, [run_id]])
+            cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id]])
             return self._learned(*cursor.fetchone())
 
     def _learned(

@@ -1,0 +1,224 @@
+"""Large values are kept outside the database, are verified when they are read, and are never lost or mixed up."""
+
+from __future__ import annotations
+
+import io
+import random
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.core.files.storage import FileSystemStorage, InMemoryStorage, Storage
+from django.core.management import CommandError, call_command
+from django.db import transaction
+from django.test import Client
+from pydantic import BaseModel
+
+from durableagents import Context, End
+from durableagents.contrib.large_values import collecting, stores
+from durableagents.contrib.large_values.models import Collection
+from durableagents.identity.auth import issue_key
+from ledger import codec
+from ledger import events as e
+from ledger.codec import Cut, pack, stored_at, unpack, unpack_head
+from ledger.models import Event
+from ledger.verification.runs import verify
+from runs.models import Checkpoint, Run
+from runs.services import lifecycle
+from tests.integration.api.conftest import Api, person
+from tests.integration.runs.stage import Stage, events, fresh, output, waiting
+from tests.world import SHOP, Item, Toolbox, agent_of
+
+CANARY = "Kanarienvogel"
+# Random, so that it is still large when it is compressed.
+LARGE = f"{CANARY} " + random.Random(35).randbytes(20_000).hex()
+
+
+@pytest.fixture
+def store(tmp_path: Path, settings: Any) -> Iterator[stores.Folder]:
+    root = tmp_path / "values"
+    root.mkdir()
+    settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"large_values": root})
+    store = stores.configured()
+    assert isinstance(store, stores.Folder)
+    store.prepare()
+    codec.use_store(store)
+    yield store
+    codec.use_store(None)
+
+
+class Given(BaseModel):
+    item: str = ""
+
+
+class Kept(BaseModel):
+    item: str
+
+
+def passing(tools: Toolbox) -> Any:
+    """Return an agent that keeps a large input in its state, hands it to a tool, asks people and returns it."""
+
+    async def first(state: Kept, ctx: Context) -> Any:
+        await ctx.call(tools.look, Item(name=state.item))
+        await ctx.call(tools.pay, Item(name="po", amount=5000))
+        return "second"
+
+    async def second(state: Kept, ctx: Context) -> End:
+        return End(state.item)
+
+    return agent_of(
+        first, second, tools=tools.all(), input=Given, state=Kept, initial=lambda given: Kept(item=given.item)
+    )
+
+
+def places(run: Run) -> list[tuple[UUID, bytes]]:
+    sealed = Event.objects.filter(run_id=run.pk, sealed__isnull=False).order_by("seq").values_list("sealed", flat=True)
+    return [place for each in sealed if (place := stored_at(bytes(each)))]
+
+
+def test_run_with_large_values_does_the_same_and_its_rows_stay_small(
+    stage: Stage, tools: Toolbox, store: stores.Folder
+) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    stage.decide(run)
+    stage.settle(run)
+    assert fresh(run).state == "completed" and output(run) == LARGE
+    assert len(places(run)) >= 3 and all(run_id == run.pk for run_id, _ in places(run))
+    sizes = [len(bytes(each)) for each in Event.objects.filter(run_id=run.pk).values_list("sealed", flat=True) if each]
+    assert max(sizes) < stores.KEEPS_FROM
+    assert all(len(bytes(each)) < stores.KEEPS_FROM for each in Checkpoint.objects.values_list("state", flat=True))
+    files = [path for path in store.root.rglob("*") if path.is_file()]
+    assert len(files) > 4 and not any(CANARY.encode() in path.read_bytes() for path in files), "encrypted there too"
+    assert verify(run.id).problems == []
+
+
+def test_missing_or_changed_value_stops_the_run_by_name_before_anything_is_sent(
+    stage: Stage, tools: Toolbox, store: stores.Folder, client: Client
+) -> None:
+    def lose(path: Path) -> None:
+        path.unlink()
+
+    def change(path: Path) -> None:
+        path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+    def swap(path: Path) -> None:
+        other = next(each for each in path.parent.iterdir() if each != path)
+        shutil.copy(other, path)
+
+    client.force_login(person("olga", "operator"))
+    for harm, said in ((lose, "is missing"), (change, "was changed"), (swap, "was changed")):
+        run = stage.start(passing(tools), item=LARGE)
+        stage.settle(run)
+        (_, digest) = places(run)[-1]
+        paid = len(tools.outside.seen("pay"))
+        harm(store.root / run.pk.hex[-2:] / run.pk.hex / digest.hex())
+        stage.decide(run)
+        stage.drive()
+        assert waiting(run)[-1].detail["reason"] == "broken_journal", harm
+        told = unpack(Event.objects.get(run_id=run.pk, kind="OperatorNeeded").sealed)
+        assert f"the stored value {digest.hex()} {said}" in told["problem"], harm
+        assert client.get(f"/runs/{run.pk}").status_code == 200
+        assert len(tools.outside.seen("pay")) == paid
+        assert any(f"the stored value {digest.hex()} {said}" in problem for problem in verify(run.id).problems), harm
+
+
+def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
+    agent = passing(tools)
+    run = stage.start(agent, item=LARGE)
+    stage.settle(run)
+    away = store.root.rename(store.root.with_name("unmounted"))
+    store.root.mkdir()  # where the volume was mounted
+    before = Run.objects.count()
+    with pytest.raises(stores.Unavailable, match="mount its volume"):
+        lifecycle.start(agent.graph_id, {"item": LARGE}, by=SHOP)
+    assert Run.objects.count() == before and list(store.root.iterdir()) == []
+    api = Api(issue_key(person("olga", "operator"), "test"))
+    answer = api.get(f"runs/{run.pk}/events")
+    assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
+    assert stores.refusal() is not None
+    store.root.rmdir()
+    away.rename(store.root)
+    stage.decide(run)
+    stage.settle(run)
+    assert fresh(run).state == "completed" and verify(run.id).problems == []
+
+
+def test_head_of_a_large_value_is_read_alone(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
+    run_id = stage.start(passing(tools)).pk
+    for text in ("".join(random.Random(2).choices("abcd", k=600_000)), random.Random(1).randbytes(400_000).hex()):
+        packed = pack({"text": text}, run_id)
+        assert packed is not None and len(packed) == codec.REFERENCE.size and unpack(packed) == {"text": text}
+        head = unpack_head(packed)["text"]
+        assert isinstance(head, Cut) and text.startswith(head) and len(head) > 100_000
+        assert head.size == codec.size_of(packed) == codec.size_of(packed[:20], len(packed))
+    with pytest.raises(ValueError, match="cut off"):
+        unpack((packed or b"")[:-1])
+
+
+def test_only_old_values_that_nothing_refers_to_are_deleted(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    with transaction.atomic():
+        pack({"text": LARGE}, run.pk)
+        transaction.set_rollback(True)
+    archived = uuid4()
+    pack({"text": LARGE}, archived)
+    (store.root / run.pk.hex[-2:] / run.pk.hex / "0.part").write_bytes(b"half")
+    assert collecting.collect() == (0, 0), "all are young"
+    deleted = collecting.collect(timedelta(seconds=-5))
+    assert deleted.values >= 2 and deleted.bytes > len(LARGE) / 2
+    assert collecting.collect(timedelta(seconds=-5)) == (0, 0)
+    assert list(store.values(archived)), "a run that isn't here may be archived"
+    assert verify(run.id).problems == [] and LARGE in str(events(run, e.RunCreated)[0].payload)
+    collecting.collect_when_due()
+    collecting.collect_when_due()
+    assert Collection.objects.count() == 1
+
+
+def test_storage_of_django_keeps_values_too(tmp_path: Path) -> None:
+    content, run_id, digest = b"x" * 100_000, uuid4(), b"\x07" * 32
+    every: list[Storage] = [FileSystemStorage(location=tmp_path), InMemoryStorage()]
+    for storage in every:
+        store = stores.DjangoStorage(storage)
+        with pytest.raises(ValueError, match="is missing"):
+            store.get(run_id, digest)
+        store.put(run_id, digest, content)
+        assert store.get(run_id, digest) == content and store.get(run_id, digest, 10) == content[:10]
+        assert list(store.runs()) == [run_id]
+        ((name, _, size),) = store.values(run_id)
+        assert (name, size) == (digest.hex(), 100_000)
+        store.delete(run_id, name)
+        assert list(store.values(run_id)) == []
+
+
+def test_command_names_what_is_wrong(settings: Any, tmp_path: Path) -> None:
+    def said(*words: str) -> str:
+        out = io.StringIO()
+        try:
+            call_command("large_values", *words, stdout=out)
+        except CommandError as error:
+            return str(error)
+        return out.getvalue()
+
+    def use(root: Path) -> None:
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"large_values": root})
+
+    assert "no store is set" in said("status")
+    use(Path("values"))
+    assert "absolute path" in said("prepare") and "absolute path" in said("status")
+    use(tmp_path / "none")
+    assert "not an existing folder" in said("prepare")
+    use(tmp_path)
+    assert "prepare" in said("status") and stores.refusal() is not None
+    assert "ready" in said("prepare") and said("status") == "0 run(s), 0 value(s), 0 bytes\n"
+    assert stores.refusal() is None
+    stores.Folder(tmp_path).put(uuid4(), b"\x01" * 32, b"y" * 9000)
+    assert said("status") == "1 run(s), 1 value(s), 9000 bytes\n"
+    (tmp_path / "ff").write_text("not a folder")
+    with pytest.raises(stores.Unavailable, match="the store of large values"):
+        stores.Folder(tmp_path).put(UUID(int=255), b"\x01" * 32, b"y" * 9000)
