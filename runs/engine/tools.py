@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property, wraps
+from hashlib import sha256
 from typing import Any, Final, NoReturn, ParamSpec, get_type_hints
 
 from pydantic import BaseModel
@@ -28,6 +29,7 @@ from runs.engine.limits import RateLimit
 log = logging.getLogger("durableagents.engine")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+MOST_EXTERNAL_ID = 500  # characters; an index takes at most 2,704 bytes
 FINAL = "final_result"  # the output tool by which a model ends its loop
 FOR_DISPATCH: Final = object()  # token for access to a tool's function
 BY_RECEIPT: Final = object()  # validation context of a result from a person's receipt
@@ -242,9 +244,15 @@ class Tool:
         self()
 
     def external_id_of(self, output: dict[str, Any]) -> str | None:
-        """Return the effect's id upstream, if the tool says which output field holds it."""
+        """Return the effect's id upstream, if the tool says which output field holds it. Of a longer one than an index
+        takes, the beginning with a digest of all of it: the result itself holds the whole."""
         value = output.get(self.external_id) if self.external_id else None
-        return None if value is None else printable(str(value))
+        if value is None:
+            return None
+        text = printable(str(value))
+        if len(text) <= MOST_EXTERNAL_ID:
+            return text
+        return f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
 
     def checked(self, answer: Any) -> Answer:
         """Return a try's result as the declared output. Raises BadAnswer."""

@@ -15,6 +15,7 @@ from ledger import events as e
 from ledger.append import append
 from ledger.errors import StaleLease
 from ledger.models import Head, LedgerEntry
+from ledger.verification.runs import verify
 from runs.engine import memory
 from runs.engine.budget import RESOURCES, Caps
 from runs.engine.errors import ApprovalExpired, ApprovalMissing, BudgetShort
@@ -23,9 +24,9 @@ from runs.engine.memory import MemoryJournal
 from runs.journal.postgres import PgJournal
 from runs.models import Run, Wait
 from tests.integration.runs import stage as real
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.stage import Stage, calling, fresh
 from tests.waiting import eventually
-from tests.world import OLGA, agent_of, ends_with
+from tests.world import OLGA, Toolbox, agent_of, ends_with
 from tests.writing import intend, record
 
 pytestmark = pytest.mark.every(4)
@@ -882,3 +883,12 @@ def test_connections_are_given_back(stage: Stage) -> None:
 
     # The server shows this a moment after the client's answer, and lists the stage's other threads too.
     eventually(lambda: not left_open(), "the end of every transaction")
+
+
+def test_an_id_of_the_other_side_that_no_index_takes_is_cut_and_stays_unique(stage: Stage, tools: Toolbox) -> None:
+    runs = [stage.start(calling(tools, "order", "x" * 40_000 + end)) for end in "ab"]
+    for run in runs:
+        stage.settle(run)
+        assert str(fresh(run).state) == "completed" and verify(run.id).problems == []
+    ids = set(LedgerEntry.objects.filter(fact="committed").values_list("external_id", flat=True))
+    assert len(ids) == 2 and all(len(each or "") < 500 for each in ids)
