@@ -249,7 +249,7 @@ class Tool:
         value = output.get(self.external_id) if self.external_id else None
         if value is None:
             return None
-        text = printable(str(value))
+        text: str = printable(str(value))
         if len(text) <= MOST_EXTERNAL_ID:
             return text
         return f"{text[:400]}…{sha256(text.encode()).hexdigest()}"
