@@ -65,7 +65,18 @@ FROZEN = {
         "address",
         "made_at",
     },
-    "runs_run": {"id", "agent", "version", "graph_id", "created_by", "creator", "created_at", "trace_id", "about"},
+    "runs_run": {
+        "id",
+        "agent",
+        "version",
+        "graph_id",
+        "created_by",
+        "creator",
+        "created_at",
+        "trace_id",
+        "about",
+        "erased_at",
+    },
     "runs_wait": {"id", "run_id", "slot", "attempt", "kind", "n", "opened_at", "detail", "token_hash"},
     "runs_signal": {"id", "run_id", "name", "n", "seq", "sender_id"},
     "runs_message": {"id", "run_id", "n", "name", "by", "sender_id", "seq"},
@@ -201,6 +212,11 @@ def append_only() -> frozenset[str]:
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
 
 
+def read_only() -> frozenset[str]:
+    """Return all read-only tables; an app outside the core names its own in its config's `read_only_tables`."""
+    return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
+
+
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
@@ -257,7 +273,7 @@ def statements(role: str) -> list[sql.Composed]:
     plain = sql.SQL(_GRANTS)
     body = plain.format(
         role_name=sql.Literal(role),
-        read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))),
+        read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(read_only())))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
         kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
         frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),

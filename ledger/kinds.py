@@ -122,6 +122,15 @@ class ForkMade(Event):
     visit: int
 
 
+class ContentErased(Event):
+    """A person had the key of the run's content destroyed: payloads before this event can't be read any more, by
+    anybody. It is the last event of a run. Its reason is clear, because there is no key for a payload."""
+
+    by: str
+    role: str
+    reason: str
+
+
 class AnswerTakenOver(Event, fact="result"):
     """Nothing was sent: the slot's call got the recorded outcome of `of_slot` and `of_attempt` of `of_run`. `how`:
     consent (a person agreed at this call), audit (a person agreed before the run began). Payload: the result."""
@@ -580,6 +589,7 @@ __all__ = [
     "BudgetExceeded",
     "BudgetSet",
     "CachedReadTaken",
+    "ContentErased",
     "ContentScreened",
     "ContentWithheld",
     "ContextInjected",

@@ -30,6 +30,7 @@ class RunsConfig(AppConfig):
         features.install(*FEATURES)
         viewers.tell_who_sees(seen.sees)
         viewers.tell_who_reads(seen.reads)
+        viewers.tell_what_is_erased(seen.is_erased)
         for name in settings.DURABLEAGENTS_AGENTS:
             module = _loaded(name)
             if not any(_agents_of(module)):

@@ -14,7 +14,7 @@ from django.db.models.expressions import RawSQL
 
 from ledger.web.cursors import Condition, Place
 from ledger.web.seeing.viewers import Viewer, viewer
-from runs.models import State
+from runs.models import Run, State
 
 Sql = tuple[str, list[Any]]
 Arm = Mapping[str, str]
@@ -74,12 +74,18 @@ def sees(who: Viewer, run_id: UUID) -> bool:
 
 def readable(creators: Mapping[UUID, int | None], who: Viewer | None = None) -> frozenset[UUID]:
     """Return those of these visible runs whose payloads may be read, given each with its creator.
-    Viewers who only see their own runs read all of them. Queries the database only for viewers with own tags."""
+    The caller leaves out erased runs, which nobody reads. Viewers who only see their own runs read all of them. Queries
+    the database only for viewers with own tags."""
     who = who or viewer()
     if who.reads_all or not who.sees_all:
         return frozenset(creators)
     own = frozenset(run_id for run_id, creator in creators.items() if who.is_own(creator, ()))
     return own | among(creators.keys() - own, replace(who, sees_all=False)) if who.tags else own
+
+
+def is_erased(run_id: UUID) -> bool:
+    """Return whether the run's content was erased."""
+    return Run.objects.filter(pk=run_id, erased_at__isnull=False).exists()
 
 
 def reads(who: Viewer, run_id: UUID) -> bool:

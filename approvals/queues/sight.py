@@ -8,6 +8,7 @@ from uuid import UUID
 
 from approvals.calendars.models import Escalation
 from approvals.models import Approval
+from ledger.erasure import erased
 from ledger.errors import NotFound
 from ledger.web.roles import decides_case, has_case, stand_ins
 from ledger.web.seeing.payloads import PayloadsHidden
@@ -61,12 +62,13 @@ def read_one(approval_id: UUID, held: frozenset[str]) -> Approval:
     if approval is None or not is_shown(approval, held):
         raise NotFound("approval", approval_id)
     if not reads(approval):
-        raise PayloadsHidden(approval.run_id)
+        raise PayloadsHidden(approval.run_id) if approval.run.erased_at is None else erased(approval.run_id)
     return approval
 
 
 def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
-    """Return which of these visible questions the viewer reads; people only asked about one, by its run."""
+    """Return which of these visible questions the viewer reads; people only asked about one, by its run. Nobody reads
+    those of an erased run."""
     who = viewer()
     own = {one.id for one in approvals if decides_case(who.held, one.id) or is_asked(one.queue, who)}
     rest = [one for one in approvals if one.id not in own]
@@ -76,4 +78,5 @@ def readable(approvals: Sequence[Approval]) -> frozenset[UUID]:
     hidden = {one.run_id for one in others if has_case(who.held, one.id)}
     hidden -= seen.among(hidden)
     runs = seen.readable({one.run_id: one.run.creator for one in others if one.run_id not in hidden})
-    return frozenset(own | {one.id for one in others if one.run_id in runs})
+    found = own | {one.id for one in others if one.run_id in runs}
+    return frozenset(found - {one.id for one in approvals if one.run.erased_at is not None})

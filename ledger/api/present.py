@@ -14,6 +14,7 @@ from django.db.models.functions import Length, Substr
 from ledger import events
 from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
 from ledger.codec import MOST_DEEP, Cut, is_too_deep, read_json, size_of, unpack, unpack_head
+from ledger.erasure import Erased
 from ledger.models import Event, OverrideRecord
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
@@ -37,6 +38,8 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
         content = {"payload": payload_of(event)}
         if content["payload"] is not None and not (is_read or is_open(event.kind)):
             content = {"payload": None, "hidden": True}
+    except Erased:
+        content = {"payload": None, "hidden": True, "erased": True}
     except (ValueError, RecursionError) as error:
         content = {"payload": None, "damage": str(error)}
     return EventRow.of(

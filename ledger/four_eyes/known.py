@@ -44,7 +44,7 @@ NUMBER = "its number"
 SUPERUSER = "superuser"
 OUTCOMES = "outcomes"
 # Families that can need two people, with their text on pages.
-FAMILIES: Mapping[str, str] = {
+FAMILIES: dict[str, str] = {
     "policies": "policies: which calls are allowed and who must approve them",
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
@@ -53,6 +53,13 @@ FAMILIES: Mapping[str, str] = {
     "releases": "which version of an agent takes new starts",
     OUTCOMES: "outcomes of uncertain calls",
 }
+
+
+def family(name: str, words: str) -> None:
+    """Add a family of an app outside the core, with its text on pages. Idempotent."""
+    FAMILIES[name] = words
+
+
 # Families whose acts aren't rule changes and aren't proposed as such: what an account must hold to be one of the two.
 BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 

@@ -22,7 +22,7 @@ from ledger.web import navigation as around
 from ledger.web import text_safety as seen
 from ledger.web.page_forms import Refused
 from ledger.web.roles import name_of, ordered
-from ledger.web.seeing.payloads import WHO_GIVES, Hidden
+from ledger.web.seeing.payloads import ERASED, WHO_GIVES, Hidden
 
 register = template.Library()
 
@@ -139,6 +139,8 @@ def leaves(value: object) -> list[seen.Leaf]:
 def drawn_leaves(value: object, is_wide: object = False, url: str = "") -> SafeString:
     """Return a document's leaves with their paths; of a large one the head, its size, and a download link to `url`. For
     a hidden document, name who grants the right to read it."""
+    if value is ERASED:
+        return SafeString('<p class="small muted" data-hidden>Erased.</p>\n')
     if isinstance(value, Hidden):
         return SafeString(f'<p class="small muted" data-hidden>Not shown to you. {escape(WHO_GIVES)}</p>\n')
     shown, is_cut = _head(value)

@@ -27,6 +27,7 @@ from ledger import events as e
 from ledger.chain import Link, genesis
 from ledger.codec import unpack
 from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.keys import code_key
 from ledger.models import ActRecord, Event, Head
@@ -71,6 +72,8 @@ class ReadJournal:
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
+    is_erased: bool = False  # its payloads can't be read any more, and events have none
+    notes: list[str] = field(default_factory=list)
     _row: dict[type[Model], Any] = field(default_factory=dict)
 
     @property
@@ -140,7 +143,8 @@ class ReadJournal:
 
 
 class Check(Protocol):
-    """One check of one run: it sees each event in order, then reports the problems of its tables."""
+    """One check of one run: it sees each event in order, then reports the problems of its tables. Of an erased run only
+    those checks are done that have a true `NEEDS_NO_CONTENT`: for them payloads are None, and people's texts blank."""
 
     def __init__(self, journal: ReadJournal) -> None: ...
 
@@ -176,6 +180,7 @@ class Verification:
     last_at: datetime | None
     head_hash: str
     problems: list[str]
+    notes: list[str] = field(default_factory=list)
 
 
 def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | None = None) -> Verification:
@@ -270,16 +275,22 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
     running = [make(journal) for make in using]
     problems = journal.problems
     for line in _read(journal, problems):
+        if journal.is_erased and line.seq == 1:
+            running = [check for check in running if getattr(check, "NEEDS_NO_CONTENT", False)]
         for check in running:
             try:
                 check.see(line)
+            except Erased as error:
+                journal.notes.append(f"event {line.seq} could not be compared with another run. {error.detail}")
             except UNREADABLE as error:
                 problems.append(no_sense(f"event {line.seq}, {type(check).__name__}", error))
     if not journal.present:
         raise NotFound("run", run_id)
     problems += _head_problems(journal)
+    if journal.is_erased:
+        problems += _erasure_problems(journal, erasure_of(run_id))
     for check in running:
-        problems.extend(_problems_of(check))
+        problems.extend(_problems_of(check, journal.notes))
     at, head = journal.at, journal.head
     return Verification(
         run_id,
@@ -288,14 +299,26 @@ def _verify(run_id: UUID, using: Sequence[Callable[[ReadJournal], Check]]) -> Ve
         at[-1] if at else None,
         bytes(head.chain).hex() if head else "",
         problems,
+        journal.notes,
     )
 
 
-def _problems_of(check: Check) -> list[str]:
-    """Return a check's problems. An unreadable row is one too, and hides neither other problems nor later runs."""
+def _erasure_problems(journal: ReadJournal, erasure: Erasure | None) -> Iterator[str]:
+    """Note who erased the content; without the event that says so, that it is gone is a problem."""
+    if erasure is None:
+        yield "its content can't be read any more, and its last event is no erasure"
+        return
+    journal.notes.append(f"{erasure}. Its chain, its codes and what needs no content were checked")
+
+
+def _problems_of(check: Check, notes: list[str]) -> list[str]:
+    """Return a check's problems. An unreadable row is one too, and hides neither other problems nor later runs. An
+    erased run that this one refers to is noted."""
     problems: list[str] = []
     try:
         problems.extend(check.problems())
+    except Erased as error:
+        notes.append(f"{type(check).__name__} could not compare everything with another run. {error.detail}")
     except UNREADABLE as error:
         problems.append(no_sense(type(check).__name__, error))
     return problems
@@ -353,7 +376,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
     if not link.is_as_written(body):
         problems.append(f"event {row.seq} was changed: its content does not give its hash")
     try:
-        event = e.decode(link.clear, unpack(link.sealed))
+        event = e.decode(link.clear, _payload(journal, link.sealed))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         problems.append(f"event {row.seq} can't be read: {type(error).__name__}: {error}")
         return None
@@ -372,6 +395,15 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
     if code is not None:
         used.add(code)
     return Line(row.seq, row.epoch, row.at, link.hash, event)
+
+
+def _payload(journal: ReadJournal, sealed: bytes | None) -> Any:
+    """Return an event's payload; None if it was erased, which is noted. Raises ValueError."""
+    try:
+        return unpack(sealed)
+    except Erased:
+        journal.is_erased = True
+        return None
 
 
 def compared(what: str, row: Any, expected: dict[str, Any]) -> Iterator[str]:

@@ -107,9 +107,11 @@ def run_rows(runs: Sequence[Run], *, most_output: float = math.inf) -> list[RunR
     """Return runs with their heads, open waits, endings and the runs they are queued behind, in few further queries
     however many there are. What a run came to is left out where it has more than `most_output` bytes."""
     ids = [run.id for run in runs]
-    heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs})
+    heads, readable = families.heads(ids), seen.readable({run.id: run.creator for run in runs if run.erased_at is None})
     waits = families.open_waits(ids)
-    told = readable | {run.id for run in runs if run.state == State.CANCELLED}  # by whom and why is no payload
+    told = readable | {
+        run.id for run in runs if run.state == State.CANCELLED and run.erased_at is None
+    }  # by whom and why is no payload
     places = [(r.id, r.end_seq) for r in runs if r.state in ENDED and r.end_seq and r.id in told]
     large = larger_than(most_output, places)
     endings = payload_at([place for place in places if place[0] not in large])

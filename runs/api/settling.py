@@ -71,7 +71,7 @@ class Reconcile(ApiView):
         open_ones = run.waits.filter(kind=Wait.Kind.RECONCILE, resolved_at__isnull=True)
         waits = list(open_ones.order_by("opened_at", "id")[:MOST])
         known, needs_two = heard(waits), is_for_two()
-        is_read = bool(seen.readable({run.pk: run.creator}))
+        is_read = run.erased_at is None and bool(seen.readable({run.pk: run.creator}))
         rows = [_row(run, wait, known[wait.pk], is_read=is_read, needs_two=needs_two) for wait in waits]
         return Response(Doubts.of(run, results=rows))
 

@@ -14,9 +14,10 @@ from django.db.models.functions import Length, Substr
 from django.urls import reverse
 
 from ledger.codec import MAX_STORED_HEAD, unpack_head
+from ledger.erasure import Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.models import Event, Head, OverrideRecord
-from ledger.web.seeing.payloads import HIDDEN
+from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
 from runs import seen
@@ -87,7 +88,7 @@ class Point:
 
     row: StoredPoint
     before: StoredPoint | None
-    is_read: bool = True
+    hidden: Hidden | None = None
 
     @property
     def face(self) -> int:
@@ -100,11 +101,11 @@ class Point:
 
     @cached_property
     def state(self) -> Any:
-        return _state(self.row) if self.is_read else HIDDEN
+        return _state(self.row) if self.hidden is None else self.hidden
 
     @cached_property
     def changes(self) -> list[Change]:
-        if not self.is_read:
+        if self.hidden is not None:
             return []
         before = leaves(_state(self.before)) if self.before is not None else []
         return [change for change in compare(leaves(self.state), before) if change.what != "same"]
@@ -185,10 +186,19 @@ class Dossier:
     parent: Run | None = None
     children: list[Card] = field(default_factory=list)
     parent_head: Head | None = None
-    is_read: bool = True
+    hidden: Hidden | None = None
+    """What stands for payloads that the reader may not read, or that were erased."""
     as_of: int = 0
     """The event up to which everything is shown. Later ones are shown in part, so the page must still reload for them.
     """
+
+    @property
+    def is_read(self) -> bool:
+        return self.hidden is None
+
+    @cached_property
+    def erasure(self) -> Erasure | None:
+        return erasure_of(self.run.id) if self.hidden is ERASED else None
 
     @property
     def url(self) -> str:
@@ -366,7 +376,7 @@ class Dossier:
         if self.sight.before is not None:
             older_rows = older_rows.filter(seq__lt=self.sight.before)
         rows = [StoredPoint(*row) for row in older_rows.values_list(*StoredPoint._fields)[: POINTS_SHOWN + 1]]
-        shown = [Point(row, before, self.is_read) for row, before in zip(rows, [*rows[1:], None], strict=False)][
+        shown = [Point(row, before, self.hidden) for row, before in zip(rows, [*rows[1:], None], strict=False)][
             :POINTS_SHOWN
         ]
         return Window(shown, older=shown[-1].row.seq if len(rows) > POINTS_SHOWN else 0)
@@ -446,9 +456,9 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
     cut = head.seq - last if head.seq > last and not Event.objects.filter(run_id=run_id, seq=head.seq).exists() else 0
     if story.last is not None:
         head.seq = last
-    is_read = bool(seen.readable({run_id: run.creator}))
-    drawn = drawn if is_read else Drawn()  # the cache is for viewers who may read payloads
-    opened, agent = folded.Opened(run_id, drawn, is_read=is_read, is_head=True), agent_here(run.graph_id)
+    hidden = ERASED if run.erased_at else None if seen.readable({run_id: run.creator}) else HIDDEN
+    drawn = drawn if hidden is None else Drawn()  # the cache is for viewers who may read payloads
+    opened, agent = folded.Opened(run_id, drawn, hidden=hidden, is_head=True), agent_here(run.graph_id)
     # Looked up now, so that what the cache drops meanwhile is still drawn.
     lane = {
         effect.face: html
@@ -472,7 +482,7 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         kin.parent if run.parent else None,
         run_list.carded(kin.children, heads, open_waits),
         heads.get(kin.parent.pk) if kin.parent and run.parent else None,
-        is_read,
+        hidden,
         min(head.seq, getattr(run, "row_seq", None) or head.seq),
     )
 

@@ -184,7 +184,7 @@ class RunPage(Page):
         if sight.tab == "timeline":
             context["scale"] = dossier.scale(is_true=request.GET.get("scale") == "true")
         held = roles(request.user)
-        context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, is_read=dossier.is_read)
+        context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, hidden=dossier.hidden)
         context["unsent"], context["who_gives"] = unsent, WHO_GIVES
         not_done = refused or wrong or unsent
         if not_done:

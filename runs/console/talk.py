@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from ledger.errors import DurableAgentsError
 from ledger.web.roles import INTEGRATOR, OPERATOR
-from ledger.web.seeing.payloads import HIDDEN
+from ledger.web.seeing.payloads import Hidden
 from runs.console.forms.form import Beside, Bound, SchemaForm
 from runs.engine.agents import Agent
 from runs.engine.messages import Message as Declared
@@ -91,22 +91,22 @@ class Talk:
 
 
 def talk_of(
-    run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, is_read: bool = True
+    run: Run, agent: Agent | None, held: Collection[str], wrong: NotSent | None = None, *, hidden: Hidden | None = None
 ) -> Talk:
-    """Return what these roles may see and send, with payloads if they may read them."""
+    """Return what these roles may see and send, with `hidden`, if given, instead of payloads."""
     total = Message.objects.filter(run=run).count() if agent is None or agent.messages else 0
     rows = list(Message.objects.filter(run=run).order_by("-n")[:SHOWN]) if total else []
     may = run.state not in ENDED and bool({*SENDERS} & {*held})
     declared = list(agent.messages.values()) if agent is not None else []
     forms = [_asking(each, wrong if wrong and wrong.name == each.name else None) for each in declared if may]
     views = list(agent.views.values()) if agent is not None else []
-    told = [one if is_read else _hidden(one) for one in told_of(rows, is_head=True)]
+    told = [one if hidden is None else _hidden(one, hidden) for one in told_of(rows, is_head=True)]
     return Talk(told, total - len(rows), forms, views, run.state in ENDED)
 
 
-def _hidden(told: Told) -> Told:
-    hidden = replace(told.hidden, body=HIDDEN)
-    return hidden if told.answer is None else replace(hidden, answer=HIDDEN)
+def _hidden(told: Told, placeholder: Hidden) -> Told:
+    hidden = replace(told.hidden, body=placeholder)
+    return hidden if told.answer is None else replace(hidden, answer=placeholder)
 
 
 def _asking(declared: Declared, wrong: NotSent | None) -> Asking:

@@ -69,6 +69,7 @@ _BESIDE = [
     "BudgetSet",
     "ModelsChosen",
     "ForkMade",
+    "ContentErased",
     "CallbackArrivedLate",
     "ToolAnsweredLate",
 ]

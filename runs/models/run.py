@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import pgtrigger
 from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 from django.db.models import F
 from django.db.models.fields.json import KT
@@ -110,6 +111,7 @@ class Run(models.Model):
     last_checkpoint_at = models.DateTimeField(null=True)
     # When people are asked whether it may continue. Null: they are being asked, or it has no limit.
     time_up_at = models.DateTimeField(null=True, db_default=Now() + TIME_TO_LIVE)
+    erased_at = models.DateTimeField(null=True, help_text="Its content was erased: nobody can read it any more.")
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
     about = models.TextField(
@@ -307,6 +309,15 @@ pgtrigger.register(
             " AND (NEW.goes_on_as, NEW.goes_on_by) IS DISTINCT FROM (OLD.goes_on_as, OLD.goes_on_by)))"
         ),
         func="RAISE EXCEPTION 'which run goes on as which never changes: run %', OLD.id;",
+    ),
+    pgtrigger.Trigger(
+        name="erased_is_over",
+        when=pgtrigger.Before,
+        operation=pgtrigger.UpdateOf("state", "erased_at"),
+        condition=pgtrigger.Condition(
+            "(OLD.erased_at IS NOT NULL AND (NEW.state, NEW.erased_at) IS DISTINCT FROM (OLD.state, OLD.erased_at))"
+        ),
+        func="RAISE EXCEPTION 'the content of run % was erased: it never goes on', OLD.id;",
     ),
     pgtrigger.Trigger(
         name="fork_is_frozen",
@@ -511,6 +522,8 @@ class IdempotencyRecord(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["principal", "key"], name="runs_idempotency_once")]
+        # Rows are in the order of their time, so that the answers about a run are found among the later ones.
+        indexes = [BrinIndex(fields=["created_at"], name="runs_idempotency_by_time")]
 
 
 class Message(models.Model):

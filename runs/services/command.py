@@ -17,6 +17,7 @@ from ledger.actors import Actor
 from ledger.append import append, justified, locked_head, override
 from ledger.clock import database_now
 from ledger.entries import Entry
+from ledger.erasure import erased
 from ledger.errors import IllegalTransition
 from ledger.models import Head
 from runs import features
@@ -34,10 +35,14 @@ log = logging.getLogger("runs.services.command")
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
-    """Lock and return head and run, in that order, for a named actor. Raises NotFound."""
+    """Lock and return head and run, in that order, for a named actor. Raises NotFound, and Erased for a run without
+    content, with which nobody can do anything more: the system's own bookkeeping needs none."""
     assert isinstance(under, Actor)
     head = locked_head(run_id)
-    return head, Run.objects.select_for_update().get(pk=run_id)
+    run = Run.objects.select_for_update().get(pk=run_id)
+    if run.erased_at is not None and under.kind != "system":
+        raise erased(run_id)
+    return head, run
 
 
 def is_busy(run_id: UUID) -> bool:

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from ledger.api.present import masked
-from ledger.web.seeing.payloads import HIDDEN
 from runs.engine.gating.fields import NO_TOOL
 from runs.engine.tape import CALLED_BACK
 from runs.story.findings import Findings
@@ -89,8 +88,8 @@ class Effect:
         """Add what only the payloads contain."""
         for line in (lines[seq] for seq in self.requests if seq in lines):
             if line.is_hidden:
-                self.arguments = HIDDEN
-                self.key = str(HIDDEN) if self.is_keyed else None
+                self.arguments = line.payload
+                self.key = str(line.payload) if self.is_keyed else None
             elif line.kind == "ApprovalRequested":
                 self.arguments = line.get("arguments")
             else:
@@ -106,7 +105,7 @@ class Effect:
         if witness := lines.get(self.witness):
             self.testimony = masked(witness.get("result", witness.payload))
         trouble = lines.get(self.troubled)
-        self.error = "" if trouble is None else str(HIDDEN) if trouble.is_hidden else message_of(trouble)
+        self.error = "" if trouble is None else str(trouble.payload) if trouble.is_hidden else message_of(trouble)
         self.trace = trace_of(lines[self.traced]) if self.traced in lines else ""
 
     @property

@@ -20,6 +20,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.clock import ReadableTime
+from ledger.web.seeing.payloads import Hidden
 from runs.story import Bare, Fold, Line, clear_of, doubts, mislabelled, read
 from runs.story.drawn import Drawn
 from runs.story.lines import Stored
@@ -214,12 +215,12 @@ def forget_all() -> None:
 
 class Opened:
     """Events of one run with payloads, each read once per request.
-    Payloads are hidden unless `is_read`; with `is_head`, only the head of large ones is read."""
+    Payloads are replaced by `hidden`, if given; with `is_head`, only the head of large ones is read."""
 
     def __init__(
-        self, run_id: UUID, drawn: Drawn | None = None, *, is_read: bool = True, is_head: bool = False
+        self, run_id: UUID, drawn: Drawn | None = None, *, hidden: Hidden | None = None, is_head: bool = False
     ) -> None:
-        self._run_id, self._drawn, self._is_read, self._is_head = run_id, drawn or Drawn(), is_read, is_head
+        self._run_id, self._drawn, self._hidden, self._is_head = run_id, drawn or Drawn(), hidden, is_head
         self._lines: dict[int, Line] = {}
 
     def __call__(self, seqs: Iterable[int]) -> Mapping[int, Line]:
@@ -238,8 +239,8 @@ class Opened:
         lines = _lines(self._drawn, statement, self._run_id, *values)
         for line in lines:
             line.is_head = self._is_head
-            if not self._is_read:
-                line.hide()
+            if self._hidden is not None:
+                line.hide(self._hidden)
         return lines
 
 

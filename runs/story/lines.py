@@ -15,7 +15,7 @@ from pydantic_core import from_json
 from ledger.api.present import MASK, masked
 from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack, unpack_head
 from ledger.events import KINDS, Event, encode_clear
-from ledger.web.seeing.payloads import HIDDEN, is_open
+from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden, is_open
 
 # Actions whose payload holds more than the reason.
 _WITH_REASON = frozenset({"ContextInjected", "InputAnswered", "OutcomeProposed", "ToolReconciled"})
@@ -80,15 +80,16 @@ class Line:
     damage: str = ""
     gap: str = ""
     is_hidden: bool = False
+    placeholder: Hidden = HIDDEN
     reason: str = ""
     is_head: bool = False
     """Only the head of a large payload is decoded: enough for a page."""
 
     @cached_property
     def payload(self) -> Any:
-        """Return the payload, an explanation if it is unreadable (pages must still show), or HIDDEN."""
+        """Return the payload, an explanation if it is unreadable (pages must still show), or a placeholder."""
         if self.is_hidden:
-            return HIDDEN
+            return self.placeholder
         try:
             payload = unpack_head(self.sealed) if self.is_head else unpack(self.sealed)
         except (ValueError, RecursionError) as error:
@@ -108,9 +109,10 @@ class Line:
             return masked({**self.payload, "callback_token": MASK})
         return masked(self.payload)
 
-    def hide(self) -> None:
-        """Remove the payload unless it is public, keeping a person's reason."""
-        if self.sealed is not None and not is_open(self.kind):
+    def hide(self, placeholder: Hidden = HIDDEN) -> None:
+        """Remove the payload unless it is public, keeping a person's reason; of an erased run nothing is left."""
+        if self.sealed is not None and (placeholder is ERASED or not is_open(self.kind)):
+            self.placeholder = placeholder
             self.reason = self.get("justification", "") if self.kind in _WITH_REASON else ""
             self.sealed, self.is_hidden = None, True
             self.__dict__.pop("payload", None)

@@ -17,6 +17,8 @@ from runs.models import Attribute, Run
 class Attributes:
     """Attribute rows against the events that set them."""
 
+    NEEDS_NO_CONTENT = True
+
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.set: dict[str, list[tuple[str, str]]] = {}
@@ -75,6 +77,8 @@ _MORE = "it is shown to whoever sees runs by the tag {tag!r}, which neither it n
 
 class SeenBy:
     """Tag rows against the run's row and those of its parents and predecessors; the journal has no tags."""
+
+    NEEDS_NO_CONTENT = True
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal

@@ -15,6 +15,8 @@ from runs.services.releases.acts import ACTIONS, shown, subject_of
 class Assigned:
     """A start's assignment row against its event, both ways, and its version against the side."""
 
+    NEEDS_NO_CONTENT = True
+
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.version = ""

@@ -34,6 +34,8 @@ _RESOLVE = (
 class RunFields:
     """One row against the whole journal."""
 
+    NEEDS_NO_CONTENT = True
+
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.created: e.RunCreated | None = None

@@ -45,6 +45,8 @@ class Checkpoints:
 class Signals:
     """Signals sent, and the calls that took them."""
 
+    NEEDS_NO_CONTENT = True
+
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal
         self.sent: dict[tuple[str, int], int] = {}
@@ -73,6 +75,8 @@ class Signals:
 
 class Incidents:
     """Recoveries, and their events."""
+
+    NEEDS_NO_CONTENT = True
 
     def __init__(self, journal: ReadJournal) -> None:
         self.journal = journal

@@ -7,18 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from ledger.erasure import erased
 from ledger.errors import DurableAgentsError
-from ledger.web.seeing.viewers import reads
+from ledger.web.seeing.viewers import is_erased, reads
 
 
 class Hidden:
-    """Placeholder for a payload that the reader may not read."""
+    """Placeholder for a payload that the reader may not read, or that nobody can."""
+
+    def __init__(self, text: str = "not shown to you") -> None:
+        self._text = text
 
     def __str__(self) -> str:
-        return "not shown to you"
+        return self._text
 
 
-HIDDEN = Hidden()
+HIDDEN, ERASED = Hidden(), Hidden("erased")
 WHO_GIVES = "Ask an administrator for access to run data (People)."
 WORDS = f"What this run holds and says is not shown to you. {WHO_GIVES}"
 # Events whose payload is what people said of their own acts, for everybody who sees the run.
@@ -54,9 +58,9 @@ class PayloadsHidden(DurableAgentsError):
 
 
 def must_read(run_id: UUID) -> None:
-    """Check that the reader may read the run's payloads. Raises PayloadsHidden."""
+    """Check that the reader may read the run's payloads. Raises PayloadsHidden, and Erased if nobody can."""
     if not reads(run_id):
-        raise PayloadsHidden(run_id)
+        raise erased(run_id) if is_erased(run_id) else PayloadsHidden(run_id)
 
 
 def status_of(detail: Mapping[str, Any], *besides: str) -> dict[str, Any]:
@@ -68,4 +72,4 @@ def is_open(kind: str) -> bool:
     return kind in SAID_OF_ACTS
 
 
-__all__ = ["HIDDEN", "WHO_GIVES", "WORDS", "PayloadsHidden", "is_open", "must_read", "reads", "status_of"]
+__all__ = ["ERASED", "HIDDEN", "WHO_GIVES", "WORDS", "PayloadsHidden", "is_open", "must_read", "reads", "status_of"]

@@ -154,9 +154,23 @@ def tell_who_reads(judge: Callable[[Viewer, UUID], bool]) -> None:
     _reads_run[:] = [judge]
 
 
+# Decides whether a run's content was erased, so that nobody reads it; set by the app that has the runs.
+_is_erased: list[Callable[[UUID], bool]] = []
+
+
+def tell_what_is_erased(judge: Callable[[UUID], bool]) -> None:
+    _is_erased[:] = [judge]
+
+
+def is_erased(run_id: UUID) -> bool:
+    return any(judge(run_id) for judge in _is_erased)
+
+
 def reads(run_id: UUID) -> bool:
-    """Return whether the current viewer reads the payloads of a run that they see."""
+    """Return whether the current viewer reads the payloads of a run that they see: nobody does once it is erased."""
     who = viewer()
+    if is_erased(run_id):
+        return False
     return who.reads_all or any(judge(who, run_id) for judge in _reads_run)
 
 

@@ -299,6 +299,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "RunMigrated": lambda f, _: f"{visible(f['of'])} → {visible(f['to'])}, by {visible(f['by'])}: {_words(f['how'])}",
     "RunForked": forked,
     "ForkMade": fork_made,
+    "ContentErased": lambda f, _: f"by {visible(f['by'])}: {visible(f['reason'])}",
     "AnswerTakenOver": taken_over,
     "UndoRegistered": lambda f, _: f"can be undone by {visible(f['tool'])}",
     "UndoAsked": lambda f, _: f"{visible(words(f['code']))}, by {visible(f['by'])}: its effects are undone first",

@@ -9,6 +9,7 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger import events as e
+from ledger.erasure import erased
 from ledger.errors import NotFound
 from runs.engine.agents import registry
 from runs.engine.checkpoints.position import REENTERED, position_of, version_of
@@ -103,6 +104,8 @@ def _rows(run_id: UUID, first: int, last: int | None) -> list[TupleRow]:
 
 def believed(run: Run, rows: Sequence[TupleRow], cut: Cut, *, is_last: bool = True) -> tuple[e.Event, list[e.Event]]:
     """Return a journal's rows as events with their payloads. Raises JournalBroken, BadRecording."""
+    if run.erased_at is not None:
+        raise BadRecording(erased(run.pk).detail)
     said = (run.graph_id, run.generation) if is_last else None  # earlier visits may be of another version
     created, tail = read(run.pk, rows, cut, at_least=cut.seq, said=said)
     for event in (created, *tail):
@@ -121,6 +124,8 @@ def told_as_test(run_id: UUID, *, paths: Sequence[str], salt: bytes, payloads: s
     run = Run.objects.filter(pk=run_id).first()
     if run is None:
         raise NotFound("run", run_id)
+    if run.erased_at is not None:
+        raise BadRecording(erased(run_id).detail)
     try:
         agent = registry.find(run.graph_id)
     except (UnknownAgent, UnknownVersion):

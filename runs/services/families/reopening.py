@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.clock import database_now
+from ledger.erasure import erased
 from ledger.errors import DurableAgentsError, IllegalTransition
 from runs.engine.errors import JournalBroken
 from runs.engine.steps.children import child_id
@@ -68,8 +69,10 @@ def reopen_those_waited_for(parent: UUID | None = None, *, most: int = BATCH) ->
 
 @transaction.atomic
 def reopen(child: UUID, parent: UUID) -> Run:
-    """Reopen a completed child to undo its effects. Raises IllegalTransition, NotFound, JournalBroken."""
+    """Reopen a completed child to undo its effects. Raises Erased, IllegalTransition, NotFound, JournalBroken."""
     _, run = locked(child, under=FAMILY)
+    if run.erased_at is not None:
+        raise erased(child)
     if run.state != State.COMPLETED or not run.is_told or run.goes_on_as is not None or run.parent != parent:
         raise IllegalTransition("undo", str(run.state), "Only a child that ended well is reopened, once.")
     if not any(_is_of(effect, run) for effect in _planned(parent)):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.codec import pack
+from ledger.erasure import erased
 from ledger.errors import DurableAgentsError, InvalidInput
 from ledger.web import misfit
 from runs.engine.agents import Agent, registry
@@ -67,7 +68,9 @@ class Prepared:
 
 
 def prepared(run: Run, wanted: Wanted) -> Prepared:
-    """Check a fork, also for a preview. Raises InvalidInput, NotToBeTrusted, UnknownVersion, EffectsChanged."""
+    """Check a fork, also for a preview. Raises Erased, InvalidInput, NotToBeTrusted, UnknownVersion, EffectsChanged."""
+    if run.erased_at is not None:
+        raise erased(run.pk)
     if why := why_none(run):
         raise refused("run", why, "fork it when it has ended")
     agent = registry.find(f"{run.agent}@{wanted.version or run.version}")

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from ledger import events as e
 from ledger.actors import Actor
+from ledger.erasure import erased
 from ledger.errors import IllegalTransition, InvalidInput, RecordDamaged
 from ledger.models import Head, LedgerEntry
 from runs.engine.agents import Agent, registry
@@ -120,7 +121,9 @@ class Remains:
 
 
 def remains(run: Run) -> Remains:
-    """Read what is left of a run's record, however damaged. Raises InvalidInput if it is too large."""
+    """Read what is left of a run's record, however damaged. Raises Erased, and InvalidInput if it is too large."""
+    if run.erased_at is not None:
+        raise erased(run.pk)
     with connection.cursor() as cursor:
         cursor.execute(EVERY, [run.pk, MOST_EVENTS + 1])
         rows = cursor.fetchall()
