@@ -8,16 +8,18 @@ from django.apps import AppConfig
 class EncryptionConfig(AppConfig):
     name = "durableagents.contrib.encryption"
     label = "encryption"
-    # Read by durableagents/grants.py: who could change a key could make a run unreadable.
+    # Read by durableagents/grants.py: who could change a key could make a run unreadable, and who could write to the
+    # register could make it look erased.
     append_only_tables = ("encryption_runkey",)
+    read_only_tables = ("encryption_erasure",)
 
     def ready(self) -> None:
-        from durableagents.contrib.encryption import rotation, run_keys
+        from durableagents.contrib.encryption import own_features, rotation, run_keys
         from ledger import codec, privileges
         from runs import features
 
         keys = run_keys.RunKeys()
         codec.use_cipher(keys)
-        features.install(features.Feature(name="encryption", on_birth=(keys.birth,), before_read=(keys.prepare,)))
+        features.install(own_features.feature(keys))
         if rotation.refusal not in privileges.others:
             privileges.others.append(rotation.refusal)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from django.db import models
 
+from ledger.models import append_only
+
 
 class RunKey(models.Model):
     """The key of a run's payloads, encrypted under a master key, which the database never has."""
@@ -19,3 +21,23 @@ class RunKey(models.Model):
 
     def __str__(self) -> str:
         return f"key of run {self.run_id}"
+
+
+class Erasure(models.Model):
+    """An entry of the erasure register: a run whose key was destroyed. Only `encryption_erase` writes it, from the
+    run's last event, which the chain, its code and the seals cover."""
+
+    n = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField(unique=True)
+    seq = models.BigIntegerField(help_text="The event that says so.")
+    by = models.TextField()
+    role = models.TextField()
+    reason = models.TextField()
+    at = models.DateTimeField()
+    tx = models.BigIntegerField(help_text="The transaction, in which alone blanked rows get new codes.")
+
+    class Meta:
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"erasure of run {self.run_id}"

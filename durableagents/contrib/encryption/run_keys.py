@@ -14,29 +14,40 @@ from functools import partial
 from threading import Lock
 from typing import Any
 from uuid import UUID
+from weakref import WeakSet
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from django.db import connection, transaction
+from psycopg.pq import TransactionStatus
 
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import MasterKey
 from ledger.codec import ENCRYPTED, STORED
+from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import RecordDamaged
 
 log = logging.getLogger("durableagents.contrib.encryption")
 NONCE = 12
 MOST_KNOWN = 20_000
-# With the run's first event: None, or whether it is encrypted, which shows a key that is gone.
+LOOK_SECONDS = 1.0
+# With the run's first event: None, or whether it is encrypted, which shows a key that is gone. And with the register:
+# None, or whether the run was erased before this transaction, which may still be rolled back.
 _FIND = """
     SELECT r.id, k.master, k.wrapped,
         CASE WHEN e.run_id IS NOT NULL THEN
             coalesce(substring(e.sealed FROM CASE WHEN substring(e.sealed FOR 1) = %b THEN 26 ELSE 1 END FOR 1) = %b,
                 false)
-        END
+        END,
+        CASE WHEN x.run_id IS NOT NULL THEN x.tx IS DISTINCT FROM txid_current_if_assigned() END
     FROM unnest(%s::uuid[]) AS r(id) LEFT JOIN encryption_runkey k ON k.run_id = r.id
-    LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1"""
+    LEFT JOIN ledger_event e ON e.run_id = r.id AND e.seq = 1 LEFT JOIN encryption_erasure x ON x.run_id = r.id"""
+# Erasures that may have been committed since a snapshot, and the snapshot for the next time.
+_ERASED_SINCE = """
+    SELECT txid_snapshot_xmin(txid_current_snapshot()),
+           ARRAY(SELECT run_id FROM encryption_erasure WHERE tx >= %s OR run_id = ANY(%s))"""
+_NEVER = 2**63 - 1
 _STORE = "INSERT INTO encryption_runkey (run_id, master, wrapped, made_at) VALUES (%s, %s, %s, clock_timestamp())"
 _CONTEXT = b"durableagents/key of a run/1"
 
@@ -46,6 +57,13 @@ class KeyDamaged(RecordDamaged, ValueError):
 
     def __init__(self, run_id: UUID) -> None:
         super().__init__(run_id, "the key of its payloads")
+
+
+class KeyErased(Erased, KeyDamaged):
+    """A run's key was destroyed by an erasure, which is on record."""
+
+    def __init__(self, run_id: UUID, erasure: Erasure | None = None) -> None:
+        Erased.__init__(self, run_id, erasure)
 
 
 class _Key:
@@ -84,12 +102,24 @@ def unwrap(master: MasterKey, run_id: UUID, wrapped: bytes) -> bytes:
         raise KeyDamaged(run_id) from None
 
 
+_instances: WeakSet[RunKeys] = WeakSet()
+
+
+def forget(run_id: UUID) -> None:
+    """Forget a run's key in this process. Others notice it themselves."""
+    for keys in _instances:
+        keys.forget(run_id)
+
+
 class RunKeys:
     """The cipher of payloads. It keeps the keys of the runs that this process used last; runs without a key, created
     while encryption was off, are stored in the clear."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[UUID, _Key | None] = OrderedDict()
+        self._erased: OrderedDict[UUID, Erasure | None] = OrderedDict()
+        self._look_at, self._since = 0.0, _NEVER
+        _instances.add(self)
         self._lock = Lock()
 
     # --- the Cipher of ledger.codec -----------------------------------------------------------------------------------
@@ -152,18 +182,61 @@ class RunKeys:
         return key
 
     def _find(self, run_id: UUID) -> _Key | None:
+        self._drop_erased()
         with self._lock:
+            if run_id in self._erased:
+                raise KeyErased(run_id, self._erased[run_id])
             if run_id in self._known:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
         with connection.cursor() as cursor:
             cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id]])
-            return self._learned(*cursor.fetchone())
+            row = cursor.fetchone()
+        try:
+            return self._learned(*row)
+        except KeyErased:
+            raise KeyErased(run_id, self._noted(run_id, is_final=row[4])) from None
+
+    def _noted(self, run_id: UUID, *, is_final: bool) -> Erasure | None:
+        """Return the erasure of a run, and keep it unless it may be rolled back."""
+        erasure = erasure_of(run_id)
+        if is_final:
+            with self._lock:
+                self._erased[run_id] = erasure
+                if len(self._erased) > MOST_KNOWN:
+                    self._erased.popitem(last=False)
+        return erasure
+
+    def _drop_erased(self) -> None:
+        """Forget the keys of runs that were erased meanwhile, in whatever process: at most once a second, and not in an
+        event loop, which only drives runs that have not ended. Nor without a connection: then nothing was read."""
+        link: Any = connection.connection
+        now = time.monotonic()
+        if now < self._look_at or link is None or link.closed or asyncio._get_running_loop() is not None:
+            return
+        if link.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
+            return
+        known = list(self._known) if self._since == _NEVER else []
+        # Past Django's cursor: a page's number of queries doesn't depend on the second in which it is read.
+        self._since, erased = link.execute(_ERASED_SINCE, [self._since, known]).fetchone()
+        self._look_at = now + LOOK_SECONDS
+        for run_id in erased:
+            self.forget(run_id)
+
+    def forget(self, run_id: UUID) -> None:
+        """Forget a run's key."""
+        with self._lock:
+            self._known.pop(run_id, None)
 
     def _learned(
-        self, run_id: UUID, master_id: str | None, wrapped: bytes | None, is_encrypted: bool | None
+        self,
+        run_id: UUID,
+        master_id: str | None,
+        wrapped: bytes | None,
+        is_encrypted: bool | None,
+        is_erased: bool | None = None,
     ) -> _Key | None:
-        """Return and keep a run's key, from a row of _FIND. Raises KeyDamaged, KeyUnavailable."""
+        """Return and keep a run's key, from a row of _FIND. Raises KeyDamaged, KeyErased, KeyUnavailable."""
         key = None
         if master_id is not None and wrapped is not None:
             try:
@@ -171,6 +244,8 @@ class RunKeys:
             except master_keys.KeyUnavailable as error:
                 _complain(run_id, error)
                 raise
+        elif is_erased is not None:
+            raise KeyErased(run_id)
         elif is_encrypted:
             raise KeyDamaged(run_id)
         if key is not None or is_encrypted is not None:  # a run that isn't there may be created with a key

@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 
 from durableagents import Context, End
-from durableagents.contrib.encryption import master_keys, rotation, run_keys
+from durableagents.contrib.encryption import master_keys, own_features, rotation, run_keys
 from durableagents.contrib.encryption.models import RunKey
 from durableagents.contrib.encryption.run_keys import KeyDamaged, RunKeys
 from durableagents.identity.auth import issue_key
@@ -44,7 +44,7 @@ def cold() -> None:
     """Forget all keys, as a process that has just started."""
     keys = RunKeys()
     codec.use_cipher(keys)
-    features.install(features.Feature(name="encryption", on_birth=(keys.birth,), before_read=(keys.prepare,)))
+    features.install(own_features.feature(keys))
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,207 @@
+"""Erasure of a run's content: its key is destroyed, and copies of content that are not under the key are blanked."""
+
+# All is done in one transaction: the event in the run's journal, the entry in the register and the destroyed key
+# (`encryption_erase` in sql/erasure.sql, which checks everything again), new codes for blanked rows, and the act. The
+# database's functions destroy; this module decides, explains and records.
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from django.apps import apps
+from django.db import connection, transaction
+from django.db.models import Q
+
+from durableagents.contrib.encryption import run_keys
+from durableagents.contrib.encryption.models import Erasure, RunKey
+from ledger import events as e
+from ledger.actors import Actor
+from ledger.append import acted, justified, locked_head
+from ledger.erasure import Erasure as Said
+from ledger.errors import DurableAgentsError, Forbidden, NotFound
+from ledger.four_eyes.changes import account_of, holds
+from ledger.four_eyes.guards import second
+from ledger.four_eyes.known import SUPERUSER, family
+from ledger.models import Coded
+from ledger.verification.runs import verify
+from runs import features
+from runs.models import Run
+from runs.services.command import journal
+
+ACTION, FAMILY = "erase", "erasure"
+MAX_FAMILY = 500
+# Tables in which `encryption_erase` blanks what people said, whose rows carry codes.
+_CODED = (
+    ("ledger", "OverrideRecord", "run_id"),
+    ("ledger", "ActRecord", "run_id"),
+    ("approvals", "Decision", "approval__run_id"),
+    ("approvals", "Inquiry", "run_id"),
+    ("approvals", "Delegation", "run_id"),
+    ("approvals", "StandingGrant", "run_id"),
+)
+
+family(FAMILY, "erasing the content of runs")
+
+
+class NotErasable(DurableAgentsError):
+    """The run's content must or can't be erased now. Nothing was changed."""
+
+    status, code, title = 409, "not-erasable", "The content can't be erased now"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An erasure. `with_` are the other runs erased with it; `remains` says where copies of the content are left."""
+
+    entry: Erasure
+    with_: tuple[UUID, ...]
+    remains: tuple[str, ...]
+    is_new: bool = True
+
+    @property
+    def said(self) -> Said:
+        return Said(self.entry.run_id, self.entry.at, self.entry.by, self.entry.reason)
+
+
+def find(run_id: UUID) -> Erasure | None:
+    """Return the register's entry of a run."""
+    return Erasure.objects.filter(run_id=run_id).first()
+
+
+def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification: str) -> Done:
+    """Erase a run's content, and with `with_children` that of all runs which hold copies of it. Only for administrators
+    and the shell of the server; a second person must agree where that is set. A run that is erased already gives the
+    same answer, and changes nothing.
+
+    Raises Forbidden, NotFound, JustificationRequired, NotErasable, Proposed."""
+    _must_be_admin(by)
+    why = justified(ACTION, justification)
+    if not Run.objects.filter(pk=run_id).exists():
+        raise NotFound("run", run_id)
+    if (entry := find(run_id)) is not None:
+        return Done(entry, (), remains(run_id), is_new=False)
+    return _erase(run_id, with_children=with_children, justification=why, by=by)
+
+
+@second(FAMILY, needs=SUPERUSER)
+@transaction.atomic
+def _erase(run_id: UUID, *, with_children: bool, justification: str, by: Actor) -> Done:
+    """Erase a run that was not erased before, with the rights checked."""
+    run_ids = _family(run_id, with_children=with_children)
+    problems = 0
+    for each in sorted(run_ids):  # one order, so that two erasures don't wait for each other
+        _must_be_erasable(each)
+        problems += len(verify(each).problems)
+    for each in sorted(run_ids):
+        _destroy(each, by=by, reason=justification)
+    others = tuple(each for each in run_ids if each != run_id)
+    acted(
+        ACTION,
+        by=by,
+        subject=f"run {run_id}",
+        justification=justification,
+        after={"runs": [str(each) for each in run_ids], "problems_before": problems},
+    )
+    entry = Erasure.objects.get(run_id=run_id)
+    return Done(entry, others, remains(run_id))
+
+
+def _must_be_admin(by: Actor) -> None:
+    if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
+        raise Forbidden("Only an administrator may erase the content of a run.")
+
+
+# --- which runs -------------------------------------------------------------------------------------------------------
+
+
+def copies(run_id: UUID) -> list[Run]:
+    """Return the runs whose input or state is a copy of this run's content and that still have it: children,
+    continuations, forks and starts made from it."""
+    made = Run.objects.filter(Q(parent=run_id) | Q(came_from=run_id) | Q(forked_from=run_id), erased_at__isnull=True)
+    return list(made.order_by("created_at", "id")[: MAX_FAMILY + 1])
+
+
+def _family(run_id: UUID, *, with_children: bool) -> list[UUID]:
+    """Return the runs to erase: this one first. Raises NotErasable if others hold copies and weren't included."""
+    found, left = [run_id], [run_id]
+    while left:
+        for run in copies(left.pop()):
+            if not with_children:
+                held = copies(run_id)
+                named = ", ".join(str(each.pk) for each in held[:5])
+                more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+                raise NotErasable(
+                    f"Other runs hold copies of its content: {named}{more}. Erase them with it (--with-children, or "
+                    "with_children in the API), or erase each of them first."
+                )
+            if run.pk not in found:
+                found.append(run.pk)
+                left.append(run.pk)
+        if len(found) > MAX_FAMILY:
+            raise NotErasable(f"More than {MAX_FAMILY} runs hold copies of its content: erase parts of them first.")
+    return found
+
+
+def remains(run_id: UUID) -> tuple[str, ...]:
+    """Return where copies of the content are left, in words."""
+    run = Run.objects.get(pk=run_id)
+    above = {
+        "its input and result, in the run that started it": run.parent,
+        "the state that it began with, in the run before it": run.came_from,
+        "what it repeated, in the run that it was copied from": run.forked_from,
+    }
+    ids = [each for each in above.values() if each is not None]
+    alive = set(Run.objects.filter(pk__in=ids, erased_at__isnull=True).values_list("pk", flat=True))
+    found = [f"{what}: {which}" for what, which in above.items() if which in alive]
+    return (*found, "metadata: tags, business key, search attributes, times, amounts and names of who acted")
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+def _must_be_erasable(run_id: UUID) -> None:
+    """Lock the run's head and check the run. Raises NotErasable, RecordDamaged."""
+    locked_head(run_id)
+    if why := features.removal_refusal(run_id):
+        raise NotErasable(f"The content of run {run_id} must be kept: {why}.", run_id=str(run_id))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT encryption_why_not(%s)", [run_id])
+        (why_not,) = cursor.fetchone()
+    if why_not is not None:
+        raise NotErasable(f"Run {run_id} can't be erased: {why_not}.", run_id=str(run_id))
+    if find(run_id) is not None:
+        raise NotErasable(f"Run {run_id} was erased already.", run_id=str(run_id))
+    if not RunKey.objects.filter(run_id=run_id).exists():
+        raise NotErasable(
+            f"Run {run_id} can't be erased: it has no key. It was started while encryption was off, or its key is gone "
+            f"without an erasure. `manage.py ledger verify {run_id}` tells which.",
+            run_id=str(run_id),
+        )
+
+
+def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
+    """Record the erasure in the journal and destroy the key and all copies, in the caller's transaction."""
+    journal(run_id, e.ContentErased(by=by.ref, role=by.role, reason=reason), by=by)
+    transaction.on_commit(partial(run_keys.forget, run_id))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT encryption_erase(%s)", [run_id])
+        for app, name, of in _CODED:
+            model = apps.get_model(app, name)
+            assert issubclass(model, Coded)
+            codes = _codes(model._default_manager.filter(**{of: run_id}))
+            if codes:
+                table = model._meta.db_table
+                cursor.execute("SELECT encryption_recode(%s, %s, %s::jsonb)", [run_id, table, codes])
+
+
+def _codes(rows: Iterable[Coded]) -> str:
+    """Return the codes of what rows say now, as JSON by their ids."""
+    found: dict[str, str] = {}
+    for row in rows:
+        row.seal()
+        found[str(row.pk)] = bytes(row.code or b"").hex()
+    return json.dumps(found) if found else ""
