@@ -26,6 +26,7 @@ from approvals.timing.words import Missed, missed
 from approvals.timing.words import along as timed
 from approvals.votes import NEXT, NOW, StageShown, nobody_left, stages_of
 from ledger.actors import Actor
+from ledger.erasure import Erasure, erasure_of
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.models import Head
 from ledger.templatetags.console import line_of, plainly
@@ -231,6 +232,10 @@ class Brief:
     @property
     def is_open(self) -> bool:
         return bool(self.approval.state == ApprovalState.OPEN)
+
+    @cached_property
+    def erasure(self) -> Erasure | None:
+        return erasure_of(self.approval.run_id) if self.approval.run.erased_at is not None else None
 
     @property
     def is_readable(self) -> bool:

@@ -118,6 +118,7 @@ ACTS = (
     "four_eyes",
     "row_confirm",
     "key_rotation",
+    "erase",
     "roles",
     "notice_settings",
     "channel",

@@ -60,6 +60,7 @@ _IN_WORDS = {
     "deputy": "Naming a deputy",
     "deputy_revoke": "Ending a deputyship",
     "answer": "Answering a question",
+    "erase": "Erasing the content of a run",
     "inquiry": "Asking about a case",
     "inquiry_withdraw": "Withdrawing a question",
     "notice_replay": "Sending a notification again",

@@ -13,6 +13,7 @@ from ledger.four_eyes import changes
 from ledger.verification import registers, runs
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser
     from datetime import datetime
 
     from ledger.actors import Actor
@@ -54,6 +55,15 @@ class Policies:
 
     statement: str
     made_of: Callable[[Any], Book]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommand:
+    """A verb of `manage.py runs`. `lines` does it for a run's id and the options, and yields what to print. Raises
+    DurableAgentsError, which is printed in one line, with exit code 2."""
+
+    add_arguments: Callable[[ArgumentParser], None]
+    lines: Callable[[UUID, Mapping[str, Any]], Iterator[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +116,10 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Panels of a run's page, by the run and the reader's account: template and its value `p`; None for no panel.
+    run_panels: Sequence[Callable[[Run, Any], tuple[str, Any] | None]] = ()
+    # Verbs of `manage.py runs VERB RUN`, with the options that only they have.
+    run_commands: Mapping[str, RunCommand] = field(default_factory=dict)
     # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()

@@ -21,6 +21,7 @@ from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, actor, role_in, roles
 from ledger.web.seeing.payloads import HIDDEN, WHO_GIVES, must_read
 from ledger.web.tally import Tally
+from runs import features
 from runs.console import attributes, budgets, pools
 from runs.console.questions import Wrong, answer_of, open_questions
 from runs.console.run_page import Dossier, Sight, gather
@@ -171,7 +172,9 @@ class RunPage(Page):
         held, person = roles(request.user), request.user.pk
         stands = authority.standing_for(dossier.run, held)
         context["may"] = may = stands.allowed(held, person)
-        context["acts"] = steering(dossier.seen, Reader(actor(request, ""), held), stands)
+        if dossier.erasure is not None:
+            context["may"] = may = frozenset()
+        context["acts"] = {} if dossier.erasure else steering(dossier.seen, Reader(actor(request, ""), held), stands)
         if sight.tab == "transcript":
             context["asked"] = thinking.asked_by(run_id)
         context["budget"] = budgets.block(
@@ -186,6 +189,8 @@ class RunPage(Page):
         held = roles(request.user)
         context["talk"] = talk_of(dossier.run, dossier.agent, held, unsent, hidden=dossier.hidden)
         context["unsent"], context["who_gives"] = unsent, WHO_GIVES
+        made = [panel(dossier.run, request.user) for panel in features.every(lambda each: each.run_panels)]
+        context["panels"] = [panel for panel in made if panel is not None]
         not_done = refused or wrong or unsent
         if not_done:
             context["here"] = f"{reverse('run', args=[run_id])}?tab={sight.tab}"

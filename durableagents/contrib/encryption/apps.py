@@ -12,6 +12,9 @@ class EncryptionConfig(AppConfig):
     # register could make it look erased.
     append_only_tables = ("encryption_runkey",)
     read_only_tables = ("encryption_erasure",)
+    # Read by durableagents/urls.py and durableagents/urls_console.py.
+    api_urls = "durableagents.contrib.encryption.api_urls"
+    console_urls = "durableagents.contrib.encryption.console_urls"
 
     def ready(self) -> None:
         from durableagents.contrib.encryption import own_features, rotation, run_keys

@@ -55,10 +55,10 @@ class NotErasable(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An erasure. `with_` are the other runs erased with it; `remains` says where copies of the content are left."""
+    """An erasure. `others` are the runs erased with it; `remains` says where copies of the content are left."""
 
     entry: Erasure
-    with_: tuple[UUID, ...]
+    others: tuple[UUID, ...]
     remains: tuple[str, ...]
     is_new: bool = True
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from durableagents.contrib.encryption import commands
 from durableagents.contrib.encryption.run_keys import RunKeys
 from durableagents.contrib.encryption.verification import Erased, every_erasure
-from runs.features import Feature
+from runs.features import Feature, RunCommand
+
+
+def panel(run: Any, user: Any) -> Any:
+    """Return the panel of a run's page."""
+    from durableagents.contrib.encryption.views import panel as found  # pages are loaded where they are served
+
+    return found(run, user)
 
 
 def feature(keys: RunKeys) -> Feature:
@@ -16,4 +26,6 @@ def feature(keys: RunKeys) -> Feature:
         run_checks=(Erased,),
         run_tables={"encryption_erasure": "run_id"},
         record_checks=(every_erasure,),
+        run_panels=(panel,),
+        run_commands={"erase": RunCommand(add_arguments=commands.add_arguments, lines=commands.lines)},
     )

@@ -120,6 +120,8 @@ class Command(BaseCommand):
             runs, events, problems = runs + 1, events + each.events, problems + len(each.problems)
             for problem in each.problems:
                 self.stdout.write(f"{each.run_id}: {_in_one_line(problem)}")
+            for note in each.notes:
+                self.stdout.write(f"{each.run_id}: note: {_in_one_line(note)}")
         self.stdout.write(f"{runs} run(s), {events} event(s), {problems} problem(s)")
         if problems:
             raise SystemExit(1)

@@ -4,7 +4,7 @@ In the words of the API and the console. A line for each run: id, state, agent, 
 which no sign can do anything to a terminal. It only reads.
 
 `manage.py runs to-test RUN`: one run as a test of its agent. `runs fork RUN` and `runs start-again RUN` begin it anew.
-`runs why RUN`: why it doesn't move, who must act, and what may be done.
+`runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from uuid import UUID
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from ledger.errors import NotFound
+from ledger.errors import DurableAgentsError, NotFound
+from runs import features
+from runs.features import RunCommand
 from runs.management import forking
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
@@ -37,7 +39,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
-            "verb", nargs="?", choices=["to-test", forking.VERB, *forking.VERBS], help="acts on one run"
+            "verb",
+            nargs="?",
+            choices=["to-test", forking.VERB, *forking.VERBS, *_of_features()],
+            help="acts on one run",
         )
         parser.add_argument("run", nargs="?", default="", help="the run's id")
         parser.add_argument("--out", type=Path, default=None, help="for to-test: a new file (default: standard output)")
@@ -53,6 +58,8 @@ class Command(BaseCommand):
         parser.add_argument("--agent", default="", help="name, or name@version")
         parser.add_argument("--limit", type=int, default=100, help="maximum number (default: 100)")
         forking.add_arguments(parser)
+        for command in _of_features().values():
+            command.add_arguments(parser)
 
     def handle(self, *, where: str, sort: str, state: str, agent: str, limit: int, **options: Any) -> None:
         """Exit code 2, and one line, for what can't be read."""
@@ -61,6 +68,9 @@ class Command(BaseCommand):
             return
         if options["verb"] == forking.VERB:
             self._why(options["run"])
+            return
+        if (command := _of_features().get(options["verb"])) is not None:
+            self._by_feature(command, options["run"], options)
             return
         if options["verb"] is not None:
             self._to_test(options["run"], options["out"], options["payloads"], options["redact"])
@@ -96,6 +106,19 @@ class Command(BaseCommand):
             self.stderr.write(f"runs: {error}")
             raise SystemExit(2) from error
 
+    def _by_feature(self, command: RunCommand, run: str, options: dict[str, Any]) -> None:
+        """Exit code 2, and one line, for a refusal."""
+        try:
+            for line in command.lines(UUID(run), options):
+                self.stdout.write(line)
+            return
+        except DurableAgentsError as error:
+            problem = error.detail
+        except ValueError:
+            problem = f"{run!r} isn't a run id"
+        self.stderr.write(f"runs: {problem}")
+        raise SystemExit(2)
+
     def _to_test(self, run: str, out: Path | None, payloads: str, redact: list[str]) -> None:
         """The test is told once before it is written; what can't be told is refused by name, and nothing is written."""
         try:
@@ -117,6 +140,10 @@ class Command(BaseCommand):
             problem = f"no test can be made of {run!r}: {error}"
         self.stderr.write(f"runs: {problem}")
         raise SystemExit(2)
+
+
+def _of_features() -> dict[str, RunCommand]:
+    return {verb: command for each in features.installed.values() for verb, command in each.run_commands.items()}
 
 
 def _pages(filters: Filters, limit: int) -> Iterator[list[Run]]:

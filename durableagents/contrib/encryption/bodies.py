@@ -1,0 +1,17 @@
+"""The body of an erasure, for the API and the console."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from runs.services.bodies import SteerBody
+
+
+class EraseBody(SteerBody):
+    """The reason, which stays readable for ever: don't quote the content in it."""
+
+    with_children: bool = Field(
+        default=False,
+        description="Also erase the runs that hold copies of its content: children, continuations, forks and starts "
+        "made from it. Otherwise they must be erased first.",
+    )

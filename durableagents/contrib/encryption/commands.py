@@ -1,0 +1,49 @@
+"""`manage.py runs erase RUN --reason …`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from durableagents.contrib.encryption import erasure
+from runs.management.shell import whoever
+
+_MAY_VACUUM = (
+    "SELECT pg_has_role(current_user, relowner, 'MEMBER') FROM pg_class WHERE oid = 'encryption_runkey'::regclass"
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--reason", default="", help="for erase: why; recorded, and stays readable")
+    parser.add_argument(
+        "--with-children", action="store_true", help="for erase: also the runs that hold copies of its content"
+    )
+
+
+def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
+    """Erase a run's content; yield who did it and what remains. Raises as `erasure.erase`."""
+    done = erasure.erase(run_id, with_children=options["with_children"], by=whoever(), justification=options["reason"])
+    yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was erased before. {done.said}"
+    for other in done.others:
+        yield f"{other}: erased with it"
+    for what in done.remains:
+        yield f"remains: {what}"
+    if done.is_new:
+        yield _vacuumed()
+
+
+def _vacuumed() -> str:
+    """Remove the deleted key's bytes from the table's file, if this role may, and say what is left."""
+    with connection.cursor() as cursor:
+        cursor.execute(_MAY_VACUUM)
+        if not cursor.fetchone()[0]:
+            return (
+                "The deleted key's bytes stay in the table's file until it is vacuumed: run VACUUM encryption_runkey "
+                "as the owner, or wait for autovacuum. Backups and WAL made before hold it until they expire."
+            )
+        cursor.execute("VACUUM encryption_runkey")
+    return "encryption_runkey was vacuumed. Backups and WAL made before hold the key until they expire."
