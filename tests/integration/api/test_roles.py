@@ -119,6 +119,7 @@ MATRIX = _by_route(
     ),
     ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
     ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay"),
+    ("POST", ADMINS, "api-run-erase"),
     ("POST", PUBLIC, "api-callback"),
 )
 UNLISTED = {"api-unknown"}
