@@ -458,6 +458,8 @@ def gather(run_id: UUID, sight: Sight = Sight()) -> Dossier:
         head.seq = last
     hidden = ERASED if run.erased_at else None if seen.readable({run_id: run.creator}) else HIDDEN
     drawn = drawn if hidden is None else Drawn()  # the cache is for viewers who may read payloads
+    if hidden is ERASED:
+        folded.undraw(run_id)
     opened, agent = folded.Opened(run_id, drawn, hidden=hidden, is_head=True), agent_here(run.graph_id)
     # Looked up now, so that what the cache drops meanwhile is still drawn.
     lane = {

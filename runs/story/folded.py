@@ -208,6 +208,13 @@ def held() -> dict[UUID, int]:
         return {run_id: kept.bytes + kept.drawn.bytes for run_id, kept in _kept.items()}
 
 
+def undraw(run_id: UUID) -> None:
+    """Forget the HTML that shows a run's content."""
+    with _guard:
+        if run_id in _kept:
+            _kept[run_id].drawn = Drawn()
+
+
 def forget_all() -> None:
     with _guard:
         _kept.clear()

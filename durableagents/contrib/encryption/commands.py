@@ -30,6 +30,8 @@ def lines(run_id: UUID, options: Mapping[str, Any]) -> Iterator[str]:
     yield f"{run_id}: {done.said}" if done.is_new else f"{run_id} was erased before. {done.said}"
     for other in done.others:
         yield f"{other}: erased with it"
+    if done.problems:
+        yield f"note: verification had found {done.problems} problem(s); not all can be checked any more"
     for what in done.remains:
         yield f"remains: {what}"
     if done.is_new:

@@ -55,12 +55,14 @@ class NotErasable(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An erasure. `others` are the runs erased with it; `remains` says where copies of the content are left."""
+    """An erasure. `others` are the runs erased with it; `remains` says where copies of the content are left,
+    `problems` how many verification found before."""
 
     entry: Erasure
     others: tuple[UUID, ...]
     remains: tuple[str, ...]
     is_new: bool = True
+    problems: int = 0
 
     @property
     def said(self) -> Said:
@@ -107,7 +109,7 @@ def _erase(run_id: UUID, *, with_children: bool, justification: str, by: Actor) 
         after={"runs": [str(each) for each in run_ids], "problems_before": problems},
     )
     entry = Erasure.objects.get(run_id=run_id)
-    return Done(entry, others, remains(run_id))
+    return Done(entry, others, remains(run_id), problems=problems)
 
 
 def _must_be_admin(by: Actor) -> None:

@@ -239,7 +239,10 @@ def test_the_runtime_role_erases_only_ended_runs_and_only_on_record(
         with pytest.raises(psycopg.Error) as refused:
             runtime.execute(statement)
         assert refused.value.sqlstate in ("42501", "DA087"), statement
-    erase(run)
+    append(run.pk, e.ContentErased(by="user:x", role="admin", reason="so"), by=SHOP)
+    runtime.execute(f"SELECT encryption_erase('{run.pk}')")
+    assert fresh(run).erased_at is not None and Erasure.objects.get(run_id=run.pk).reason == "so"
+    assert "has no record of the act" in " ".join(verify(run.pk).problems)
     with pytest.raises(psycopg.Error):
         runtime.execute(f"SELECT encryption_recode('{run.pk}', 'ledger_actrecord', '{{}}')")
     assert RunKey.objects.filter(run_id=waiting.pk).exists()
