@@ -410,7 +410,8 @@ class Wait(models.Model):
 
 
 class SearchTerm(models.Model):
-    """A search word of a run (runs/search.py). Compared bytewise, so that a prefix is an index range."""
+    """A search word of a run, or the keyed digest of one of its input (runs/search.py). Compared bytewise, so that a
+    prefix is an index range."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
