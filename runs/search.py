@@ -1,7 +1,8 @@
 """Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
 Words of the input are stored as keyed digests, which match whole words only; the others are metadata that is readable
-elsewhere, and are stored as they are, so that the beginning of one finds them too. Each word's index is read newest first up to a limit, and the rarest word gives the candidates; a read that hit its
-limit is reported. For one agent, its newest `MOST` runs are also checked, so that rare words are found completely."""
+elsewhere, stored as they are, so that the beginning of one finds them too. Each word's index is read newest first up to
+a limit, and the rarest word gives the candidates; a read that hit its limit is reported. For one agent, its newest
+`MOST` runs are also checked, so that rare words are found completely."""
 
 from __future__ import annotations
 
@@ -37,6 +38,7 @@ _DIGEST_BYTES = 12
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
+_ZEROS = re.compile(r"^([0-9]+)\.0+$")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -64,7 +66,9 @@ def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input:
 
 
 def _digest(word: str) -> str:
-    """Return the term of a word of the input. Equal words of several runs have equal terms, so that they are found."""
+    """Return the term of a word of the input. Equal words of several runs have equal terms, so that they are found; an
+    amount without its zeros, `84000.00` as `84000`."""
+    word = _ZEROS.sub(r"\1", word)
     return _DIGEST + base64.urlsafe_b64encode(mac(word_key(), word.encode("utf-8", "replace"))[:_DIGEST_BYTES]).decode()
 
 
