@@ -396,8 +396,8 @@ def _documents(plan: dict[str, Any], approval: Approval, earlier: list[Earlier])
     before = None
     if earlier:
         one = earlier[0].approval
-        before = Before(one.revision, plan_of(one), contents_in(getattr(one, "contents", None)))
-    return documents_of(plan, contents_in(getattr(approval, "contents", None)), before)
+        before = Before(one.revision, plan_of(one), contents_in(getattr(one, "contents", None), plan_of(one)))
+    return documents_of(plan, contents_in(getattr(approval, "contents", None), plan), before)
 
 
 _FACTS = FACTS.format(

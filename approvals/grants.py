@@ -13,6 +13,7 @@ from django.db import models
 
 from approvals.policy import Sum
 from approvals.queue_models import Coded
+from approvals.sameness import keyed
 from ledger.models import Json, append_only
 from runs.engine.gating.documents import DOCUMENTS
 from runs.engine.gating.fields import Amount, agent_of, amount_in, same_fields_in, sameness
@@ -54,6 +55,7 @@ class Asked:
     """A question for a standing approval: the digest and the fields of what must be the same, and any amount."""
 
     same: str
+    unkeyed: str  # as in rows from before the digest was keyed
     fields: list[str]
     tool: str
     agent: str
@@ -62,7 +64,7 @@ class Asked:
 
 def asked_in(plan: Any) -> Asked:
     """Return a plan as Asked. Raises ValueError with the reason why there can be no standing approval for it."""
-    same = sameness(plan)
+    digest = sameness(plan)
     if is_staged(plan):
         raise ValueError("it needs several people")
     if "proof" in plan:
@@ -74,7 +76,7 @@ def asked_in(plan: Any) -> Asked:
     if isinstance(amount, Amount) and amount.value != round(amount.value, 6):
         raise ValueError("its amount has more than six decimals")
     told = Sum(amount.value, amount.currency) if isinstance(amount, Amount) else None
-    return Asked(same, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
+    return Asked(keyed(digest), digest, same_fields_in(plan), str(plan["tool"]), agent_of(plan), told)
 
 
 def asked_of(stored: bytes) -> Asked:
@@ -121,7 +123,8 @@ class StandingGrant(Coded):
         return f"standing grant {self.pk}"
 
     def is_about(self, queue: str, asked: Asked) -> bool:
-        return (self.same, self.queue, self.tool, self.agent) == (asked.same, queue, asked.tool, asked.agent)
+        is_same = self.same in (asked.same, asked.unkeyed)
+        return is_same and (self.queue, self.tool, self.agent) == (queue, asked.tool, asked.agent)
 
 
 class StandingUse(Coded):

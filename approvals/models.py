@@ -14,6 +14,7 @@ from approvals.calendars.models import Calendar as Calendar
 from approvals.calendars.models import Escalation as Escalation
 from approvals.calendars.models import Timing as Timing
 from approvals.documents.models import Document as Document
+from approvals.documents.models import listed_in_row
 from approvals.grants import StandingEnd as StandingEnd
 from approvals.grants import StandingGrant as StandingGrant
 from approvals.grants import StandingUse as StandingUse
@@ -30,6 +31,7 @@ from approvals.queue_models import ends_once
 from approvals.rules.rows import Policy as Policy
 from approvals.talk.models import Delegation as Delegation
 from approvals.talk.models import Inquiry as Inquiry
+from ledger.contents import ContentBytes, ContentJson, ContentText
 from ledger.models import Coded, Json, append_only
 from runs.engine.canonical import parsed
 from runs.models import Run, Wait
@@ -77,18 +79,21 @@ class Approval(models.Model):
     revision = models.SmallIntegerField(default=1)
     previous = models.OneToOneField("self", null=True, on_delete=models.PROTECT, related_name="next")
     tool = models.TextField()
-    title = models.TextField()
+    title = ContentText()
     effect = models.TextField(blank=True)
     rule = models.TextField()
-    plan = models.BinaryField(
+    plan = ContentBytes(
         help_text="Canonical JSON (RFC 8785): agent, version, run, slot, tool, arguments, evidence, queue, rule."
     )
     plan_hash = models.TextField()
-    evidence = Json(default=list)
-    documents = Json(
-        default=list, db_default=[], help_text="What is shown with it, as the plan names it: see documents/."
+    evidence = ContentJson(default=list)
+    documents = ContentJson(
+        default=list,
+        db_default=[],
+        shown=listed_in_row,
+        help_text="What is shown with it, as the plan names it: see documents/.",
     )
-    why = models.TextField(blank=True, help_text="The agent's own words. Untrusted.")
+    why = ContentText(blank=True, help_text="The agent's own words. Untrusted.")
     requested_by = models.TextField()
     requester = models.BigIntegerField(null=True, help_text="The account of whoever asked: names can be changed.")
     opened_at = models.DateTimeField()
@@ -104,6 +109,9 @@ class Approval(models.Model):
     reminded = models.SmallIntegerField(db_default=0, default=0)
     reminded_at = models.DateTimeField(null=True)
     same = models.TextField(null=True, help_text="By which a standing grant is found; what counts is the plan.")
+    call = models.TextField(
+        null=True, help_text="A keyed digest of the arguments, by which repeats are found; older rows have none."
+    )
 
     class Meta:
         indexes = [
@@ -242,7 +250,7 @@ class Decision(Coded):
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="decisions")
     verdict = models.TextField()
     plan_hash = models.TextField()
-    justification = models.TextField()
+    justification = ContentText(run="approval.run_id")
     by = models.TextField()
     person = models.BigIntegerField(null=True)
     role = models.TextField()

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import connection
 
 from approvals.models import Approval
+from approvals.sameness import call_of
 from ledger.web.roles import stand_ins
 from ledger.web.seeing.viewers import viewer
 from runs import seen
@@ -20,20 +21,21 @@ DAYS = 30
 MAX_SHOWN = 20
 # How many of a queue's newest decisions are searched.
 MAX_DECIDED = 1000
-# The same call has the same `same` (runs/engine/gating/fields.py), indexed for open ones. It may cover some arguments
-# only, so all are searched for in the plan, whose canonical JSON has one form. A rejected or amended revision is shown
-# with its successor and is no repeat.
+# The same call has the same `same` (sameness.py), indexed for open ones. It may cover some arguments only, so all are
+# compared by `call`; rows from before that column are searched in their plans, whose canonical JSON has one form. A
+# rejected or amended revision is shown with its successor and is no repeat.
 _REPEATS = """
     WITH wanted AS (
-        SELECT a.id, a.run_id, a.same, a.queue, w.arguments
-        FROM unnest(%s::uuid[], %s::bytea[]) AS w (id, arguments) JOIN approvals_approval a ON a.id = w.id
+        SELECT a.id, a.run_id, a.same, a.queue, w.call, w.arguments
+        FROM unnest(%s::uuid[], %s::text[], %s::bytea[]) AS w (id, call, arguments)
+        JOIN approvals_approval a ON a.id = w.id
         WHERE a.same IS NOT NULL),
     found AS (
-        SELECT w.id AS of_id, w.run_id AS of_run, w.arguments, o.id, o.state, o.opened_at AS at, o.run_id, o.queue,
-            o.plan
+        SELECT w.id AS of_id, w.run_id AS of_run, w.call AS of_call, w.arguments, o.id, o.state,
+            o.opened_at AS at, o.run_id, o.queue, o.call, o.plan
         FROM wanted w JOIN approvals_approval o ON o.same = w.same AND o.state = 'open'
         UNION ALL
-        SELECT w.id, w.run_id, w.arguments, o.id, o.state, o.decided_at, o.run_id, o.queue, o.plan
+        SELECT w.id, w.run_id, w.call, w.arguments, o.id, o.state, o.decided_at, o.run_id, o.queue, o.call, o.plan
         FROM (SELECT DISTINCT queue FROM wanted) q CROSS JOIN LATERAL (
             SELECT d.* FROM approvals_approval d WHERE d.queue = q.queue AND NOT (d.state = 'open')
             AND d.decided_at > statement_timestamp() - make_interval(days => %s)
@@ -44,7 +46,8 @@ _REPEATS = """
         SELECT f.*, row_number() OVER (PARTITION BY f.of_id ORDER BY f.state = 'open' DESC, f.at DESC) AS nth
         FROM found f
         WHERE f.id <> f.of_id AND (f.run_id <> f.of_run OR f.state IN ('open', 'approved'))
-          AND position(f.arguments IN f.plan) > 0 AND ({seen} OR f.queue = ANY(%s))) f
+          AND (f.call = f.of_call OR f.call IS NULL AND position(f.arguments IN f.plan) > 0)
+          AND ({seen} OR f.queue = ANY(%s))) f
     WHERE f.nth <= %s ORDER BY f.of_id, f.nth"""
 
 
@@ -71,7 +74,8 @@ def repeats_of(approvals: Sequence[Approval], held: frozenset[str]) -> dict[UUID
     is_seen, values = seen.is_of_seen("f.run_id", viewer())
     places = [one.queue for one in stand_ins(held)]
     with connection.cursor() as cursor:
-        given: list[Any] = [[*wanted], [*wanted.values()], DAYS, MAX_DECIDED, *values, places, MAX_SHOWN]
+        calls = [call_of(one.plan) for one in approvals if one.id in wanted]
+        given: list[Any] = [[*wanted], calls, [*wanted.values()], DAYS, MAX_DECIDED, *values, places, MAX_SHOWN]
         cursor.execute(_REPEATS.replace("{seen}", is_seen), given)
         for of, id, state, at in cursor.fetchall():
             found.setdefault(of, []).append(Repeat(id, state, at))

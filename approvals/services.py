@@ -14,21 +14,23 @@ from django.conf import settings
 from django.db import transaction
 from psycopg.types.json import Jsonb
 
+from approvals.documents.models import as_stored, listed_in_row
 from approvals.guards import PendingDecision
 from approvals.models import Approval, ApprovalState, Decision
 from approvals.passkeys.signed import Signed
 from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.standing import facts_of, told
+from approvals.sameness import call_of, same_of
 from approvals.votes import case_of
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import justified
 from ledger.clock import database_now
+from ledger.contents import stored_bytes, stored_json, stored_list, stored_text
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound, RecordDamaged
 from ledger.models import Head
 from runs.engine.errors import DefinitionError
-from runs.engine.gating.fields import sameness_of
 from runs.engine.gating.stages import APPROVE, FAIL, is_staged
 from runs.engine.journal import GateOpening, WaitSpec
 from runs.journal.digests import hasher
@@ -40,10 +42,10 @@ from runs.services.command import journal, locked, resolve, snapshot, wake
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
-                                timing, look_at, same, documents)
+                                timing, look_at, same, call, documents)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
        (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s,
-       %s::jsonb, %s::timestamptz, %s, %s::jsonb
+       %s::jsonb, %s::timestamptz, %s, %s, %s::jsonb
 FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s
@@ -55,13 +57,14 @@ FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
 ) AS p ON true
 WHERE asked.is_open
 """
-# Stores shown documents once by digest, in digest order to avoid deadlocks. The table refuses bytes under another
-# digest.
+# Stores shown documents once by digest, in digest order to avoid deadlocks. The table refuses clear bytes under
+# another digest.
 _STORE = """
 WITH stored AS (
     INSERT INTO approvals_document (digest, size, content, stored_at)
-    SELECT d.digest, octet_length(d.content), d.content, clock_timestamp()
-    FROM unnest(%s::text[], %s::bytea[]) AS d (digest, content) ORDER BY d.digest ON CONFLICT DO NOTHING)
+    SELECT d.digest, d.size, d.content, clock_timestamp()
+    FROM unnest(%s::text[], %s::bytea[], %s::int[]) AS d (digest, content, size)
+    ORDER BY d.digest ON CONFLICT DO NOTHING)
 """
 # Checks a question's queue against the present ones: see approvals/sql/decisions.sql.
 ON_ASK = "SELECT approvals_may_ask(%s)"
@@ -77,7 +80,8 @@ FROM runs_wait w WHERE a.run_id = %s AND a.state = 'open' AND w.id = a.wait_id A
 
 def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
     """Return the statement that opens a question and stores its documents."""
-    shown = [list(gate.contents), list(gate.contents.values())] if gate.contents else []
+    run_id = UUID(wait.run_id)
+    shown = as_stored(gate.contents) if gate.contents else []
     return (_STORE if gate.contents else "") + _OPEN, [
         *shown,
         gate.approval_id,
@@ -85,21 +89,22 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
         wait.id,
         gate.queue,
         gate.tool,
-        gate.title,
+        stored_text(gate.title, run_id),
         gate.effect,
         gate.rule,
-        gate.plan,
+        stored_bytes(gate.plan, run_id),
         gate.plan_hash,
-        Jsonb(gate.evidence),
-        gate.why,
+        Jsonb(stored_json(gate.evidence, run_id)),
+        stored_text(gate.why, run_id),
         gate.requested_by,
         wait.run_id,
         wait.deadline,
         gate.case,
         None if gate.timing is None else Jsonb(gate.timing),
         gate.look_at,
-        sameness_of(gate.plan),
-        Jsonb(gate.documents),
+        same_of(gate.plan),
+        call_of(gate.plan),
+        Jsonb(stored_list(gate.documents, run_id, listed_in_row(gate.documents))),
         gate.queue,
         wait.run_id,
         gate.tool,
@@ -178,9 +183,9 @@ def checked_before_locks(function: Callable[Concatenate[UUID, P], T]) -> Callabl
     @wraps(function)
     def wrapper(approval_id: UUID, /, *args: P.args, **kwargs: P.kwargs) -> T:
         if kwargs.get("verdict", APPROVE) == APPROVE:  # a function without verdicts approves
-            plan = Approval.objects.filter(pk=approval_id).values_list("plan", flat=True).first()
+            approval = Approval.objects.filter(pk=approval_id).only("plan").first()
             for guard in GUARDS:
-                guard.before_locks(bytes(plan or b""))
+                guard.before_locks(b"" if approval is None else bytes(approval.plan))
         return function(approval_id, *args, **kwargs)
 
     return wrapper

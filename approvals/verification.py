@@ -17,6 +17,7 @@ from approvals.passkeys.verification import assertion_problems, missing_assertio
 from approvals.policy import VERDICTS
 from approvals.queue_models import Deputy, Queue
 from approvals.queues.acts import snapshot
+from approvals.sameness import call_of, same_of
 from approvals.services import GRANT_LIVES
 from approvals.timing.verification import Times
 from ledger import events as e
@@ -116,7 +117,8 @@ class Gates:
                 "revision": row.previous.revision + 1 if row.previous else 1,
                 "requester": self.starter,
                 "case_id": _case(row, plan),
-                "same": {sameness_of(bytes(row.plan)), None},
+                "same": {same_of(row.plan), sameness_of(row.plan), None},
+                "call": {call_of(row.plan), None},
             },
         )
         if row.previous_id is not None and not _is_revised_by(row.previous, row):

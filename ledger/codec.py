@@ -88,6 +88,10 @@ class Cipher(Protocol):
         """Return the beginning of the packed bytes from the beginning of the encrypted ones, without a check of either.
         Raises ValueError if the key is gone."""
 
+    def expect(self, run_id: UUID) -> None:
+        """Note that something of this run was read that is probably decrypted soon, so that the keys of a list's runs
+        are read together."""
+
 
 _cipher: Cipher | None = None
 
@@ -134,6 +138,17 @@ def pack(payload: Any, run_id: UUID | None) -> bytes | None:
     kept elsewhere. Raises ContentUnavailable."""
     if payload is None:
         return None
+    size, packed = _packed(payload, run_id)
+    if run_id is None or _store is None or len(packed) < _store.keeps_from:
+        return packed
+    content = os.urandom(_SALT) + packed
+    digest = hashlib.sha256(content).digest()
+    _store.put(run_id, digest, content)
+    return REFERENCE.pack(STORED, size, run_id.bytes, packed[:1], digest)
+
+
+def _packed(payload: Any, run_id: UUID | None) -> tuple[int, bytes]:
+    """Return the size of the JSON, and the bytes as `pack` does without a store."""
     # A lone surrogate is replaced, not refused: a failure must always be recordable.
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
@@ -144,18 +159,11 @@ def pack(payload: Any, run_id: UUID | None) -> bytes | None:
     if len(raw) >= _COMPRESS_FROM:
         compressed = _zstd.compressor.compress(raw)
         packed = ZSTD + compressed if len(compressed) < len(raw) else packed
-    if run_id is None:
-        return packed
-    if _cipher is not None:
+    if run_id is not None and _cipher is not None:
         header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
         encrypted = _cipher.encrypt(run_id, packed, header)
         packed = packed if encrypted is None else header + encrypted
-    if _store is None or len(packed) < _store.keeps_from:
-        return packed
-    content = os.urandom(_SALT) + packed
-    digest = hashlib.sha256(content).digest()
-    _store.put(run_id, digest, content)
-    return REFERENCE.pack(STORED, len(raw), run_id.bytes, packed[:1], digest)
+    return len(raw), packed
 
 
 def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
@@ -180,6 +188,20 @@ def _kept(reference: bytes, most: int = -1) -> bytes:
     if most < 0 and hashlib.sha256(content).digest() != place[1]:
         raise ValueError(f"the stored value {place[1].hex()} was changed")
     return content[_SALT:]
+
+
+def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
+    """Return content as `pack` does without a store, if it is encrypted; None if it is to be stored in the clear."""
+    if _cipher is None or run_id is None:
+        return None
+    _, packed = _packed(content, run_id)
+    return packed if packed[:1] == ENCRYPTED else None
+
+
+def expect(run_id: UUID) -> None:
+    """Note that encrypted content of this run was read and not yet decrypted."""
+    if _cipher is not None:
+        _cipher.expect(run_id)
 
 
 def _decrypted(data: bytes, *, is_cut: bool = False) -> bytes:

@@ -50,6 +50,12 @@ def derived(master: bytes) -> bytes:
     return hmac.digest(master, b"ledger code v1", "sha256")
 
 
+def derived_for_words(master: bytes) -> bytes:
+    """Return the key of the digests of search words; other than that of codes, so that neither can stand for the
+    other."""
+    return hmac.digest(master, b"search word v1", "sha256")
+
+
 def mac(key: bytes, message: bytes) -> bytes:
     """Return `hmac.digest(key, message, "sha256")` in a third of its time; the key stays in memory."""
     keyed = _keyed(key).copy()

@@ -17,6 +17,8 @@ from django.db.models.functions import Now
 
 from ledger.chain import microseconds
 from ledger.codes import is_rows_code, number_text, row_code
+from ledger.contents import ContentField, ContentText
+from ledger.contents import Json as Json
 from ledger.keys import code_key
 
 
@@ -34,26 +36,6 @@ def no_truncate() -> pgtrigger.Trigger:
         operation=pgtrigger.Truncate,
         func="RAISE EXCEPTION 'append-only: % can not be truncated', TG_TABLE_NAME;",
     )
-
-
-class Json(models.JSONField):
-    """JSON that reads as None if unreadable or nested too deeply: the database accepts such, but we never write it."""
-
-    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
-        try:
-            found = super().from_db_value(value, expression, connection)
-            return found if _fits(found) else None
-        except (ValueError, RecursionError):
-            return None
-
-    def deconstruct(self) -> Any:
-        name, _, args, kwargs = super().deconstruct()
-        return name, "django.db.models.JSONField", args, kwargs
-
-
-def _fits(value: Any, levels: int = 100) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels > 0 and all(_fits(part, levels - 1) for part in parts)
 
 
 class Coded(models.Model):
@@ -89,8 +71,9 @@ class Coded(models.Model):
 
 
 def _coded(field: models.Field[Any, Any], row: models.Model) -> Any:
-    """Return a column's value as codes cover it: the same before the row is stored and when it is read."""
-    match value := getattr(row, field.attname):
+    """Return a column's value as codes cover it: the same before the row is stored and when it is read. Of content that
+    is its stored form, so that a code is checked without a key and stays valid when a run's key is destroyed."""
+    match value := field.stored_in(row) if isinstance(field, ContentField) else getattr(row, field.attname):
         case None:
             return None
         case _ if isinstance(field, models.DecimalField):
@@ -252,7 +235,7 @@ class OverrideRecord(Coded):
     role = models.TextField()
     auth = models.TextField()
     address = models.TextField(blank=True)
-    justification = models.TextField()
+    justification = ContentText()
     seq = models.BigIntegerField(help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32)
     before = Json()
@@ -271,12 +254,13 @@ class OverrideRecord(Coded):
 
 
 class ActRecord(Coded):
-    """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts."""
+    """A person's act that neither overrides a run nor decides a gate: starts, answers, signals, dead hosts. Content of
+    an act without a run is not encrypted."""
 
     id = models.BigAutoField(primary_key=True)
     run_id = models.UUIDField(null=True)
     action = models.TextField()
-    subject = models.TextField(
+    subject = ContentText(
         blank=True, help_text="What it was done to, where that isn't the run: a question, a signal, a host."
     )
     queue = models.TextField(blank=True, help_text="Whom a question was put to: a queue or a role.")
@@ -285,7 +269,7 @@ class ActRecord(Coded):
     role = models.TextField(blank=True)
     auth = models.TextField(blank=True)
     address = models.TextField(blank=True)
-    justification = models.TextField(blank=True)
+    justification = ContentText(blank=True)
     seq = models.BigIntegerField(null=True, help_text="The journal's last event when the person acted.")
     chain = models.BinaryField(max_length=32, null=True)
     before = Json(default=dict)

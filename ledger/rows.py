@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import models
 
 from ledger.clock import ReadableTime
+from ledger.contents import ContentBytes, ContentField
 
 Row = TypeVar("Row", bound=models.Model)
 _TIMES = ReadableTime(0)
@@ -36,6 +37,8 @@ def moment_in(written: str) -> datetime:
 def _value(field: models.Field[Any, Any], value: Any) -> Any:
     if value is None:
         return None
+    if isinstance(field, ContentField):
+        return field.from_row(bytes.fromhex(value.removeprefix("\\x")) if isinstance(field, ContentBytes) else value)
     if isinstance(field, models.DateTimeField):
         return moment_in(value)
     if isinstance(field, models.BinaryField):

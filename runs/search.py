@@ -1,9 +1,12 @@
 """Search of runs by words: subject, tags, short input values, starter, ends of the id, external ids of effects.
-Each word's index is read newest first up to a limit, and the rarest word gives the candidates; a read that hit its
-limit is reported. For one agent, its newest `MOST` runs are also checked, so that rare words are found completely."""
+Words of the input are stored as keyed digests, which match whole words only; the others are metadata that is readable
+elsewhere, stored as they are, so that the beginning of one finds them too. Each word's index is read newest first up to
+a limit, and the rarest word gives the candidates; a read that hit its limit is reported. For one agent, its newest
+`MOST` runs are also checked, so that rare words are found completely."""
 
 from __future__ import annotations
 
+import base64
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +17,8 @@ from uuid import UUID
 
 from django.db import connection
 
+from ledger.codes import mac
+from ledger.keys import word_key
 from ledger.web.cursors import Order
 from ledger.web.seeing.viewers import viewer
 from runs.engine.gating.fields import subject as subject
@@ -28,9 +33,12 @@ TERMS = 32  # words per run
 LONGEST = 64  # characters per word; longer text is prose nobody searches by
 DEPTH = 3  # levels of the input that are read
 _RUNS = Order("runs_run", "created_at")
+_DIGEST = "`"  # before digests: no word begins with it
+_DIGEST_BYTES = 12
 _EDGES = "\"'`.,;:!?()[]{}<>…“”‘’„«»"
 _SHOWN = re.compile(r"([0-9a-f]{4,8})?(?:…|\.{2,3})([0-9a-f]{4,12})", re.I)
 _AMOUNT = re.compile(r"[$€£]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?|[$€£][0-9]+(\.[0-9]+)?")
+_ZEROS = re.compile(r"^([0-9]+)\.0+$")
 _HEX = re.compile(r"[0-9a-f]{4,32}")
 
 
@@ -48,10 +56,20 @@ def terms(run_id: UUID, *, by: str, tags: Iterable[str] | dict[str, str], input:
         found += [*_whole(name), *_whole(f"{name}:{value}")] if value else [*_whole(name), *words_of(name)]
         found += words_of(value)
     found += [*words_of(by.partition(":")[2]), *_whole(by)]
-    found += words_of(subject(input))
+    readable = dict.fromkeys(word for word in found if len(word) <= LONGEST)
+    content = words_of(subject(input))
     for text in _strings(input, DEPTH):
-        found += words_of(text)
-    return list(dict.fromkeys(word for word in found if len(word) <= LONGEST))[:TERMS]
+        content += words_of(text)
+    others = dict.fromkeys(word for word in content if len(word) <= LONGEST and word not in readable)
+    words = list(readable)[:TERMS]
+    return words + [_digest(word) for word in list(others)[: TERMS - len(words)]]
+
+
+def _digest(word: str) -> str:
+    """Return the term of a word of the input. Equal words of several runs have equal terms, so that they are found; an
+    amount without its zeros, `84000.00` as `84000`."""
+    word = _ZEROS.sub(r"\1", word)
+    return _DIGEST + base64.urlsafe_b64encode(mac(word_key(), word.encode("utf-8", "replace"))[:_DIGEST_BYTES]).decode()
 
 
 def _tail_term(digits: str) -> str:
@@ -111,7 +129,8 @@ def found(q: str, **fit: str) -> Found:
 
 
 def looked(q: str, **fit: str) -> Looked:
-    """Return the ids of runs that have every word, or its prefix, and the columns in `fit`; one query."""
+    """Return the ids of runs that have every word, or a readable one that it begins, and the columns in `fit`; one
+    query."""
     wanted = [_plain(word) for word in words_of(q)]
     if not wanted:
         return Looked([], is_cut=False)
@@ -146,7 +165,7 @@ _BEGUN = "SELECT run_id FROM runs_searchterm WHERE term > %s AND term < %s ORDER
 # A lookup in each candidate's own terms, with a LIMIT so that the planner can't turn it into a walk over all matches.
 _HAS = (
     "(SELECT true FROM runs_searchterm AS own "
-    "WHERE own.run_id = few.run_id AND own.term >= %s AND own.term < %s LIMIT 1)"
+    "WHERE own.run_id = few.run_id AND (own.term >= %s AND own.term < %s OR own.term = %s) LIMIT 1)"
 )
 # The same for the run's own columns.
 _FITS = "(SELECT true FROM runs_run AS r WHERE r.id = found.run_id{} LIMIT 1)"
@@ -174,8 +193,12 @@ class _Look:
         return name
 
     def word(self, word: str) -> str:
-        """Read a word's entries and those of words it begins."""
-        return self.table((_EXACT, [word, self.most]), (_BEGUN, [word, _after(word), self.most]))
+        """Read a word's entries, its digest's, and those of readable words it begins."""
+        return self.table(
+            (_EXACT, [word, self.most]),
+            (_EXACT, [_digest(word), self.most]),
+            (_BEGUN, [word, _after(word), self.most]),
+        )
 
     def take(self, text: str, *values: Any) -> None:
         """Find the runs of a statement."""
@@ -207,7 +230,7 @@ def _by_words(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> Non
         look.take(
             f"SELECT run_id FROM (SELECT DISTINCT run_id FROM {name}) AS few "
             f"WHERE (SELECT word FROM sizes ORDER BY is_cut, entries, word LIMIT 1) = {n}{has}",
-            *(value for other in others for value in (other, _after(other))),
+            *(value for other in others for value in _matching(other)),
         )
     cuts = ["(SELECT bool_and(is_cut) FROM sizes)"]
     if len(words) > 1:  # a tag with blanks is one term
@@ -227,9 +250,14 @@ def _among(look: _Look, wanted: Sequence[str], fit: Mapping[str, str]) -> str:
     has = f"({' AND '.join([_HAS] * len(words))} OR {_HAS})"
     look.take(
         f"SELECT run_id FROM {name} AS few WHERE {has}",
-        *(value for word in [*words, whole] for value in (word, _after(word))),
+        *(value for word in [*words, whole] for value in _matching(word)),
     )
     return look.is_cut(name, MOST)
+
+
+def _matching(word: str) -> tuple[str, str, str]:
+    """Return the parameters of `_HAS`."""
+    return word, _after(word), _digest(word)
 
 
 def _after(word: str) -> str:

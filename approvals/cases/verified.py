@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from approvals.documents.models import Document
-from approvals.documents.stored import unsound
+from approvals.documents.stored import contents_of, unsound
 from approvals.models import Approval
 from ledger import events as e
 from runs.engine.amending import changes
@@ -26,8 +25,7 @@ def document_problems(what: str, row: Any, plan: Any) -> Iterator[str]:
         yield f"{what}: {error}"
         return
     for n, named in enumerate(listed, 1):
-        stored = Document.objects.filter(digest=named.digest).first()
-        if problem := unsound(named, None if stored is None else bytes(stored.content)):
+        if problem := unsound(named, contents_of([named]).get(named.digest)):
             yield f"{what}: document {n} ({named.name!r}): {problem}"
 
 

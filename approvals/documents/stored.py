@@ -11,8 +11,9 @@ from uuid import UUID
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
-from approvals.documents.models import Document
-from runs.engine.gating.documents import TEXTS, Named, digest_of
+from approvals.documents.models import Document, key_of
+from ledger.contents import file_in
+from runs.engine.gating.documents import TEXTS, Named, digest_of, named_in
 
 GONE = "its bytes are not stored"
 CHANGED = "the stored bytes are not those that the plan names"
@@ -23,7 +24,7 @@ _CONTENTS = """
     (SELECT json_object_agg(d.digest, encode(d.content, 'base64')) FROM approvals_document d WHERE d.digest IN (
         SELECT x->>'sha256' FROM jsonb_array_elements(
             CASE jsonb_typeof(approvals_approval.documents) WHEN 'array' THEN approvals_approval.documents
-                 ELSE '[]'::jsonb END) x
+                 ELSE coalesce(approvals_approval.documents -> 'shown', '[]'::jsonb) END) x
         WHERE x->>'media_type' = ANY(%s)
            OR approvals_approval.id = %s AND NOT x->>'sha256' = ANY(%s)))::text"""
 _OF_TWO = f"""
@@ -33,20 +34,33 @@ _OF_TWO = f"""
 
 def along(approval_id: UUID, drawn: Collection[str]) -> RawSQL:
     """Return annotations for this question's undrawn documents, and the texts of its previous revision."""
-    return RawSQL(
-        _OF_TWO, [approval_id, approval_id, sorted(TEXTS), approval_id, list(drawn)], output_field=TextField()
-    )
+    names = [*drawn, *map(key_of, drawn)]
+    return RawSQL(_OF_TWO, [approval_id, approval_id, sorted(TEXTS), approval_id, names], output_field=TextField())
 
 
-def contents_in(told: str | None) -> dict[str, bytes]:
-    """Return the annotated documents by digest; empty without annotation."""
+def contents_in(told: str | None, plan: Any) -> dict[str, bytes]:
+    """Return the annotated documents of a plan by digest; empty without annotation."""
     found: Mapping[str, Any] = json.loads(told) if told else {}
-    return {digest: binascii.a2b_base64(text) for digest, text in (found or {}).items()}
+    try:
+        digests = {key_of(each.digest): each.digest for each in named_in(plan)}
+    except ValueError:
+        return {}
+    contents = {name: _content_in(binascii.a2b_base64(text)) for name, text in (found or {}).items()}
+    return {digests.get(name, name): content for name, content in contents.items()}
 
 
 def contents_of(named: Iterable[Named]) -> dict[str, bytes]:
-    rows = Document.objects.filter(digest__in={each.digest for each in named})
-    return {row.digest: bytes(row.content) for row in rows}
+    digests = {key_of(each.digest): each.digest for each in named}
+    rows = Document.objects.filter(digest__in=[*digests, *digests.values()])
+    return {digests.get(row.digest, row.digest): _content_in(row.content) for row in rows}
+
+
+def _content_in(stored: bytes | memoryview) -> bytes:
+    """Return a document's bytes; what is stored if it can't be decrypted, which `unsound` then tells."""
+    try:
+        return file_in(stored)
+    except ValueError:
+        return bytes(stored)
 
 
 def unsound(named: Named, content: bytes | None) -> str:

@@ -136,9 +136,9 @@ def _was_refused(approval: Approval, asked: Asked) -> bool:
     """Return whether the same was rejected or expired in this run before, by each plan."""
     no = [ApprovalState.REJECTED, ApprovalState.EXPIRED]
     before = Approval.objects.filter(run_id=approval.run_id, tool=approval.tool, queue=approval.queue, state__in=no)
-    for (plan,) in before.values_list("plan"):
+    for earlier in before.only("plan"):
         try:
-            if asked_of(bytes(plan)).same == asked.same:
+            if asked_of(bytes(earlier.plan)).same == asked.same:
                 return True
         except ValueError:  # it is the same as nothing
             continue

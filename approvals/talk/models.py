@@ -6,6 +6,7 @@ from __future__ import annotations
 from django.db import models
 
 from approvals.queue_models import Coded, ends_once
+from ledger.contents import ContentText
 
 
 class Inquiry(Coded):
@@ -20,11 +21,11 @@ class Inquiry(Coded):
     role = models.TextField()
     person = models.BigIntegerField(help_text="The account that is asked.")
     to = models.TextField(help_text="Its name then.")
-    question = models.TextField()
+    question = ContentText()
     stops_clock = models.BooleanField(default=False)
     at = models.DateTimeField()
     outcome = models.TextField(blank=True, default="", help_text="answered, withdrawn; empty: it waits.")
-    answer = models.TextField(blank=True, default="")
+    answer = ContentText(blank=True, default="")
     ended_by = models.TextField(blank=True, default="")
     ended_at = models.DateTimeField(null=True)
 
@@ -53,7 +54,7 @@ class Delegation(Coded):
     role = models.TextField()
     deputy = models.BigIntegerField(help_text="The account that decides.")
     to = models.TextField(help_text="Its name then.")
-    reason = models.TextField()
+    reason = ContentText()
     made_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
     ended_by = models.TextField(blank=True, default="")

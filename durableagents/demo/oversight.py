@@ -58,7 +58,7 @@ def put_oversight() -> None:
 def _wanted() -> Iterator[tuple[str, Callable[[], object]]]:
     """What is still to be said, in its order: each with its name and the act."""
     acts, now = ActRecord.objects, database_now()
-    of_queue = set(acts.filter(queue=QUEUE).values_list("action", "subject"))
+    of_queue = {(act.action, act.subject) for act in acts.filter(queue=QUEUE)}
     actions = {action for action, _ in of_queue}
     if not acts.filter(subject=f"calendar {CALENDAR}").exists():
         yield f"calendar {CALENDAR}", partial(set_calendar, _calendar(now), by=BY)

@@ -27,7 +27,7 @@ from ledger.web.roles import OPERATOR
 def agreed_to(person: int | None, since: datetime) -> Iterator[dict[str, Any]]:
     """Yield the acts (`action`, `subject`, `queue`, `before`, `after`) of rule changes the person applied since."""
     own = ActRecord.objects.filter(action="rule_change_apply", person=person, at__gte=since)
-    named = [_id_in(subject) for subject in own.values_list("subject", flat=True)] if person is not None else []
+    named = [_id_in(act.subject) for act in own.only("subject", "run_id")] if person is not None else []
     for told in RuleChange.objects.filter(pk__in=[each for each in named if each]).values_list("told", flat=True):
         yield from (each for each in told if isinstance(each, dict)) if isinstance(told, list) else ()
 

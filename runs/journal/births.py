@@ -11,6 +11,7 @@ from psycopg.types.json import Jsonb
 from ledger import events as e
 from ledger.actors import Lease
 from ledger.append import lines
+from ledger.contents import stored_text
 from runs import features, search
 from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
 from runs.journal.committer import answered
@@ -35,8 +36,8 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
         events.append(spec.attributes)
     with features.birth(run_id) as also:
         placeholders, values = lines(events, run_id, 0)
+        about = stored_text(search.subject(spec.input)[: search.ABOUT_LENGTH], run_id)
     words = search.terms(run_id, by=by, tags=spec.tags, input=spec.input)
-    about = search.subject(spec.input)[: search.ABOUT_LENGTH]
     seconds = None if spec.time is None else int(spec.time.total_seconds())
     values = [
         UUID(spec.parent),
@@ -63,7 +64,7 @@ def heir_parts(heir: Heir) -> tuple[str, list[Any]]:
     run_id, told = UUID(heir.run_id), heir.carried_on
     placeholders, values = lines(list(heir.events), run_id, 0)
     words = search.terms(run_id, by="", tags=(), input=heir.input, key=told.business_key)  # the rest is its origin's
-    about = search.subject(heir.input)[: search.ABOUT_LENGTH]
+    about = stored_text(search.subject(heir.input)[: search.ABOUT_LENGTH], run_id)
     carried: list[list[int]] = [list(column) for column in zip(*heir.signals, strict=True)] or [[], [], []]
     parts = (
         "%s, %s, %s, %s, %s, %s, %s, %s, %s, %s::text[], "

@@ -8,13 +8,16 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
-from ledger.errors import first_line
+from ledger.contents import stored_text
+from ledger.errors import RecordDamaged, first_line
 from runs.engine.steps.telling import Told
+from runs.features import prepare_reading
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.journal.telling")
@@ -52,21 +55,22 @@ class Teller:
         """Send queued messages. What the database doesn't accept now is dropped: no work depends on it."""
         waiting, self._waiting, self._count = self._waiting, {}, 0
         for (run_id, lease), (lines, progress) in waiting.items():
-            told = json.dumps([_plain(one) for one in (*lines, *progress.values())])
             try:
                 async with pool.connection() as link:
+                    await prepare_reading(link, [UUID(run_id)])
+                    told = json.dumps([_plain(one, UUID(run_id)) for one in (*lines, *progress.values())])
                     await link.execute(_KEEP, [run_id, lease.epoch, lease.token, told, MOST_LINES])
                 self.on_kept(run_id)
-            except (psycopg.Error, OSError, PoolTimeout) as error:
+            except (psycopg.Error, OSError, PoolTimeout, RecordDamaged) as error:
                 log.warning("run %s: %s lines were not kept (%s)", run_id, len(lines), first_line(error))
 
 
-def _plain(told: Told) -> dict[str, Any]:
+def _plain(told: Told, run_id: UUID) -> dict[str, Any]:
     return {
         "place": told.place,
         "n": told.n,
         "at": told.at.isoformat(),
-        "text": told.text,
+        "text": stored_text(told.text, run_id),
         "level": told.level,
         "done": told.done,
         "of": told.of,

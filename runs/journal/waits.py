@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from ledger.contents import stored_json
 from runs import features
 from runs.engine.journal import GateOpening, WaitSpec
+from runs.models.run import READABLE_DETAIL
 
 _OPENING = "ROW(%s, %s, %s, %s, %s, %s, %s, %b)"
 
@@ -37,6 +40,6 @@ def opening_of(wait: WaitSpec | None) -> tuple[str, list[Any]]:
         wait.kind,
         wait.n,
         wait.deadline,
-        Jsonb(wait.detail),
+        Jsonb(stored_json(wait.detail, UUID(wait.run_id), READABLE_DETAIL)),
         wait.token_hash,
     ]

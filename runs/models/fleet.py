@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from django.db import models
 
+from ledger.contents import ContentText
 from ledger.models import Coded, append_only
 
 
@@ -214,7 +215,7 @@ class Overheard(models.Model):
     slot = models.TextField()
     attempt = models.IntegerField()
     epoch = models.BigIntegerField(help_text="The claim whose worker hears it.")
-    text = models.TextField()
+    text = ContentText()
     characters = models.IntegerField(help_text="Of the whole so far; the text is its end.")
     at = models.DateTimeField(db_index=True)
 

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from ledger.chain import microseconds
+from ledger.contents import ContentJson
 from ledger.models import append_only
 
 
@@ -125,7 +126,7 @@ class Schedule(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid4)
     name = models.TextField()
     agent = models.TextField(help_text="A name (its newest version), or name@version.")
-    input = models.JSONField()
+    input = ContentJson(run="")
     tags = models.JSONField(default=list)
     budget = models.JSONField(null=True)
     most = models.JSONField(null=True, help_text="What the key may give at most that set it; null: anything.")

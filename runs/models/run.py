@@ -14,12 +14,20 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Now
 from django_fsm import FSMField, transition
 
+from ledger.contents import ContentJson, ContentText
 from ledger.models import Json, append_only
 from runs.engine.undo import UNDO_NODE
 
 # The default lifetime of a run, with waits, so that none is forgotten.
 TIME_TO_LIVE = timedelta(days=90)
 TIMED = models.Q(time_up_at__isnull=False, ended_at__isnull=True)
+# The keys of a wait's detail that SQL finds waits by, and other metadata; the other keys hold content.
+READABLE_DETAIL = frozenset(
+    (
+        *("agent", "approval_id", "attempt", "binds", "brought", "child", "limit", "name", "names", "of", "on_timeout"),
+        *("pool", "queue", "resource", "retry", "tool", "undo", "wanted"),
+    )
+)
 TO_REOPEN = models.Q(resolved_at__isnull=True, kind="child", detail__has_key="undo")
 KEYED = ~models.Q(business_key="")
 # The order in which ready runs are claimed.
@@ -114,7 +122,8 @@ class Run(models.Model):
     erased_at = models.DateTimeField(null=True, help_text="Its content was erased: nobody can read it any more.")
     end_seq = models.BigIntegerField(null=True, help_text="The event that holds the output or the error.")
     error_code = models.TextField(blank=True, default="")
-    about = models.TextField(
+    about = ContentText(
+        run="id",
         blank=True,
         default="",
         db_default="",
@@ -359,7 +368,9 @@ class Wait(models.Model):
     lacking = Json(
         null=True, help_text="Of a wait for a budget: what has changed about it since, such as what is lacking now."
     )
-    detail = Json(default=dict, help_text="Small and clear: what people and the API are told about it.")
+    detail = ContentJson(
+        default=dict, clear=READABLE_DETAIL, help_text="Small and clear: what people and the API are told about it."
+    )
     token_hash = models.BinaryField(max_length=32, null=True, unique=True)
     resolution = models.TextField(null=True)
     resolved_by = models.TextField(null=True)
@@ -421,7 +432,8 @@ class Wait(models.Model):
 
 
 class SearchTerm(models.Model):
-    """A search word of a run (runs/search.py). Compared bytewise, so that a prefix is an index range."""
+    """A search word of a run, or the keyed digest of one of its input (runs/search.py). Compared bytewise, so that a
+    prefix is an index range."""
 
     pk = models.CompositePrimaryKey("run_id", "term")
     run_id = models.UUIDField()
@@ -565,7 +577,7 @@ class Telling(models.Model):
     seen = models.JSONField()
     done = models.FloatField(null=True)
     total = models.FloatField(null=True)
-    note = models.TextField()
+    note = ContentText()
     at = models.DateTimeField(null=True)
     since_epoch = models.BigIntegerField(null=True, help_text="The claim since which progress is counted.")
     since_at = models.DateTimeField(null=True)
@@ -579,7 +591,7 @@ class LogLine(models.Model):
     run_id = models.UUIDField()
     at = models.DateTimeField()
     level = models.TextField()
-    text = models.TextField()
+    text = ContentText()
 
     class Meta:
         indexes = [models.Index(fields=["run_id", "id"], name="runs_logline_by_run")]

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import connection
 
 from ledger.api.present import masked
+from ledger.contents import readable_text
 from ledger.web.pressure import optionally
 
 LISTENED_SECONDS = 30  # from the last look
@@ -64,5 +65,5 @@ def said(runs: Iterable[UUID]) -> dict[UUID, list[Said]]:
     with connection.cursor() as cursor:
         cursor.execute(_READ, {"runs": list(runs), "stale": STALE_SECONDS})
         for run_id, slot, text, characters, at in cursor.fetchall():
-            found.setdefault(run_id, []).append(Said(slot, masked(text), characters, at))
+            found.setdefault(run_id, []).append(Said(slot, masked(readable_text(text)), characters, at))
     return found

@@ -9,13 +9,16 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from uuid import UUID
 
 import psycopg
 from psycopg_pool import PoolTimeout
 
 from ledger.actors import Lease
-from ledger.errors import first_line
+from ledger.contents import stored_text
+from ledger.errors import RecordDamaged, first_line
 from runs.engine.canonical import printable
+from runs.features import prepare_reading
 from runs.journal.libpq import Pool
 
 log = logging.getLogger("runs.overheard.texts")
@@ -93,10 +96,11 @@ class Texts:
             async with pool.connection(timeout=1.0) as link:
                 for text in grown:
                     text.has_grown = False
+                    await prepare_reading(link, [UUID(text.run_id)])
                     await link.execute(_TELL, _values(text))
                 for text in over:
                     await link.execute(_FORGET, [text.run_id, text.slot, text.lease.epoch])
-        except (psycopg.Error, OSError, PoolTimeout) as error:
+        except (psycopg.Error, OSError, PoolTimeout, RecordDamaged) as error:
             log.info("what models say was not shown for a moment (%s)", first_line(error))
 
     async def _is_heard(self, run_id: str) -> bool:
@@ -116,6 +120,6 @@ def _values(text: Text) -> dict[str, object]:
         "attempt": text.attempt,
         "epoch": text.lease.epoch,
         "lease": text.lease.token,
-        "text": printable(text.end),
+        "text": stored_text(str(printable(text.end)), UUID(text.run_id)),
         "characters": text.characters,
     }

@@ -17,6 +17,7 @@ from django.db import connection
 
 from ledger import events as e
 from ledger.codec import unpack
+from ledger.contents import readable_text
 from ledger.errors import DurableAgentsError
 from ledger.web.seeing.viewers import viewer
 from runs import seen
@@ -129,7 +130,7 @@ def similar_to(run: Run, wait: Wait) -> Similar:
         rows = cursor.fetchall()
     readable = seen.readable({run_id: creator for run_id, _, _, _, _, creator, _ in rows})
     cases = tuple(
-        Case(run_id, verdict, by, at, about if run_id in readable else "", _why(sealed))
+        Case(run_id, verdict, by, at, readable_text(about) if run_id in readable else "", _why(sealed))
         for run_id, verdict, by, at, about, _, sealed in rows
     )
     return Similar(tool, cases, dict(Counter(case.verdict for case in cases).most_common()))

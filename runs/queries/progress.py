@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ledger.api.present import masked
+from ledger.contents import readable_text
 from ledger.models import Head
 from runs.engine.succession import LARGE_BYTES, LARGE_JOURNAL
 from runs.models import ENDED, NEVER, LogLine, Run, State
@@ -84,7 +85,7 @@ def progress_of(head: Head | None) -> Progress | None:
         return None
     done, of = float(told["done"]), told.get("total")
     at = datetime.fromisoformat(told["at"])
-    return Progress(done, of, str(masked(told.get("note", ""))), at, _left(told, at, done, of))
+    return Progress(done, of, str(masked(readable_text(told.get("note")))), at, _left(told, at, done, of))
 
 
 def _left(told: Mapping[str, Any], at: datetime, done: float, of: float | None) -> float | None:

@@ -7,12 +7,17 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.db import connection, transaction
 from rest_framework.exceptions import ParseError
 
+from ledger.codec import encrypted
+from ledger.codes import mac
+from ledger.contents import INSTALLATION, stored_text, text_in
 from ledger.erasure import Erased
 from ledger.errors import DurableAgentsError
+from ledger.keys import word_key
 from ledger.web.renderers import ShapeRenderer
 from runs.models import IdempotencyRecord
 
@@ -55,23 +60,38 @@ def answer_once(principal: str, key: str, request: Any, act: Callable[[], tuple[
     race for the transaction's advisory lock can't be told from a hash collision, and both may be retried. Raises
     KeyInUse, KeyReused.
     """
-    digest = hashlib.sha256(json.dumps(request, sort_keys=True, separators=(",", ":")).encode()).digest()
+    asked = json.dumps(request, sort_keys=True, separators=(",", ":")).encode()
+    digest = mac(word_key(), b"request\x00" + asked)  # keyed: a plain digest would confirm a guess of the input
     with connection.cursor() as cursor:
         cursor.execute("SELECT * FROM runs_answer_to(%s, %s, %s)", [_lock_number(principal, key), principal, key])
         is_ours, body_hash, status, known = cursor.fetchone()
     # Checked even without the lock: another repeat may hold it.
     if body_hash is not None:
-        if status != Erased.status and bytes(body_hash) != digest:  # of an erased run the request's digest is gone too
+        # Older rows have a plain digest; of an erased run the digest is gone.
+        if status != Erased.status and bytes(body_hash) not in (digest, hashlib.sha256(asked).digest()):
             raise KeyReused()
-        return status, known.encode()
+        return status, text_in(known).encode()
     if not is_ours:
         raise KeyInUse()
     status, body = act()
     # Stored as text: jsonb would reorder the members, and a repeat must be the same bytes.
     text = ShapeRenderer().render(body)
     with connection.cursor() as cursor:
-        cursor.execute(_KEEP, [principal, key, digest, status, text.decode()])
+        cursor.execute(_KEEP, [principal, key, digest, status, _stored(text.decode())])
     return status, text
+
+
+def _stored(text: str) -> str:
+    """Return an answer as stored: under the key of the run that it names, so that erasing the run erases it too."""
+    body = json.loads(text)
+    for name in ("run_id", "run", "id") if isinstance(body, dict) else ():
+        try:
+            run_id = UUID(body[name])
+            if encrypted(text, run_id) is not None:
+                return stored_text(text, run_id)
+        except (KeyError, TypeError, AttributeError, ValueError):  # no run's id, or one without a key
+            continue
+    return stored_text(text, INSTALLATION)
 
 
 def kept_answer(principal: str, key: str) -> bytes | None:
@@ -82,7 +102,7 @@ def kept_answer(principal: str, key: str) -> bytes | None:
 def kept_answers(principal: str, keys: Sequence[str]) -> dict[str, bytes]:
     """Return the stored responses by key, without keys that have none."""
     kept = IdempotencyRecord.objects.filter(principal=principal, key__in=list(keys)).values_list("key", "body")
-    return {key: str(body).encode() for key, body in kept}
+    return {key: text_in(str(body)).encode() for key, body in kept}
 
 
 def _lock_number(principal: str, key: str) -> int:

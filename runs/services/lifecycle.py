@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, kept_bytes, lines
+from ledger.contents import stored_text
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
 from ledger.web import misfit
@@ -173,9 +174,10 @@ def accept(
     told += [*([plan.told()] if plan else []), *([forked] if forked else []), *chosen.events, *found_by]
     with features.birth(run.id) as also:
         placeholders, values = lines(told, run.id, 0)
+        about = stored_text(run.about, run.id)
     key = plan.business_key if plan else ""
     words = search.terms(run.id, by=run.created_by, tags=run.tags, input=payload, key=key)
-    seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, words, placeholders, values, also)
+    seq, chain, at, fingerprint, drivable, run.time_up_at = _insert(run, by, [about, words], placeholders, values, also)
     if fingerprint != version.fingerprint():
         note_use(version)
     run.ready_at = run.created_at = run.updated_at = at
@@ -192,13 +194,18 @@ def accept(
 
 
 def _insert(
-    run: Run, by: Actor, words: Any, placeholders: str, values: list[Any], also: Iterable[tuple[str, list[Any]]]
+    run: Run,
+    by: Actor,
+    found_by: list[Any],
+    placeholders: str,
+    values: list[Any],
+    also: Iterable[tuple[str, list[Any]]],
 ) -> tuple[Any, ...]:
     fields: list[Any] = [run.id, run.agent, run.version, run.graph_id, json.dumps(run.tags), run.trace_id]
     with connection.cursor() as cursor:
         cursor.execute(
             _START.format(lines=placeholders),
-            [f"{TIME_TO_LIVE.days} days", *fields, by.ref, by.person, run.about, words, *values, FRESH_SECONDS],
+            [f"{TIME_TO_LIVE.days} days", *fields, by.ref, by.person, *found_by, *values, FRESH_SECONDS],
         )
         row: tuple[Any, ...] = cursor.fetchone()
         for statement, parameters in also:

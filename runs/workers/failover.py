@@ -21,6 +21,7 @@ from ledger import events as e
 from ledger.actors import WATCHDOG
 from ledger.append import append, locked_head
 from ledger.clock import database_now
+from ledger.contents import keep_clear
 from ledger.errors import RecordDamaged, first_line
 from ledger.models import Head
 from runs import log_messages
@@ -327,9 +328,14 @@ def _stop_off_record(run_id: UUID, owner: UUID | None, problem: str) -> bool:
         slot = f"operator/damaged.{stops.count()}"
         detail = {"title": "Needs an operator", "reason": "damaged_journal", "problem": problem[:500]}
         deadline = now + ATTENTION
-        Wait.objects.create(
+        wait = Wait(
             id=uuid4(), run=run, slot=slot, kind=Wait.Kind.OPERATOR, opened_at=now, deadline=deadline, detail=detail
         )
+        try:
+            Wait._meta.get_field("detail").stored_in(wait)
+        except RecordDamaged as error:  # nothing can be encrypted: the wait says only that
+            keep_clear(wait, "detail", detail | {"problem": str(error)})
+        wait.save(force_insert=True)
     if run.state in (State.PENDING, State.RUNNING, State.COMPENSATING):
         run.park_for_human()
     # A head out of range accepts no change, and mostly needs none.

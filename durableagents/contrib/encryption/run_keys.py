@@ -8,10 +8,10 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 from uuid import UUID
 from weakref import WeakSet
@@ -25,12 +25,14 @@ from psycopg.pq import TransactionStatus
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import MasterKey
 from ledger.codec import ENCRYPTED, STORED
+from ledger.contents import INSTALLATION
 from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import RecordDamaged
 
 log = logging.getLogger("durableagents.contrib.encryption")
 NONCE = 12
 MOST_KNOWN = 20_000
+MOST_EXPECTED = 1000  # keys read in one query
 LOOK_SECONDS = 1.0
 # With the run's first event: None, or whether it is encrypted, which shows a key that is gone. And with the register:
 # None, or whether the run was erased before this transaction, which may still be rolled back.
@@ -121,11 +123,14 @@ class RunKeys:
         self._look_at, self._since = 0.0, _NEVER
         _instances.add(self)
         self._lock = Lock()
+        self._local = local()
 
     # --- the Cipher of ledger.codec -----------------------------------------------------------------------------------
 
     def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
         newborn = _newborn.get()
+        if run_id == INSTALLATION and not master_keys.sources():
+            return None
         key = newborn[1] if newborn is not None and newborn[0] == run_id else self._find(run_id)
         if key is None:
             return None
@@ -144,6 +149,12 @@ class RunKeys:
         # GCM encrypts in counter mode from the second block of its counter on.
         counter = modes.CTR(encrypted[:NONCE] + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
+
+    def expect(self, run_id: UUID) -> None:
+        if run_id not in self._known:
+            if len(expected := self._expected_here()) >= MOST_EXPECTED:
+                expected.clear()
+            expected.add(run_id)
 
     # --- hooks of the feature -----------------------------------------------------------------------------------------
 
@@ -165,6 +176,8 @@ class RunKeys:
         """Read the keys of these runs, because an event loop can't wait for them later. Raises KeyDamaged,
         KeyUnavailable."""
         missing = [run_id for run_id in run_ids if run_id not in self._known]
+        if INSTALLATION not in self._known and master_keys.sources():
+            await asyncio.to_thread(self._prepare_installation)
         if missing:
             for row in await (await connection.execute(_FIND, [STORED, ENCRYPTED, missing])).fetchall():
                 if master_keys.is_read(row[1]):
@@ -189,13 +202,20 @@ class RunKeys:
             if run_id in self._known:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
+        if run_id == INSTALLATION:
+            return self._of_installation()
+        others = self._expected_here() - {run_id}
+        self._expected_here().clear()
         with connection.cursor() as cursor:
-            cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id]])
-            row = cursor.fetchone()
+            cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id, *others]])
+            rows = {row[0]: row for row in cursor.fetchall()}
+        for other in others:
+            with suppress(KeyDamaged, master_keys.KeyUnavailable):  # raised when it is used
+                self._learned(*rows[other])
         try:
-            return self._learned(*row)
+            return self._learned(*rows[run_id])
         except KeyErased:
-            raise KeyErased(run_id, self._noted(run_id, is_final=row[4])) from None
+            raise KeyErased(run_id, self._noted(run_id, is_final=rows[run_id][4])) from None
 
     def _noted(self, run_id: UUID, *, is_final: bool) -> Erasure | None:
         """Return the erasure of a run, and keep it unless it may be rolled back."""
@@ -227,6 +247,38 @@ class RunKeys:
         """Forget a run's key."""
         with self._lock:
             self._known.pop(run_id, None)
+
+    def _of_installation(self) -> _Key | None:
+        """Return the key of content that belongs to no run, in a row like a run's, so that it is rotated with them. It
+        is made when first needed, and kept in memory once it is committed."""
+        with connection.cursor() as cursor:
+            for _ in range(2):
+                cursor.execute(_FIND, [STORED, ENCRYPTED, [INSTALLATION]])
+                _, master_id, wrapped, *_ = cursor.fetchone()
+                if master_id is not None:
+                    key = _Key(unwrap(master_keys.find(master_id), INSTALLATION, bytes(wrapped)))
+                    transaction.on_commit(partial(self._keep, INSTALLATION, key))
+                    return key
+                if (master := master_keys.current()) is None:
+                    return None
+                made = wrap(master, INSTALLATION, AESGCM.generate_key(256))
+                # Another process may store one at the same time: what is stored counts.
+                cursor.execute(f"{_STORE} ON CONFLICT (run_id) DO NOTHING", [INSTALLATION, master.id, made])
+        raise KeyDamaged(INSTALLATION)
+
+    def _prepare_installation(self) -> None:
+        """Read or make the installation's key, in a thread with a connection of its own."""
+        try:
+            self._of_installation()
+        finally:
+            connection.close()
+
+    def _expected_here(self) -> set[UUID]:
+        """Return the runs of which this thread has read encrypted content, but not yet their keys."""
+        expected: set[UUID] | None = getattr(self._local, "expected", None)
+        if expected is None:
+            expected = self._local.expected = set()
+        return expected
 
     def _learned(
         self,

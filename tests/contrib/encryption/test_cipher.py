@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import KeyUnavailable, MasterKey
 from durableagents.contrib.encryption.run_keys import RunKeys, _Key, unwrap, wrap
-from ledger import codec
+from ledger import codec, contents
+from ledger.contents import MARK, UNREADABLE
 from tests.cases import each_case
 
 SECRET = base64.urlsafe_b64encode(bytes(range(32))).decode().rstrip("=")
@@ -75,6 +76,15 @@ def test_the_head_of_a_large_payload_is_read_from_the_head_of_its_bytes(run_id: 
     (expected,) = codec.unpack_head(in_clear)
     assert shown == expected and text.startswith(shown) and shown.size == expected.size
     assert codec.unpack_head(packed) == [expected]
+
+
+def test_clear_content_that_looks_encrypted_comes_back_as_it_was(run_id: UUID) -> None:
+    for text in (MARK, MARK + "AgAA", MARK + MARK + "x", "plain", ""):
+        assert contents.text_in(contents.stored_text(text, None)) == text
+        assert contents.json_in(contents.stored_json(text, None)) == text
+        assert contents.text_in(contents.stored_text(text, run_id)) == text
+    for damaged in (MARK + "AgAA", MARK + "!", MARK + "Ag" + "A" * 80):
+        assert contents.readable_text(damaged) == UNREADABLE
 
 
 def test_without_the_app_an_encrypted_payload_is_refused_by_name(run_id: UUID) -> None:

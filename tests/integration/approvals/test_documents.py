@@ -21,7 +21,9 @@ from PIL import Image
 from approvals.brief import Brief, brief
 from approvals.cases.amending import amend
 from approvals.documents import drawing, drawn
+from approvals.documents.models import key_of
 from approvals.documents.shown import NotShown
+from approvals.documents.stored import contents_of
 from approvals.models import Approval, Decision, Document
 from approvals.services import decide
 from durableagents import Context, End, Rejected
@@ -110,9 +112,9 @@ def past_the_triggers(statement: str, *values: Any) -> None:
 
 def damage(digest: str, content: bytes | None) -> None:
     if content is None:
-        past_the_triggers("DELETE FROM approvals_document WHERE digest = %s", digest)
+        past_the_triggers("DELETE FROM approvals_document WHERE digest = %s", key_of(digest))
     else:
-        past_the_triggers("UPDATE approvals_document SET content = %s WHERE digest = %s", content, digest)
+        past_the_triggers("UPDATE approvals_document SET content = %s WHERE digest = %s", content, key_of(digest))
 
 
 def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan(stage: Stage, tools: Toolbox) -> None:
@@ -122,8 +124,8 @@ def test_what_is_shown_is_stored_with_its_question_and_its_digest_is_in_the_plan
     assert plan["documents"] == approval.documents == [each.as_json() for each in given]
     (event,) = events(approval.run, e.ApprovalRequested)
     assert event.payload == plan, "so a decision that names the plan's hash names these digests"
-    stored = {row.digest: bytes(row.content) for row in Document.objects.all()}
-    assert stored == {each.digest: each.bytes for each in given}
+    stored = contents_of(named_in(plan))
+    assert stored == {each.digest: each.bytes for each in given} and Document.objects.count() == len(given)
     assert all(hashlib.sha256(content).hexdigest() == digest for digest, content in stored.items())
     say(approval, somebody("ann", "approver_finance"))
     assert stage.drive() == "completed"

@@ -34,9 +34,8 @@ pytestmark = pytest.mark.django_db
 
 
 def records(run: Run) -> list[tuple[str, str, str]]:
-    return list(
-        OverrideRecord.objects.filter(run_id=run.id).order_by("id").values_list("action", "by", "justification")
-    )
+    rows = OverrideRecord.objects.filter(run_id=run.id).order_by("id")
+    return [(row.action, row.by, row.justification) for row in rows]
 
 
 def test_a_pause_is_done_recorded_and_told(operator: Reader) -> None:

@@ -80,7 +80,6 @@ def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
     )
     mine = [
         "Nordlicht",
-        "nordl",
         "antriebe nordlicht",
         "NORDLICHT ANTRIEBE",
         "INV-2026-201",
@@ -103,7 +102,8 @@ def test_a_run_is_found_by_what_people_have_in_hand(operator: Reader) -> None:
         assert ids(operator.get("/runs", q=q)) == [str(run.id)], q
     for q in "spring|spring sale|sale spring|olga|chairs|$84,000.00|84,000|84000.00|$84,000 chairs".split("|"):
         assert ids(operator.get("/runs", q=q)) == [str(other.id)], q
-    for q in ("nordlicht chairs", "harbor:team", "ordlicht", "…", "%", "\U0010ffff"):
+    # A word of the input is found whole, since only its digest is stored; a tag also by its beginning.
+    for q in ("nordlicht chairs", "harbor:team", "ordlicht", "nordl", "…", "%", "\U0010ffff"):
         assert ids(operator.get("/runs", q=q)) == [], q
 
 

@@ -57,7 +57,7 @@ def test_all_that_can_be_said_of_a_queue_is_said_and_on_record() -> None:
     (deputy,) = Deputy.objects.all()
     assert deputy.queue == queue() and deputy.is_genuine
     assert inforce.now().problem == "" and Policy.objects.get(name=POLICY).is_in_force
-    assert set(ActRecord.objects.values_list("by", "auth", "justification")) == {("system:demo", "shell", WHY)}
+    assert {(act.by, act.auth, act.justification) for act in ActRecord.objects.all()} == {("system:demo", "shell", WHY)}
     assert [each for each in verify_registers() if each.problems] == []
 
 

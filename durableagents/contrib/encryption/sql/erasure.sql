@@ -104,11 +104,13 @@ DECLARE
 BEGIN
     -- Documents are stored once, by digest. One that another run's question shows too stays.
     SELECT array_agg(DISTINCT d ->> 'sha256') INTO v_digests
-    FROM public.approvals_approval a, jsonb_array_elements(CASE jsonb_typeof(a.documents) WHEN 'array' THEN a.documents ELSE '[]' END) AS d
+    FROM public.approvals_approval a, jsonb_array_elements(CASE jsonb_typeof(a.documents)
+        WHEN 'array' THEN a.documents ELSE coalesce(a.documents -> 'shown', '[]') END) AS d
     WHERE a.run_id = p_run;
     DELETE FROM public.approvals_document x WHERE x.digest = ANY (v_digests) AND NOT EXISTS (
         SELECT FROM public.approvals_approval a
-        WHERE a.run_id <> p_run AND a.documents @> jsonb_build_array(jsonb_build_object('sha256', x.digest)));
+        WHERE a.run_id <> p_run AND (a.documents @> jsonb_build_array(jsonb_build_object('sha256', x.digest))
+            OR a.documents -> 'shown' @> jsonb_build_array(jsonb_build_object('sha256', x.digest))));
 
     DELETE FROM public.runs_searchterm WHERE run_id = p_run;
     DELETE FROM public.runs_cachedread WHERE run_id = p_run;

@@ -1,0 +1,31 @@
+"""Keyed digests by which rows are found that are about the same call: they tell nobody without the installation's key
+what a call contains."""
+
+from __future__ import annotations
+
+from ledger.codes import mac
+from ledger.keys import word_key
+from runs.engine.canonical import canonical, parsed
+from runs.engine.gating.fields import sameness_of
+
+
+def keyed(digest: str) -> str:
+    """Return the keyed form of a digest of `fields.sameness`."""
+    return "hmac-sha256:" + mac(word_key(), b"same\x00" + digest.encode()).hex()
+
+
+def same_of(stored: bytes) -> str | None:
+    """Return the digest of what must be the same for a standing approval of this plan; None if there can be none."""
+    digest = sameness_of(stored)
+    return None if digest is None else keyed(digest)
+
+
+def call_of(stored: bytes) -> str | None:
+    """Return the digest of all arguments of a plan; None if it has none."""
+    try:
+        plan = parsed(stored)
+        arguments = plan.get("arguments") if isinstance(plan, dict) else None
+        text = canonical(arguments) if arguments else None
+    except (ValueError, RecursionError):
+        return None
+    return None if text is None else "hmac-sha256:" + mac(word_key(), b"call\x00" + text).hex()
