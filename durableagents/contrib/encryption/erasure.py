@@ -188,6 +188,7 @@ def _must_be_erasable(run_id: UUID) -> None:
 def _destroy(run_id: UUID, *, by: Actor, reason: str) -> None:
     """Record the erasure in the journal and destroy the key and all copies, in the caller's transaction."""
     journal(run_id, e.ContentErased(by=by.ref, role=by.role, reason=reason), by=by)
+    run_keys.forget(run_id)  # here at once; in the other threads of this process once it counts
     transaction.on_commit(partial(run_keys.forget, run_id))
     with connection.cursor() as cursor:
         cursor.execute("SELECT encryption_erase(%s)", [run_id])

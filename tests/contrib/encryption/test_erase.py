@@ -72,7 +72,7 @@ def ended(stage: Stage, text: str = CANARY) -> Run:
 
 def test_nothing_of_an_erased_run_is_readable_and_its_chain_verifies(stage: Stage, tools: Toolbox) -> None:
     run = filled(stage, tools)
-    assert problems(run) == [] and len(found_in(dumped())) > 8 and len(read_with_all_keys(run)) > 10
+    assert problems(run) == [] and len(read_with_all_keys(run)) > 10
     hashes = list(Event.objects.filter(run_id=run.pk).order_by("seq").values_list("hash", flat=True))
     erase(run)
     assert found_in(dumped()) == [] and read_with_all_keys(run) == []

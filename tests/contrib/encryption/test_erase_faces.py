@@ -81,7 +81,7 @@ def test_a_repeated_start_of_an_erased_run_is_answered_and_starts_nothing(stage:
     stage.settle(run)
     assert admin.post(f"runs/{run.pk}/erase", {"justification": WHY}).status_code == 200
     again = admin.post("runs", start, headers=key)
-    assert (again.status_code, again.json()["code"], again.json()["id"]) == (410, "erased", first["id"])
+    assert (again.status_code, again.json()["code"], again.json()["run_id"]) == (410, "erased", first["id"])
     assert Run.objects.count() == 1 and found_in(dumped()) == []
 
 
@@ -115,7 +115,7 @@ def test_the_console_erases_and_shows_that_it_is_erased(stage: Stage, tools: Too
 
 # Columns of runs' tables that erasure blanks or whose rows it deletes; of `sealed`, `state` and `clear` see README.md.
 BLANKED = {
-    "approvals_approval": {"title", "effect", "plan", "evidence", "documents", "why", "same"},
+    "approvals_approval": {"title", "effect", "plan", "evidence", "documents", "why", "same", "call"},
     "approvals_decision": {"justification", "before", "after", "standing", "proof"},
     "approvals_delegation": {"reason"},
     "approvals_inquiry": {"question", "answer"},
