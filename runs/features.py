@@ -95,6 +95,8 @@ class Feature:
     on_outcome_proposed: Sequence[Callable[[Run, Wait, int], None]] = ()
     # Called when a change of rules is proposed that a second person must confirm.
     on_change_proposed: Sequence[Callable[[RuleChange], None]] = ()
+    # Called before a run's content is removed, by erasure or by age: the reason why it must be kept, or None.
+    removal_refusals: Sequence[Callable[[UUID], str | None]] = ()
     # Called every few seconds with the versions of ready runs that no worker has.
     on_versions_missing: Sequence[Callable[[Sequence[str]], None]] = ()
 
@@ -145,6 +147,11 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
     """Prepare this process to read and write the payloads of these runs. Raises psycopg.Error."""
     for prepare in every(lambda each: each.before_read):
         await prepare(connection, run_ids)
+
+
+def removal_refusal(run_id: UUID) -> str | None:
+    """Return the first reason why this run's content must be kept, or None if it may be removed."""
+    return next((why for ask in every(lambda each: each.removal_refusals) if (why := ask(run_id))), None)
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:
