@@ -201,6 +201,11 @@ def append_only() -> frozenset[str]:
     return APPEND_ONLY.union(*(getattr(app, "append_only_tables", ()) for app in apps.get_app_configs()))
 
 
+def read_only() -> frozenset[str]:
+    """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
+    return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
+
+
 def grant_after_migrate(sender: AppConfig, using: str, **_: Any) -> None:
     """Grant, as a post_migrate receiver of one app, so once per `migrate`."""
     role = settings.DURABLEAGENTS_RUNTIME_ROLE
@@ -257,7 +262,7 @@ def statements(role: str) -> list[sql.Composed]:
     plain = sql.SQL(_GRANTS)
     body = plain.format(
         role_name=sql.Literal(role),
-        read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(READ_ONLY)))),
+        read_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(read_only())))),
         append_only=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(append_only())))),
         kept=sql.SQL("array[{}]").format(sql.SQL(", ").join(map(sql.Literal, sorted(FROZEN)))),
         frozen=sql.Literal(json.dumps({table: sorted(columns) for table, columns in FROZEN.items()})),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from django.apps import apps
 from django.contrib import admin
-from django.urls import include, path, re_path
+from django.urls import URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
 from durableagents import openapi
@@ -11,10 +12,18 @@ from durableagents.admin import sign_in
 from durableagents.server import health
 from ledger.web import problems
 
+
+def of_apps(attribute: str) -> list[URLResolver]:
+    """Return the URLs of contrib apps: of the modules that their configs name, `api_urls` or `console_urls`."""
+    named = (getattr(app, attribute, "") for app in apps.get_app_configs())
+    return [path("", include(module)) for module in named if module]
+
+
 api_v1 = [
     path("", include("runs.api.urls")),
     path("", include("approvals.api.urls")),
     path("", include("ledger.api.urls")),
+    *of_apps("api_urls"),
 ]
 
 urlpatterns = [
@@ -28,6 +37,7 @@ urlpatterns = [
     path("admin/password_change/", RedirectView.as_view(pattern_name="password")),
     path("admin/", admin.site.urls),
     path("", include("durableagents.urls_console")),
+    *of_apps("console_urls"),
 ]
 
 handler400 = "ledger.web.problems.handler400"
