@@ -51,6 +51,7 @@ FAMILIES: Mapping[str, str] = {
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     "releases": "which version of an agent takes new starts",
+    "retention": "how long runs are kept, and the lifting of legal holds",
     OUTCOMES: "outcomes of uncertain calls",
 }
 # Families whose acts aren't rule changes and aren't proposed as such: what an account must hold to be one of the two.
