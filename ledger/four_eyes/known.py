@@ -44,16 +44,22 @@ NUMBER = "its number"
 SUPERUSER = "superuser"
 OUTCOMES = "outcomes"
 # Families that can need two people, with their text on pages.
-FAMILIES: Mapping[str, str] = {
+FAMILIES: dict[str, str] = {
     "policies": "policies: which calls are allowed and who must approve them",
     "queues": "queues, approval limits and deputies",
     "roles": "roles, and other rights of accounts and roles",
     "limits": "limits of calls at runtime, and pools",
     "prices": "prices of models",
     "releases": "which version of an agent takes new starts",
-    "retention": "how long runs are kept, and the lifting of legal holds",
     OUTCOMES: "outcomes of uncertain calls",
 }
+
+
+def declare_family(name: str, words: str) -> None:
+    """Add a family of an app outside the core, with its text on pages."""
+    FAMILIES[name] = words
+
+
 # Families whose acts aren't rule changes and aren't proposed as such: what an account must hold to be one of the two.
 BESIDES: Mapping[str, str] = {OUTCOMES: OPERATOR}
 

@@ -42,11 +42,14 @@ class RetentionConfig(AppConfig):
         """Install this app's feature, and tell the core where archived runs are."""
         from durableagents.contrib.retention import register, tables
         from durableagents.contrib.retention.own_features import feature
+        from durableagents.contrib.retention.policies import FAMILY
+        from ledger.four_eyes import known
         from ledger.verification import archives
         from ledger.web.seeing import viewers
         from runs import features
 
         features.install(feature())
+        known.declare_family(FAMILY, "how long runs are kept, and the lifting of legal holds")
         archives.register(register.archived)
         viewers.explain_missing(register.explain)
         post_migrate.connect(tables.write_down, sender=self)

@@ -93,6 +93,16 @@ def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
     return progress
 
 
+def run_when_due() -> None:
+    """Do a round as a job of workers. A round that can't be done is recorded with the reason, and tried again in an
+    hour."""
+    try:
+        run()
+    except DurableAgentsError as error:
+        log.error("nothing was archived: %s", error)
+        Round.objects.create(at=database_now(), archived=0, deleted=0, problems=[str(error)])
+
+
 def _guarded(progress: Progress, act: Any, family: UUID) -> None:
     """Do one family; a problem of one does not stop the others. Raises StorageUnavailable: it is everybody's."""
     try:
@@ -165,17 +175,29 @@ def _archive_family(root: UUID, progress: Progress) -> None:
     failpoints.hit("RP2", run=str(root))
     try:
         with transaction.atomic():
+            _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
+            if not Head.objects.filter(pk=root).exists():
+                return  # another process has archived it meanwhile
             _execute("SET LOCAL lock_timeout = '5s'")
             for entry in entries:
                 policies.store(entry)
             _execute("SELECT retention_take(%s)", [root])
             failpoints.hit("RP3", run=str(root))
     except DatabaseError as error:
+        _drop_file(root, entries[0].place)
         raise Stays(first_line(error)) from error
     progress.archived += len(entries)
     failpoints.hit("RP4", run=str(root))
     for entry in entries:
         _clear(entry.run_id)
+
+
+@transaction.atomic
+def _drop_file(root: UUID, name: str) -> None:
+    """Delete the file of a family that stayed after all, unless it is on record."""
+    _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
+    if not Archive.objects.filter(place=name).exists():
+        places.remove(name)
 
 
 @transaction.atomic
@@ -228,10 +250,10 @@ def _write_run(writer: Writer, run_id: UUID, tables: Sequence[RunTable]) -> dict
         if count:
             sums[table] = [count, total]
     for table in tables:
-        if (
-            table.name in sums
-            and writer.add(Part(run_id, table.name, _row_texts(table, run_id))) != sums[table.name][0]
-        ):
+        if table.name not in sums:
+            continue
+        rows = _row_texts(table, run_id, sums[table.name][0])
+        if writer.add(Part(run_id, table.name, rows)) != sums[table.name][0]:
             raise Stays(f"table {table.name} gave another number of rows than it counted")
     return sums
 
@@ -241,10 +263,10 @@ def _pair(found: str) -> tuple[int, str]:
     return int(count), total.strip('"')
 
 
-def _row_texts(table: RunTable, run_id: UUID) -> Iterator[str]:
+def _row_texts(table: RunTable, run_id: UUID, count: int) -> Iterator[str]:
     """Yield a run's rows as JSON texts, in the order of the table's key, few of them in memory at a time."""
     condition = table.condition.replace("$1", "%s")
-    with connection.chunked_cursor() as cursor:
+    with connection.cursor() if count <= _ROW_CHUNK else connection.chunked_cursor() as cursor:
         cursor.execute(
             f"SELECT row_to_json(t)::text FROM {connection.ops.quote_name(table.name)} t WHERE {condition} "
             f"ORDER BY {table.ordering}",

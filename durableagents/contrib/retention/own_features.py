@@ -17,7 +17,7 @@ def feature() -> Feature:
     """Return the feature; the job only where a storage is configured."""
     return Feature(
         name="retention",
-        periodic=(Duty(ROUND, _IS_DUE, archiving.run),) if places.is_configured() else (),
+        periodic=(Duty(ROUND, _IS_DUE, archiving.run_when_due),) if places.is_configured() else (),
         removal_refusals=(holds.refusal,),
         record_checks=(every_archived_run,),
     )

@@ -14,7 +14,7 @@ from durableagents.contrib.retention.models import Archive, Deletion, Pending, R
 
 # Runs that ended, by the day they become due; `NULL` days: kept for ever, or no policy.
 _UPCOMING = """
-    SELECT count(*) FILTER (WHERE due <= now()),
+    SELECT count(*), count(*) FILTER (WHERE due <= now()),
            count(*) FILTER (WHERE due > now() AND due <= now() + interval '7 days'),
            count(*) FILTER (WHERE due > now() + interval '7 days' AND due <= now() + interval '30 days'),
            count(*) FILTER (WHERE due > now() + interval '30 days'), count(*) FILTER (WHERE due IS NULL),
@@ -24,12 +24,14 @@ _UPCOMING = """
           CROSS JOIN LATERAL retention_facts(r.id) f
           LEFT JOIN LATERAL retention_policy_of(r.id, 'archive') p ON true) x"""
 MAX_LOOKED_AT = 100_000
+ON_PAGES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Numbers of runs. `looked_at` ended runs, the oldest, were asked for when they are due."""
+    """Numbers of runs. The rules were asked about the `looked_at` ended runs with the lowest ids, the oldest."""
 
+    looked_at: int
     policies: int
     holds: int
     archived: int
@@ -48,16 +50,17 @@ class Report:
     last_problems: list[Any]
 
 
-def report() -> Report:
-    """Return the report. It asks the rules for at most MAX_LOOKED_AT runs."""
+def report(most: int = MAX_LOOKED_AT) -> Report:
+    """Return the report. It asks the rules about at most so many runs."""
     with connection.cursor() as cursor:
-        cursor.execute(_UPCOMING, [MAX_LOOKED_AT])
-        now, week, month, later, kept, held = cursor.fetchone()
+        cursor.execute(_UPCOMING, [most])
+        looked_at, now, week, month, later, kept, held = cursor.fetchone()
     here = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
     files = here.values("place", "size").distinct()
     last = Round.objects.order_by("-id").first()
     months = Archive.objects.values("at__year", "at__month").annotate(n=Count("pk")).order_by("at__year", "at__month")
     return Report(
+        looked_at=looked_at,
         policies=len(policies.in_force()),
         holds=len(holds.in_force()),
         archived=here.count(),

@@ -48,7 +48,7 @@ class RetentionPage(Page):
         shown = {
             "policies": policies.in_force(),
             "holds": holds.in_force(),
-            "report": report.report(),
+            "report": report.report(report.ON_PAGES),
             "archived": [(row, register.deleted_at(row)) for row in listed.archived(limit=_SHOWN)],
             "is_configured": places.is_configured(),
             "may_set": bool(getattr(request.user, "is_superuser", False)),

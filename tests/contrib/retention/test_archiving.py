@@ -24,9 +24,13 @@ from runs import failpoints
 from runs.models import Run
 from runs.services import lifecycle
 from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, picture, policy, problems
+from tests.integration.runs import stories
+from tests.integration.runs.moving import moved, old, renamed
 from tests.integration.runs.situations import Situations
-from tests.integration.runs.stage import Stage, calling, fresh
+from tests.integration.runs.stage import Stage, at_once, calling, fresh
 from tests.integration.runs.test_children import everything
+from tests.integration.runs.test_migrating import go, parked
+from tests.tiers import many
 from tests.world import OLGA, Asked, Done, Notes, Toolbox, agent_of
 
 
@@ -297,11 +301,12 @@ def test_only_the_functions_remove_and_only_what_is_due(
             cursor.execute("RESET SESSION AUTHORIZATION")
 
 
+@pytest.mark.timeout(900)
 def test_many_runs_go_in_small_transactions_while_others_work(
     stage: Stage, tools: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy()
-    runs = [ended(stage, tools, str(n)) for n in range(int(os.environ.get("RETENTION_RUNS", "40")))]
+    runs = [ended(stage, tools, str(n)) for n in range(many(1000, 40))]
     monkeypatch.setattr(archiving, "CLEAR_ROWS", 7)
     others: list[Run] = []
 
@@ -316,3 +321,62 @@ def test_many_runs_go_in_small_transactions_while_others_work(
     assert archiving.run().archived == len(runs) - 10 and gone(*(run.pk for run in runs))
     assert {fresh(run).state for run in others} == {"completed"} and len(others) == 20
     assert registers() == []
+
+
+def test_two_processes_archive_each_run_once(stage: Stage, tools: Toolbox) -> None:
+    policy()
+    runs = [ended(stage, tools, str(n)) for n in range(8)]
+    found = at_once(*[archiving.run] * 3)
+    assert [each.problems for each in found] == [[]] * 3
+    assert sum(each.archived for each in found) == 8 == Archive.objects.count()
+    assert gone(*(run.pk for run in runs)) and registers() == []
+
+
+STORIES = (
+    lambda stage, tools: stories.through(stage, tools, stories.everything(tools)),
+    stories.failed,
+    stories.answered,
+    stories.cancelled,
+    stories.signed,
+    stories.escalated,
+)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: getattr(story, "__name__", "all"))
+def test_rows_of_every_kind_come_back(stage: Stage, tools: Toolbox, story: Any) -> None:
+    run = story(stage, tools)
+    members = archiving.family_of(run.pk)
+    for each in members:
+        age(each)
+    ended_runs = set(Run.objects.filter(pk__in=members, ended_at__isnull=False).values_list("pk", flat=True))
+    before = {each: (picture(each), problems(each)) for each in members}
+    policy()
+    done = archiving.run()
+    if ended_runs != set(members):
+        assert not gone(*members)
+        return
+    assert done.problems == [] and done.archived == len(members) and gone(*members), done
+    assert registers() == []
+    restoring.restore(members[0], by=SHELL, justification="asked for")
+    assert {each: (picture(each), problems(each)) for each in members} == before
+
+
+def test_a_migrated_run_comes_back(stage: Stage, tools: Toolbox) -> None:
+    run = parked(stage, old(tools))
+    renamed(tools)
+    assert moved(run).is_moved
+    go(run)
+    assert stage.settle(run) == "completed"
+    age(run.pk)
+    before = picture(run.pk)
+    policy()
+    assert archiving.run().archived == 1
+    restoring.restore(run.pk, by=SHELL, justification="asked for")
+    assert picture(run.pk) == before
+
+
+def test_runs_with_standing_approvals_stay(stage: Stage, tools: Toolbox) -> None:
+    run = stories.allowed_again(stage, tools)
+    age(run.pk)
+    policy()
+    assert archiving.run().archived == 0 and not gone(run.pk)

@@ -163,6 +163,17 @@ LANGUAGE sql STABLE AS $$
     JOIN retention_runtable r ON r.name = c.relname WHERE t.tgname LIKE 'pgtrigger\_%';
 $$;
 
+-- Let pgtrigger pass over these triggers until the end of the transaction; return those that it passed over before. (As a setting of a
+-- function it would need a superuser.)
+CREATE OR REPLACE FUNCTION retention_ignore(p_triggers text) RETURNS text
+LANGUAGE plpgsql AS $$
+DECLARE
+    before text := coalesce(nullif(current_setting('pgtrigger.ignore', true), ''), '{}');
+BEGIN
+    PERFORM set_config('pgtrigger.ignore', p_triggers, true);
+    RETURN before;
+END $$;
+
 -- The number of a run's rows in a table, and a sum over their text, which changes whenever one of them does. Of tables whose rows never
 -- change, the number says it all.
 CREATE OR REPLACE FUNCTION retention_sum(p_run uuid, p_table text) RETURNS jsonb
@@ -189,7 +200,7 @@ $$;
 -- Remove the rows of a family, but those of tables without end, whose runs are noted as pending. In the transaction that records the archive
 -- nobody sees anything between. Raises DA080 with the reason.
 CREATE OR REPLACE FUNCTION retention_take(p_family uuid) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' SET pgtrigger.ignore = '{}' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     a retention_archive;
     t retention_runtable;
@@ -197,6 +208,7 @@ DECLARE
     runs uuid[];
     removed bigint := 0;
     n bigint;
+    ignored text;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('retention holds', 89));
     SELECT array_agg(s.run_id ORDER BY s.run_id) INTO runs
@@ -220,7 +232,7 @@ BEGIN
             RAISE EXCEPTION 'run % stays: %', a.run_id, why USING ERRCODE = 'DA080';
         END IF;
     END LOOP;
-    PERFORM set_config('pgtrigger.ignore', retention_triggers(), true);
+    ignored := retention_ignore(retention_triggers());
     FOR t IN SELECT * FROM retention_runtable WHERE NOT is_bulk ORDER BY n DESC LOOP
         FOREACH a.run_id IN ARRAY coalesce(runs, '{}') LOOP
             EXECUTE format('DELETE FROM %I WHERE %s', t.name, t.condition) USING a.run_id;
@@ -228,18 +240,20 @@ BEGIN
             removed := removed + n;
         END LOOP;
     END LOOP;
+    PERFORM retention_ignore(ignored);
     INSERT INTO retention_pending (run_id, at) SELECT u.id, clock_timestamp() FROM unnest(runs) u (id) ON CONFLICT DO NOTHING;
     RETURN removed;
 END $$;
 
 -- Remove at most so many further rows of a run whose first part `retention_take` removed. Returns how many; at 0 nothing is left. Raises DA080.
 CREATE OR REPLACE FUNCTION retention_clear(p_run uuid, p_limit int) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET pgtrigger.ignore = '{}' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp AS $$
 DECLARE
     t retention_runtable;
     removed bigint := 0;
     n bigint;
     held bigint := retention_hold_of(p_run);
+    ignored text;
 BEGIN
     IF held IS NOT NULL THEN
         RAISE EXCEPTION 'run % stays: legal hold % keeps it', p_run, held USING ERRCODE = 'DA080';
@@ -247,7 +261,7 @@ BEGIN
         OR EXISTS (SELECT FROM ledger_head WHERE run_id = p_run) OR EXISTS (SELECT FROM runs_run WHERE id = p_run) THEN
         RAISE EXCEPTION 'run % stays: it was not taken to an archive', p_run USING ERRCODE = 'DA080';
     END IF;
-    PERFORM set_config('pgtrigger.ignore', retention_triggers(), true);
+    ignored := retention_ignore(retention_triggers());
     FOR t IN SELECT * FROM retention_runtable WHERE is_bulk ORDER BY n LOOP
         EXECUTE format('DELETE FROM %I WHERE ctid = ANY (ARRAY(SELECT ctid FROM %I WHERE %s LIMIT $2))', t.name, t.name, t.condition)
         USING p_run, p_limit - removed;
@@ -255,6 +269,7 @@ BEGIN
         removed := removed + n;
         EXIT WHEN removed >= p_limit;
     END LOOP;
+    PERFORM retention_ignore(ignored);
     IF removed < p_limit THEN
         DELETE FROM retention_pending WHERE run_id = p_run;
     END IF;
@@ -263,18 +278,19 @@ END $$;
 
 -- Put back rows of an archived run, one JSON text each. Where triggers derive rows, `p_is_first` replaces what they made. Raises DA080.
 CREATE OR REPLACE FUNCTION retention_put(p_run uuid, p_table text, p_rows text[], p_is_first boolean) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' SET pgtrigger.ignore = '{}' SET durableagents.restores = 'on' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, public, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
     t retention_runtable;
     columns text;
     strange bigint;
+    ignored text;
 BEGIN
     SELECT * INTO STRICT t FROM retention_runtable WHERE name = p_table;
     IF NOT EXISTS (SELECT FROM retention_standing(p_run)) OR EXISTS (SELECT FROM retention_pending WHERE run_id = p_run) THEN
         RAISE EXCEPTION 'run % is not one whose rows are in an archive only', p_run USING ERRCODE = 'DA080';
     END IF;
-    PERFORM set_config('pgtrigger.ignore', retention_triggers(), true);
+    ignored := retention_ignore(retention_triggers());
+    PERFORM set_config('durableagents.restores', 'on', true);
     IF p_is_first AND p_table IN ('runs_attribute', 'runs_runtag', 'approvals_seat') THEN
         EXECUTE format('DELETE FROM %I WHERE %s', t.name, t.condition) USING p_run;
     END IF;
@@ -290,6 +306,8 @@ BEGIN
     IF p_table = 'runs_run' THEN  -- a trigger computes it from today's limits
         UPDATE runs_run SET lane = p_rows[1]::json ->> 'lane' WHERE id = p_run;
     END IF;
+    PERFORM set_config('durableagents.restores', '', true);
+    PERFORM retention_ignore(ignored);
 END $$;
 
 -- Forget a run whose archive was deleted: its key too. Raises DA080.
