@@ -127,6 +127,12 @@ ACTS = (
     "notice_replay",
     "device",
     "device_end",
+    "retention_policy",
+    "retention_policy_end",
+    "retention_hold",
+    "retention_hold_lift",
+    "retention_restore",
+    "retention_allow",
 )
 ACCOUNTS = (
     "account_added",

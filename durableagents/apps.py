@@ -13,6 +13,7 @@ class DurableAgentsConfig(AppConfig):
     default = True
 
     def ready(self) -> None:
+        from django.apps import apps as registry
         from django.contrib.admin.models import LogEntry
 
         from durableagents import checks as checks  # registers itself
@@ -29,7 +30,9 @@ class DurableAgentsConfig(AppConfig):
 
         names.guard_user_names()
         registers.register(every_session)
-        navigation.declare(SECTIONS, accounts=demo_accounts, notices=halted)
+        # An app outside the core adds its own by a method of its config.
+        more = [each for app in registry.get_app_configs() for each in getattr(app, "sections", list)()]
+        navigation.declare((*SECTIONS, *more), accounts=demo_accounts, notices=halted)
         if keys.refusal not in privileges.others:
             privileges.others.append(keys.refusal)
 

@@ -116,6 +116,7 @@ class Environment(BaseSettings):
         default_factory=list, validation_alias="DURABLEAGENTS_SEAL_WITNESSES"
     )
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
+    archive: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_ARCHIVE")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 

@@ -213,7 +213,7 @@ def append_only() -> frozenset[str]:
 
 
 def read_only() -> frozenset[str]:
-    """Return all read-only tables; an app outside the core names its own in its config's `read_only_tables`."""
+    """Return all tables that only the owner writes; an app names its own in its config's `read_only_tables`."""
     return READ_ONLY.union(*(getattr(app, "read_only_tables", ()) for app in apps.get_app_configs()))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-POINTS = ("CP0", "CP1", "CP2", "CP3", "CP4", "CP5", "CP6", "CP7", "CP8", "CP9", "CP10", "NP1", "NP2")
+POINTS = (*(f"CP{n}" for n in range(11)), "NP1", "NP2", *(f"RP{n}" for n in range(1, 7)))
 ARMED_FILE = "armed"
 _ACTIONS = ("kill", "stop", "raise")
 _SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

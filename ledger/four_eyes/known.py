@@ -55,7 +55,7 @@ FAMILIES: dict[str, str] = {
 }
 
 
-def family(name: str, words: str) -> None:
+def declare_family(name: str, words: str) -> None:
     """Add a family of an app outside the core, with its text on pages. Idempotent."""
     FAMILIES[name] = words
 

@@ -85,3 +85,10 @@ BEGIN
     PERFORM ledger_store(h);
     RETURN h.seq;
 END $$;
+
+-- Whether rows of a run come back from an archive: its row says already what its events did. Only the tables' owner can say so, in a function.
+CREATE OR REPLACE FUNCTION ledger_comes_back() RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(current_setting('durableagents.restores', true), '') = 'on'
+       AND current_user = (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'public.ledger_event'::regclass);
+$$;

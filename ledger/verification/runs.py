@@ -31,6 +31,7 @@ from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import NotFound
 from ledger.keys import code_key
 from ledger.models import ActRecord, Event, Head
+from ledger.verification import archives
 
 # A row and its event read the clock one after the other in one transaction.
 SLACK = timedelta(minutes=1)
@@ -184,8 +185,11 @@ class Verification:
 
 
 def verify(run_id: UUID, *, using: Sequence[Callable[[ReadJournal], Check]] | None = None) -> Verification:
-    """Verify one run with all registered checks, or only `using`. Raises NotFound if no table has a trace of it."""
+    """Verify one run with all registered checks, or only `using`; an archived one from its archive. Raises NotFound if
+    no table has a trace of it."""
     with snapshot():
+        if (elsewhere := archives.archived([run_id]).get(run_id)) is not None:
+            return elsewhere.verify()
         return _verify(run_id, checks if using is None else using)
 
 
@@ -212,7 +216,10 @@ def verify_all(
 
 def _verify_each(run_ids: Sequence[UUID]) -> list[Verification]:
     found = []
+    elsewhere = archives.archived(run_ids)  # checked with the registers
     for run_id in run_ids:
+        if run_id in elsewhere:
+            continue
         with suppress(NotFound):  # the owner deleted it meanwhile
             found.append(verify(run_id))
     return found

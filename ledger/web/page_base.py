@@ -20,7 +20,7 @@ from ledger.actors import Actor
 from ledger.clock import moment_of
 from ledger.errors import DurableAgentsError, Proposed
 from ledger.web.roles import EVERY, actor, name_of, role_in, roles
-from ledger.web.seeing.viewers import looking_as, must_see, viewer
+from ledger.web.seeing.viewers import explained, looking_as, must_see, viewer
 from ledger.web.shared_rendering import renderings
 from ledger.web.tally import Tally
 
@@ -58,7 +58,8 @@ class Page(View):
             messages.success(request, "Nothing has changed yet. A second person has to approve it.", extra_tags="ok")
             return redirect("rule_change", change_id=waits.change)
         except DurableAgentsError as error:
-            return self.trouble(request, error)
+            told = explained(error, kwargs.get("run_id"))
+            return self.trouble(request, told if isinstance(told, DurableAgentsError) else error)
 
     def may_open(self, held: frozenset[str]) -> bool:
         return role_in(self.allowed, held) is not None

@@ -36,6 +36,7 @@ from rest_framework.views import set_rollback
 from ledger.codec import ContentUnavailable, KeyMissing
 from ledger.errors import Busy, DurableAgentsError, NotFound, Proposed, first_line
 from ledger.web import pressure
+from ledger.web.seeing.viewers import explained
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
     if isinstance(error, Proposed):
         told, headers = waiting(error)
         return Response(told, status=202, headers=headers)
-    known = _known(error)
+    known = _known(explained(error, (context.get("kwargs") or {}).get("run_id")))
     if known is None:
         return None
     body, headers = known

@@ -51,4 +51,4 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER runs_version_moved AFTER INSERT ON ledger_event
-    FOR EACH ROW WHEN (NEW.kind = 'RunMigrated') EXECUTE FUNCTION runs_move_version();
+    FOR EACH ROW WHEN (NEW.kind = 'RunMigrated' AND NOT ledger_comes_back()) EXECUTE FUNCTION runs_move_version();

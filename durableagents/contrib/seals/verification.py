@@ -20,6 +20,7 @@ from durableagents.contrib.seals.keyring import SealKeyProblem, key_path, key_pr
 from durableagents.contrib.seals.models import Delivery, Seal, SealedHead, SealKey
 from durableagents.contrib.seals.records import NO_SEAL, Leaf, SealLine, SealRecord, public_bytes
 from durableagents.contrib.seals.witnesses import status_of
+from ledger.verification.archives import ArchiveDamaged, ArchivedRun, archived
 from ledger.verification.registers import Listed
 
 # Seals of a witness that are compared together. Each may have 10,000 heads.
@@ -28,7 +29,7 @@ _BATCH = 20
 _MAX_LINE = 16 * 1024 * 1024
 # Sealed heads that the journal doesn't bear out, by run. The head may be ahead, never behind.
 _WRONG = """
-    SELECT s.run_id, s.seq, s.seal, h.run_id IS NULL, h.seq, e.hash IS NULL
+    SELECT s.run_id, s.seq, s.seal, h.run_id IS NULL, h.seq, e.hash IS NULL, s.hash
     FROM {sealed} s
     LEFT JOIN ledger_head h ON h.run_id = s.run_id
     LEFT JOIN ledger_event e ON e.run_id = s.run_id AND e.seq = s.seq
@@ -124,7 +125,11 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
         cursor.execute(statement, parameters)
         rows = cursor.fetchall()
     for run_id, of_run in groupby(rows, key=itemgetter(0)):
-        (_, seq, seal, is_gone, head_seq, is_event_gone), *others = of_run
+        found = list(of_run)
+        if found[0][3] and (elsewhere := archived([run_id]).get(run_id)) is not None:
+            yield from _check_archived(run_id, found, elsewhere, where)
+            continue
+        (_, seq, seal, is_gone, head_seq, is_event_gone, _), *others = found
         more = len(others)
         if is_gone:
             what = f"was sealed in seal {seal}{where}, and the run is gone"
@@ -135,6 +140,23 @@ def _check_heads(statement: str, parameters: Sequence[Any], where: str) -> Itera
         else:
             what = f"was sealed in seal {seal}{where} with another hash: it or an event before it was changed"
         yield Finding(what + (f" ({more} more of this run)" if more else ""), run_id, seq)
+
+
+def _check_archived(run_id: UUID, rows: Sequence[Any], found: ArchivedRun, where: str) -> Iterator[Finding]:
+    """Compare an archived run's sealed events with its archive; the last one with the register is enough."""
+    if all((seq, bytes(sealed)) == (found.seq, found.chain) for _, seq, *_, sealed in rows):
+        return
+    try:
+        hashes = found.hashes()
+    except ArchiveDamaged as error:
+        yield Finding(str(error), run_id)
+        return
+    last = {found.seq: found.chain}
+    for _, seq, seal, *_, sealed in rows:
+        known = last if hashes is None else hashes
+        if known.get(seq) != bytes(sealed) and (hashes is not None or seq >= found.seq):
+            yield Finding(f"was sealed in seal {seal}{where}, and its archive has another event there", run_id, seq)
+            return
 
 
 # --- a witness's copy -------------------------------------------------------------------------------------------------

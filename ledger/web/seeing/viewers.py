@@ -16,7 +16,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from ledger.errors import NotFound
+from ledger.errors import DurableAgentsError, NotFound
 from ledger.web.roles import INTEGRATOR, is_role, roles
 
 _CACHE, _READS = "_durableagents_own_tags", "_durableagents_reads_payloads"
@@ -179,3 +179,20 @@ def must_see(run_id: UUID) -> None:
     who = viewer()
     if not who.sees_all and not any(judge(who, run_id) for judge in _sees_run):
         raise NotFound("run", run_id)
+
+
+# Say what became of a run that isn't in the database any more; set by apps that move runs elsewhere.
+_explainers: list[Callable[[UUID], DurableAgentsError | None]] = []
+
+
+def explain_missing(explainer: Callable[[UUID], DurableAgentsError | None]) -> None:
+    """Add a function that returns a better answer than NotFound for a run, or None. Idempotent."""
+    if explainer not in _explainers:
+        _explainers.append(explainer)
+
+
+def explained(error: Exception, run_id: object) -> Exception:
+    """Return the error to answer a request about this run with: NotFound may be replaced."""
+    if not isinstance(error, NotFound) or not isinstance(run_id, UUID):
+        return error
+    return next((found for explain in _explainers if (found := explain(run_id)) is not None), error)

@@ -100,7 +100,8 @@ MATRIX = _by_route(
         api-queues api-queue api-queue-close api-queue-open api-queue-remove api-queue-limit api-queue-proof
         api-queue-reasons api-queue-grants api-queue-lift api-policies api-policies-restore api-policy
         api-policy-retire api-four-eyes api-channels api-channel api-channel-end api-channel-test api-queue-timing
-        api-calendars api-calendar-remove
+        api-calendars api-calendar-remove api-retention-policies api-retention-policy-end api-legal-holds
+        api-legal-hold-lift
         """,
     ),
     (
@@ -118,7 +119,9 @@ MATRIX = _by_route(
         """,
     ),
     ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
-    ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay"),
+    ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay api-archived-run-restore"),
+    ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events"),
+    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-retention"),
     ("POST", ADMINS, "api-run-erase"),
     ("POST", PUBLIC, "api-callback"),
 )
@@ -203,6 +206,7 @@ OF_NOBODY = {
     **{"<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:page>": "1"},
     **{"<str:queue>": "legal", "<str:policy>": "none", "<str:calendar>": "DE"},
     **{f"<int:{of}_id>": "404" for of in ("ramp", "deputy", "delivery", "channel", "absence", "grant")},
+    **{"<int:policy_id>": "404", "<int:hold_id>": "404", "<uuid:archived_id>": str(NOWHERE)},
     **{f"<uuid:{of}>": str(NOWHERE) for of in ("halt", "process_id", "change_id")},
     "<int:n>": "404",
 }

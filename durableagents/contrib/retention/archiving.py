@@ -1,0 +1,411 @@
+"""Archive runs that are due: write a verified file, then record it and remove the rows; delete archives that are due.
+
+Killed at any point, a run is either still in the database or in its archive: the file is complete, flushed and read
+back before the transaction that records it and removes the rows. The next round goes on with what is left over."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import DatabaseError, connection, transaction
+
+from durableagents.contrib.retention import holds, places, policies, register
+from durableagents.contrib.retention.files import Part, Reader, Writer
+from durableagents.contrib.retention.models import Archive, Deletion, Pending, Round, RunTable
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, first_line
+from ledger.models import Head
+from ledger.verification.archives import ArchiveDamaged
+from ledger.verification.runs import NO_RUN
+from runs import failpoints, features
+
+log = logging.getLogger("retention")
+MAX_FAMILY = 1000
+CLEAR_ROWS = 5000  # in one transaction
+_ROOTS = 200
+_REFUSED = "DA080"
+# Files up to this size stay in memory until they are stored.
+_IN_MEMORY = 8 * 1024 * 1024
+_LOCK = "hashtextextended('retention ' || %s, 89)"
+_ROW_CHUNK = 500
+MAX_PROBLEMS = 100
+
+
+class Stays(DurableAgentsError):
+    """The run stays where it is, for this reason."""
+
+    status, code, title = 409, "run-stays", "The run stays"
+
+
+class ClockBehind(DurableAgentsError):
+    status, code, title = 409, "clock-behind", "The clock is behind"
+
+
+@dataclass
+class Progress:
+    """What a round did. `runs` counts runs; `notes` say what would be done, or why a run that is due stays."""
+
+    archived: int = 0
+    deleted: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def report(self, problem: str) -> None:
+        log.warning("%s", problem)
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
+
+
+def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
+    """Archive what is due, at most `limit` runs, and delete archives that are due; with `is_dry` only list them.
+    Raises StorageUnavailable, ClockBehind, Stays."""
+    progress = Progress()
+    places.storage()
+    check_register()
+    if not is_dry:
+        finish(progress)
+    for root in due_roots():
+        if limit is not None and progress.archived >= limit:
+            break
+        if is_dry:
+            members = family_of(root)
+            if refusal_of(members) is None:
+                progress.archived += len(members)
+                progress.notes.append(f"archive run {root}" + (f" with {len(members) - 1} more" * (len(members) > 1)))
+            continue
+        _guarded(progress, _archive_family, root)
+    for family in due_archives():
+        if is_dry:
+            progress.deleted += 1
+            progress.notes.append(f"delete the archive of run {family}")
+            continue
+        _guarded(progress, _delete_family, family)
+    if not is_dry:
+        Round.objects.create(
+            at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
+        )
+    return progress
+
+
+def run_when_due() -> None:
+    """Do a round as a job of workers. A round that can't be done is recorded with the reason, and tried again in an
+    hour."""
+    try:
+        run()
+    except DurableAgentsError as error:
+        log.error("nothing was archived: %s", error)
+        Round.objects.create(at=database_now(), archived=0, deleted=0, problems=[str(error)])
+
+
+def _guarded(progress: Progress, act: Any, family: UUID) -> None:
+    """Do one family; a problem of one does not stop the others. Raises StorageUnavailable: it is everybody's."""
+    try:
+        act(family, progress)
+    except places.StorageUnavailable:
+        raise
+    except (DurableAgentsError, ArchiveDamaged) as error:
+        progress.report(f"run {family}: {error}")
+
+
+def check_register() -> None:
+    """Check that the rules are ours and the clock didn't jump back. Raises Stays, ClockBehind."""
+    if names := [str(row) for row in policies.forged()] + [f"the lifting of hold {row.pk}" for row in holds.forged()]:
+        raise Stays(
+            f"Nothing is removed: {', '.join(names[:5])} was not written by this installation. "
+            "Ask the database's owner to remove it."
+        )
+    last = Archive.objects.order_by("-at").values_list("at", flat=True).first()
+    now = database_now()
+    if last is not None and last > now + timedelta(minutes=1):
+        raise ClockBehind(
+            f"The database's clock says {now:%Y-%m-%d %H:%M}, and the last archive was made at {last:%Y-%m-%d %H:%M}. "
+            "Nothing was archived or deleted. Set the clock, or wait until that time has passed."
+        )
+
+
+# --- archiving --------------------------------------------------------------------------------------------------------
+
+
+def due_roots() -> Iterator[UUID]:
+    """Yield runs that came from no other and are due themselves."""
+    days = [row.archive_days for row in policies.in_force() if row.archive_days is not None]
+    if not days:
+        return
+    before, after = database_now() - timedelta(days=min(days)), NO_RUN
+    while rows := _rows("SELECT id, refusal FROM retention_roots(%s, %s, %s)", [after, before, _ROOTS]):
+        after = rows[-1][0]
+        yield from (root for root, refusal in rows if refusal is None)
+
+
+def family_of(root: UUID) -> list[UUID]:
+    return [row[0] for row in _rows("SELECT id FROM retention_family(%s, %s) id ORDER BY id", [root, MAX_FAMILY + 1])]
+
+
+def refusal_of(members: Sequence[UUID]) -> str | None:
+    """Return why a family stays, or None: each of its runs must be due, and no feature may need one."""
+    if len(members) > MAX_FAMILY:
+        return f"it has more than {MAX_FAMILY} related runs"
+    asked = "SELECT id, coalesce(retention_refusal(id), retention_forbids(%s)) FROM unnest(%s::uuid[]) id"
+    ended = database_now() if not members else _oldest_end(members)
+    for run_id, why in _rows(asked, [ended, list(members)]):
+        why = why or features.removal_refusal(run_id)
+        if why:
+            return f"run {run_id} stays: {why}"
+    return None
+
+
+def _oldest_end(members: Sequence[UUID]) -> datetime | None:
+    rows = _rows("SELECT max(ended_at) FROM runs_run WHERE id = ANY (%s)", [list(members)])
+    found: datetime | None = rows[0][0]
+    return found
+
+
+def _archive_family(root: UUID, progress: Progress) -> None:
+    """Archive a run with all that began in it, unless another process does. Raises StorageUnavailable, ArchiveDamaged,
+    Stays."""
+    entries = _written(root, progress)
+    if not entries:
+        return
+    failpoints.hit("RP2", run=str(root))
+    try:
+        with transaction.atomic():
+            _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
+            if not Head.objects.filter(pk=root).exists():
+                return  # another process has archived it meanwhile
+            _execute("SET LOCAL lock_timeout = '5s'")
+            for entry in entries:
+                policies.store(entry)
+            _execute("SELECT retention_take(%s)", [root])
+            failpoints.hit("RP3", run=str(root))
+    except DatabaseError as error:
+        _drop_file(root, entries[0].place)
+        raise Stays(first_line(error)) from error
+    progress.archived += len(entries)
+    failpoints.hit("RP4", run=str(root))
+    for entry in entries:
+        _clear(entry.run_id)
+
+
+@transaction.atomic
+def _drop_file(root: UUID, name: str) -> None:
+    """Delete the file of a family that stayed after all, unless it is on record."""
+    _execute(f"SELECT pg_advisory_xact_lock({_LOCK})", [str(root)])
+    if not Archive.objects.filter(place=name).exists():
+        places.remove(name)
+
+
+@transaction.atomic
+def _written(root: UUID, progress: Progress) -> list[Archive]:
+    """Write the family's file from one snapshot and read it back; return the entries to record, none if it stays."""
+    _execute(
+        "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
+        "SET LOCAL statement_timeout = '10min'; SET LOCAL timezone = 'UTC'"
+    )
+    if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(root)])[0][0]:
+        return []  # another process archives it
+    members = family_of(root)
+    if (why := refusal_of(members)) is not None:
+        progress.notes.append(f"run {root} stays: {why}")
+        return []
+    heads = {head.run_id: head for head in Head.objects.filter(pk__in=members)}
+    tables = list(RunTable.objects.order_by("n"))
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as file:
+        try:
+            writer = Writer(file, root, {run: (head.seq, bytes(head.chain)) for run, head in heads.items()})
+            sums = {run: _write_run(writer, run, tables) for run in members}
+            digest = writer.close()
+        except OSError as error:
+            raise places.StorageUnavailable(
+                f"The archive of run {root} can't be written in the folder for temporary files: "
+                f"{error.strerror or error}."
+            ) from error
+        failpoints.hit("RP1", run=str(root))
+        name = f"{root.hex[-2:]}/{root}-{digest.hex()[:32]}.ndjson.zst"
+        places.put(name, file, digest)
+    entries = [_entry(run, root, heads[run], sums[run], name, digest, writer.size) for run in members if run in heads]
+    if len(entries) < len(members):
+        raise Stays("a run of the family has no head: `manage.py ledger verify` names it")
+    with places.opened(name) as source:
+        reader = Reader(name, source, digest)
+        for _ in reader.read():
+            pass
+    for entry in entries:
+        register.check(entry, reader)
+    return entries
+
+
+def _write_run(writer: Writer, run_id: UUID, tables: Sequence[RunTable]) -> dict[str, list[Any]]:
+    """Write a run's rows, table by table; return their sums."""
+    sums: dict[str, list[Any]] = {}
+    for table, found in _rows(
+        "SELECT t.name, retention_sum(%s, t.name)::text FROM retention_runtable t ORDER BY t.n", [run_id]
+    ):
+        count, total = _pair(found)
+        if count:
+            sums[table] = [count, total]
+    for table in tables:
+        if table.name not in sums:
+            continue
+        rows = _row_texts(table, run_id, sums[table.name][0])
+        if writer.add(Part(run_id, table.name, rows)) != sums[table.name][0]:
+            raise Stays(f"table {table.name} gave another number of rows than it counted")
+    return sums
+
+
+def _pair(found: str) -> tuple[int, str]:
+    count, total = found.strip("[]").split(", ")
+    return int(count), total.strip('"')
+
+
+def _row_texts(table: RunTable, run_id: UUID, count: int) -> Iterator[str]:
+    """Yield a run's rows as JSON texts, in the order of the table's key, few of them in memory at a time."""
+    condition = table.condition.replace("$1", "%s")
+    with connection.cursor() if count <= _ROW_CHUNK else connection.chunked_cursor() as cursor:
+        cursor.execute(
+            f"SELECT row_to_json(t)::text FROM {connection.ops.quote_name(table.name)} t WHERE {condition} "
+            f"ORDER BY {table.ordering}",
+            [run_id],
+        )
+        while rows := cursor.fetchmany(_ROW_CHUNK):
+            yield from (text for (text,) in rows)
+
+
+def _entry(
+    run_id: UUID, root: UUID, head: Head, sums: dict[str, list[Any]], name: str, digest: bytes, size: int
+) -> Archive:
+    agent, version, state, creator, created_at, ended_at = _rows(
+        "SELECT agent, version, state, creator, created_at, ended_at FROM runs_run WHERE id = %s", [run_id]
+    )[0]
+    tags, effects, key, policy = _rows(
+        "SELECT f.tags, f.effects, f.business_key, p.policy "
+        "FROM retention_facts(%s) f, retention_policy_of(%s, 'archive') p",
+        [run_id, run_id],
+    )[0]
+    return Archive(
+        run_id=run_id,
+        family=root,
+        agent=agent,
+        version=version,
+        state=state,
+        creator=creator,
+        tags=sorted(tags),
+        effects=sorted(effects),
+        business_key=key,
+        created_at=created_at,
+        ended_at=ended_at,
+        seq=head.seq,
+        chain=bytes(head.chain),
+        rows=sums,
+        policy=policy,
+        place=name,
+        digest=digest,
+        size=size,
+        at=database_now(),
+    )
+
+
+# --- what is left over ------------------------------------------------------------------------------------------------
+
+
+def finish(progress: Progress) -> None:
+    """Remove what an interrupted round left: further rows of archived runs, files of deleted archives."""
+    for pending in Pending.objects.order_by("run_id").iterator(chunk_size=_ROW_CHUNK):
+        row = register.standing([pending.run_id]).get(pending.run_id)
+        try:
+            if row is not None and register.deleted_at(row) is not None:
+                _forget(row)
+            else:
+                _clear(pending.run_id)
+        except DurableAgentsError as error:
+            progress.report(str(error))
+
+
+def _clear(run_id: UUID) -> None:
+    """Remove the rows of a recorded run that have no limit to their number, in batches. Raises Stays."""
+    removed = CLEAR_ROWS
+    while removed >= CLEAR_ROWS:
+        try:
+            removed = _rows("SELECT retention_clear(%s, %s)", [run_id, CLEAR_ROWS])[0][0]
+        except DatabaseError as error:
+            raise Stays(first_line(error)) from error
+        failpoints.hit("RP5", run=str(run_id))
+
+
+# --- deleting archives ------------------------------------------------------------------------------------------------
+
+_OLD = """
+    SELECT DISTINCT a.family FROM retention_archive a
+    WHERE a.at <= %s AND NOT EXISTS (SELECT FROM retention_deletion d WHERE d.archive_id = a.id)
+      AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = a.id) AND a.family > %s
+    ORDER BY a.family LIMIT %s"""
+_MAY_GO = """
+    SELECT a.run_id, coalesce(retention_delete_refusal(a.run_id), retention_forbids(a.ended_at))
+    FROM retention_archive a WHERE a.id = ANY (%s)"""
+
+
+def due_archives() -> Iterator[UUID]:
+    """Yield families whose archive is due to be deleted: for each of its runs."""
+    days = [row.delete_days for row in policies.in_force() if row.delete_days is not None]
+    if not days:
+        return
+    before, after = database_now() - timedelta(days=min(days)), NO_RUN
+    while rows := _rows(_OLD, [before, after, _ROOTS]):
+        after = rows[-1][0]
+        yield from (family for (family,) in rows if _archives_may_go(family))
+
+
+def entries_of(family: UUID) -> list[Archive]:
+    """Return the entries of a family's runs that are archived now."""
+    runs = list(Archive.objects.filter(family=family).values_list("run_id", flat=True).distinct())
+    return [row for row in register.standing(runs).values() if row.family == family]
+
+
+def _archives_may_go(family: UUID) -> bool:
+    rows = entries_of(family)
+    refusals = [why for _, why in _rows(_MAY_GO, [[row.pk for row in rows]])]
+    return bool(rows) and not any(refusals) and not any(features.removal_refusal(row.run_id) for row in rows)
+
+
+def _delete_family(family: UUID, progress: Progress) -> None:
+    """Record the deletion of a family's archive, then delete the file and the runs' keys. Raises StorageUnavailable,
+    Stays."""
+    with transaction.atomic():
+        _execute(f"SELECT pg_advisory_xact_lock_shared({holds.LOCK})")
+        if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(family)])[0][0]:
+            return  # another process is at it
+        if not _archives_may_go(family):
+            return
+        rows, now = entries_of(family), database_now()
+        for row in rows:
+            policy = _rows("SELECT policy FROM retention_policy_of(%s, 'delete')", [row.run_id])[0][0]
+            policies.store(Deletion(archive=row, policy=policy, at=now))
+            Pending.objects.create(run_id=row.run_id, at=now)
+    progress.deleted += len(rows)
+    failpoints.hit("RP6", run=str(family))
+    for row in rows:
+        _forget(row)
+
+
+def _forget(row: Archive) -> None:
+    places.remove(row.place)
+    try:
+        _execute("SELECT retention_forget(%s)", [row.run_id])
+    except DatabaseError as error:
+        raise Stays(first_line(error)) from error
+
+
+def _rows(statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()
+
+
+def _execute(statement: str, values: Sequence[Any] | None = None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)

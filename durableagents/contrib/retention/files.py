@@ -1,0 +1,182 @@
+"""The archive file of a family of runs: its rows as NDJSON, compressed with zstd. Pure but for files.
+
+Lines: a head with the runs; for each table of each run `{"part": …}`, a line `["table", row]` for each row exactly as
+PostgreSQL writes it as JSON, and `{"rows": …, "sha256": …}` over these lines; at last an end over all parts. The same
+rows give the same bytes, so that an interrupted archiving goes on with what it wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+from uuid import UUID
+
+import zstandard
+
+from ledger.chain import Link, genesis
+from ledger.models import Event
+from ledger.rows import row_of
+from ledger.verification.archives import ArchiveDamaged
+
+FORMAT = "durableagents archive 1"
+EVENTS = "ledger_event"
+_CHUNK = 1024 * 1024
+# A row has at most some megabytes: a longer line is none of ours, and isn't read into memory.
+MAX_LINE = 256 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of one run in one table, as JSON texts."""
+
+    run_id: UUID
+    table: str
+    rows: Iterable[str]
+
+
+class Writer:
+    """Write one archive into a file. `digest` and `size` are of what was written."""
+
+    def __init__(self, target: IO[bytes], family: UUID, runs: Mapping[UUID, tuple[int, bytes]]) -> None:
+        self._target, self._hash, self.size = target, hashlib.sha256(), 0
+        self._zstd = zstandard.ZstdCompressor(level=6).compressobj()
+        self._parts = hashlib.sha256()
+        self._count = 0
+        heads = [{"run": str(run), "seq": seq, "chain": chain.hex()} for run, (seq, chain) in sorted(runs.items())]
+        self._line(json.dumps({"format": FORMAT, "family": str(family), "runs": heads}))
+
+    def add(self, part: Part) -> int:
+        """Write a part; return the number of its rows."""
+        self._line(json.dumps({"part": self._count, "run": str(part.run_id), "table": part.table}))
+        digest, count = hashlib.sha256(), 0
+        for row in part.rows:
+            line = f'["{part.table}",{row}]'
+            digest.update(line.encode() + b"\n")
+            self._line(line)
+            count += 1
+        end = json.dumps({"rows": count, "sha256": digest.hexdigest()})
+        self._parts.update(end.encode() + b"\n")
+        self._line(end)
+        self._count += 1
+        return count
+
+    def close(self) -> bytes:
+        """Write the end; return the file's SHA-256."""
+        self._line(json.dumps({"parts": self._count, "sha256": self._parts.hexdigest()}))
+        self._put(self._zstd.flush())
+        return self._hash.digest()
+
+    def _line(self, text: str) -> None:
+        if "\n" in text:
+            raise ValueError("a row with a line break")
+        self._put(self._zstd.compress(text.encode() + b"\n"))
+
+    def _put(self, data: bytes) -> None:
+        self._target.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+
+
+@dataclass
+class Reader:
+    """Read one archive, checking every digest. `read` raises ArchiveDamaged, which names the file."""
+
+    name: str
+    source: IO[bytes]
+    digest: bytes
+    runs: dict[UUID, tuple[int, bytes]] = field(default_factory=dict)
+    counts: dict[UUID, dict[str, int]] = field(default_factory=dict)
+
+    def read(self) -> Iterator[tuple[UUID, str, str]]:
+        """Yield run, table and row text of every row, once the whole file has been compared with its digest."""
+        try:
+            self._check_digest()
+            yield from self._read()
+        except (zstandard.ZstdError, ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+            raise self._damaged(f"can't be read: {type(error).__name__}: {error}") from error
+
+    def _read(self) -> Iterator[tuple[UUID, str, str]]:
+        lines = self._lines()
+        head = json.loads(next(lines, b"null")) or {}
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            raise self._damaged("is not an archive of runs")
+        self.runs = {UUID(each["run"]): (int(each["seq"]), bytes.fromhex(each["chain"])) for each in head["runs"]}
+        parts = hashlib.sha256()
+        for count, line in enumerate(lines):
+            told = json.loads(line)
+            if "parts" in told:
+                if (told["parts"], told["sha256"]) != (count, parts.hexdigest()):
+                    raise self._damaged("was altered: its parts are not those it was written with")
+                break
+            if told["part"] != count:
+                raise self._damaged(f"was altered: part {count} is missing")
+            run_id, table = UUID(told["run"]), str(told["table"])
+            end = yield from self._part(lines, run_id, table)
+            parts.update(end + b"\n")
+        else:
+            raise self._damaged("was cut off")
+        for line in lines:
+            raise self._damaged(f"has more after its end: {line[:40]!r}")
+
+    def _part(self, lines: Iterator[bytes], run_id: UUID, table: str) -> Any:
+        prefix, digest = f'["{table}",'.encode(), hashlib.sha256()
+        chain = Chain(run_id) if table == EVENTS else None
+        for count, line in enumerate(lines):
+            if not line.startswith(prefix):
+                told = json.loads(line)
+                if (told["rows"], told["sha256"]) != (count, digest.hexdigest()):
+                    raise self._damaged(f"was altered: the rows of {table} of run {run_id} are not those it had")
+                self.counts.setdefault(run_id, {})[table] = count
+                if chain is not None and (chain.seq, chain.hash) != self.runs.get(run_id):
+                    raise self._damaged(f"does not end run {run_id} with the event that it names")
+                return line
+            digest.update(line + b"\n")
+            row = line[len(prefix) : -1].decode()
+            if chain is not None and (problem := chain.follow(row)):
+                raise self._damaged(f"run {run_id}: {problem}")
+            yield run_id, table, row
+        raise self._damaged("was cut off")
+
+    def _lines(self) -> Iterator[bytes]:
+        expands, buffer = zstandard.ZstdDecompressor().decompressobj(), bytearray()
+        while data := self.source.read(_CHUNK):
+            buffer += expands.decompress(data)
+            *whole, rest = bytes(buffer).split(b"\n")
+            yield from whole
+            buffer = bytearray(rest)
+            if len(buffer) > MAX_LINE:
+                raise ValueError("a line is too long")
+        if buffer:
+            raise self._damaged("was cut off")
+
+    def _check_digest(self) -> None:
+        total = hashlib.sha256()
+        while data := self.source.read(_CHUNK):
+            total.update(data)
+        if total.digest() != self.digest:
+            raise self._damaged(
+                f"was altered: its SHA-256 is {total.hexdigest()}, the register says {self.digest.hex()}"
+            )
+        self.source.seek(0)
+
+    def _damaged(self, what: str) -> ArchiveDamaged:
+        return ArchiveDamaged(f"the archive {self.name} {what}")
+
+
+class Chain:
+    """The hash chain of one run's events, as they are read."""
+
+    def __init__(self, run_id: UUID) -> None:
+        self.seq, self.hash = 0, genesis(run_id)
+
+    def follow(self, text: str) -> str:
+        """Take the next event; return its problem, or ""."""
+        link = Link.of(row_of(Event, text))
+        if link.seq != self.seq + 1:
+            return f"event {self.seq + 1} is missing"
+        if link.prev_hash != self.hash or not link.is_as_written(link.body()):
+            return f"event {link.seq} was changed: its content does not give its hash"
+        self.seq, self.hash = link.seq, link.hash
+        return ""

@@ -1,0 +1,118 @@
+"""Legal holds: on record with a reason, and lifted on record. They stop archiving, deletion and erasure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from pydantic import AwareDatetime, Field
+
+from durableagents.contrib.retention.models import Hold, HoldEnd
+from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, check_text, may, store, wrong
+from ledger.actors import Actor
+from ledger.append import acted
+from ledger.clock import database_now
+from ledger.errors import NotFound
+from ledger.four_eyes.guards import second
+from ledger.four_eyes.known import SUPERUSER
+from ledger.web.bodies import Justified
+
+MAX_HOLDS = 500
+# Locked exclusively while a hold is placed, shared while runs are removed: a hold counts from its commit on.
+LOCK = "hashtextextended('retention holds', 89)"
+_FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
+
+
+class LegalHoldBody(Justified):
+    """One run with all runs related to it, or every run that fits all given fields."""
+
+    run_id: UUID | None = Field(default=None, description="The run; null: by the other fields.", strict=False)
+    agent: Name = Field(default="", description="Name of the agent, without version; empty: any.")
+    tag: Name = Field(default="", description="Tag of the runs; empty: any.")
+    business_key: Name = Field(default="", description="Business key of the runs; empty: any.")
+    created_from: AwareDatetime | None = Field(
+        default=None, description="Runs created at this time or later.", strict=False
+    )
+    created_to: AwareDatetime | None = Field(
+        default=None, description="Runs created at this time or before.", strict=False
+    )
+
+
+def in_force() -> list[Hold]:
+    """Return the holds that were not lifted, oldest first. Also forged ones count: they only keep."""
+    lifted = {each.pk for each in HoldEnd.objects.all() if each.is_genuine}
+    return [row for row in Hold.objects.order_by("pk") if row.pk not in lifted]
+
+
+def forged() -> list[HoldEnd]:
+    """Return liftings that this installation didn't write. Nothing is removed while there are any."""
+    return [each for each in HoldEnd.objects.all() if not each.is_genuine]
+
+
+@transaction.atomic
+def place(body: LegalHoldBody, *, by: Actor) -> Hold:
+    """Place a hold, from now on. Raises InvalidInput, Forbidden, JustificationRequired."""
+    why = may("retention_hold", by, body.justification)
+    given = [name for name in _FILTERS if getattr(body, name)]
+    if (body.run_id is None) == (not given):
+        raise wrong("run_id", "is to be given alone, or any of the other fields", "name a run, or what its runs have")
+    for field in ("agent", "tag", "business_key"):
+        check_text(field, getattr(body, field))
+    if body.created_from and body.created_to and body.created_from > body.created_to:
+        raise wrong("created_to", "is before created_from", "exchange them")
+    if len(in_force()) >= MAX_HOLDS:
+        raise wrong("run_id", f"there are {MAX_HOLDS} holds", "lift one first")
+    if body.run_id is not None and not _is_known(body.run_id):
+        raise NotFound("run", body.run_id)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+    row = Hold(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())
+    store(row)
+    acted("retention_hold", by=by, subject=str(row), justification=why, before={}, after=said(row))
+    return row
+
+
+@second(FAMILY, needs=SUPERUSER)
+@transaction.atomic
+def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
+    """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
+    why = may("retention_hold_lift", by, justification)
+    row = Hold.objects.filter(pk=hold_id).first()
+    if row is None:
+        raise NotFound("legal hold", hold_id)
+    if HoldEnd.objects.filter(hold=row).exists():
+        raise NotInForce(f"Legal hold {hold_id} was lifted before.")
+    store(HoldEnd(hold=row, reason=why, by=by.ref, at=database_now()))
+    acted("retention_hold_lift", by=by, subject=str(row), justification=why, before=said(row), after={})
+    return row
+
+
+def refusal(run_id: UUID) -> str | None:
+    """Return why this run must be kept, or None: a hold on it, or on a run that it is related to (removal refusal)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT f.id, retention_hold_of(f.id) FROM retention_relatives(%s) f "
+            "WHERE retention_hold_of(f.id) IS NOT NULL LIMIT 1",
+            [run_id],
+        )
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    return f"Legal hold {row[1]} keeps it" + ("" if row[0] == run_id else f", by way of run {row[0]}")
+
+
+def said(row: Hold) -> dict[str, Any]:
+    values = {name: getattr(row, name) for name in ("run_id", *_FILTERS)}
+    return {
+        name: str(value) if isinstance(value, UUID) else value.isoformat() if isinstance(value, datetime) else value
+        for name, value in values.items()
+        if value not in (None, "")
+    }
+
+
+def _is_known(run_id: UUID) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM retention_facts(%s))", [run_id])
+        return bool(cursor.fetchone()[0])

@@ -1,0 +1,77 @@
+"""Archived runs and their events, for pages and API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+
+from durableagents.contrib.retention import register
+from durableagents.contrib.retention.models import Archive
+from ledger import events as e
+from ledger.codec import unpack
+from ledger.errors import DurableAgentsError
+from ledger.verification.archives import ArchiveDamaged
+from ledger.verification.runs import UNREADABLE
+from ledger.web.seeing.viewers import viewer
+
+
+class ArchiveUnreadable(DurableAgentsError):
+    """The archive is missing or damaged."""
+
+    status, code, title = 409, "archive-damaged", "The archive can't be read"
+
+
+@dataclass(frozen=True, slots=True)
+class EventLine:
+    """An event as people read it; `payload` is None without the right to read it."""
+
+    seq: int
+    at: datetime
+    kind: str
+    slot: str | None
+    attempt: int
+    payload: Any
+
+
+def archived(*, agent: str = "", tag: str = "", before: int | None = None, limit: int = 100) -> list[Archive]:
+    """Return archived runs that the viewer may see, last archived first, also those whose archive was deleted."""
+    rows = Archive.objects.filter(restoration__isnull=True).select_related("deletion").order_by("-pk")
+    if agent:
+        rows = rows.filter(agent=agent)
+    if tag:
+        rows = rows.filter(tags__contains=[tag])
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    who = viewer()
+    if not who.sees_all:
+        own = Q(creator=who.person) if who.person is not None else Q(pk__in=[])
+        for each in sorted(who.tags):
+            own |= Q(tags__contains=[each])
+        rows = rows.filter(own)
+    return [row for row in rows[:limit] if row.is_genuine]
+
+
+def lines(row: Archive, *, after: int = 0, limit: int = 100) -> list[EventLine]:
+    """Return events of an archived run, read from its archive. Raises ArchiveUnreadable, StorageUnavailable."""
+    if register.deleted_at(row) is not None:
+        return []
+    is_read = viewer().reads(row.creator, row.tags or ())
+    found: list[EventLine] = []
+    try:
+        for event in register.events_of(row):
+            if event.seq > after and len(found) < limit:
+                payload = _payload(event) if is_read else None
+                found.append(EventLine(event.seq, event.at, event.kind, event.slot, event.attempt, payload))
+    except ArchiveDamaged as error:
+        raise ArchiveUnreadable(f"{str(error).capitalize()}.") from error
+    return found
+
+
+def _payload(event: Any) -> Any:
+    try:
+        return e.decode(bytes(event.clear), unpack(event.sealed)).payload
+    except UNREADABLE as error:
+        return f"(unreadable: {type(error).__name__})"

@@ -1,0 +1,175 @@
+"""Policies, legal holds, and the register of archives. All but `Pending` are append-only or written by the owner."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from ledger.models import Coded, Json, append_only
+
+
+class Policy(Coded):
+    """For which runs it counts (empty: any), and the days until they are archived and their archive is deleted (null:
+    never). Of several that match a run, the longest wins."""
+
+    id = models.BigAutoField(primary_key=True)
+    agent = models.TextField(blank=True, default="")
+    tag = models.TextField(blank=True, default="")
+    effects = models.TextField(blank=True, default="", help_text="A replay class: runs that made such a call.")
+    state = models.TextField(blank=True, default="")
+    archive_days = models.IntegerField(null=True, help_text="After the run's end.")
+    delete_days = models.IntegerField(null=True, help_text="After the archiving.")
+    reason = models.TextField()
+    set_by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+        constraints = [
+            models.CheckConstraint(condition=models.Q(archive_days__gte=1), name="retention_policy_archive_days"),
+            models.CheckConstraint(condition=models.Q(delete_days__gte=1), name="retention_policy_delete_days"),
+        ]
+
+    def __str__(self) -> str:
+        return f"retention policy {self.pk}"
+
+
+class PolicyEnd(Coded):
+    """A policy was ended. It no longer counts."""
+
+    policy = models.OneToOneField(Policy, primary_key=True, on_delete=models.PROTECT, related_name="end")
+    reason = models.TextField()
+    by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class Hold(Coded):
+    """A legal hold: on one run with all runs related to it, or on all runs that match every given field."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField(null=True)
+    agent = models.TextField(blank=True, default="")
+    tag = models.TextField(blank=True, default="")
+    business_key = models.TextField(blank=True, default="")
+    created_from = models.DateTimeField(null=True)
+    created_to = models.DateTimeField(null=True)
+    reason = models.TextField()
+    set_by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+    def __str__(self) -> str:
+        return f"legal hold {self.pk}"
+
+
+class HoldEnd(Coded):
+    """A hold was lifted."""
+
+    hold = models.OneToOneField(Hold, primary_key=True, on_delete=models.PROTECT, related_name="end")
+    reason = models.TextField()
+    by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class Archive(Coded):
+    """A run in an archive file. Runs of one family share a file. The newest row of a run counts."""
+
+    id = models.BigAutoField(primary_key=True)
+    run_id = models.UUIDField()
+    family = models.UUIDField(help_text="The run that all runs of the file come from.")
+    agent = models.TextField()
+    version = models.TextField()
+    state = models.TextField()
+    creator = models.BigIntegerField(null=True)
+    tags = Json(default=list)
+    effects = Json(default=list, help_text="Replay classes of its calls.")
+    business_key = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    seq = models.BigIntegerField(help_text="The last event.")
+    chain = models.BinaryField(max_length=32, help_text="Its hash.")
+    rows = Json(help_text="By table: the number of rows, and a sum over their text.")
+    policy = models.BigIntegerField(help_text="The policy that made it due.")
+    place = models.TextField(help_text="Name of the file in the storage.")
+    digest = models.BinaryField(max_length=32, help_text="SHA-256 of the file.")
+    size = models.BigIntegerField(help_text="Of the file, in bytes.")
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+        indexes = [
+            models.Index(fields=["run_id", "-id"], name="retention_archive_of_run"),
+            models.Index(fields=["family"], name="retention_archive_family"),
+            models.Index(fields=["-at", "-id"], name="retention_archive_newest"),
+        ]
+
+    def __str__(self) -> str:
+        return f"archive of run {self.run_id}"
+
+
+class Restoration(Coded):
+    """The rows of an archived run were brought back."""
+
+    archive = models.OneToOneField(Archive, primary_key=True, on_delete=models.PROTECT, related_name="restoration")
+    reason = models.TextField()
+    by = models.TextField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class Deletion(Coded):
+    """The archive of a run was deleted by a policy."""
+
+    archive = models.OneToOneField(Archive, primary_key=True, on_delete=models.PROTECT, related_name="deletion")
+    policy = models.BigIntegerField()
+    at = models.DateTimeField()
+
+    class Meta:
+        triggers = append_only()
+
+
+class Pending(models.Model):
+    """A run whose rows, or whose deleted archive's file, still have to be removed."""
+
+    run_id = models.UUIDField(primary_key=True)
+    at = models.DateTimeField()
+
+
+class Round(models.Model):
+    """One round of archiving and deleting."""
+
+    id = models.BigAutoField(primary_key=True)
+    at = models.DateTimeField()
+    archived = models.IntegerField()
+    deleted = models.IntegerField()
+    problems = Json(default=list)
+
+    class Meta:
+        triggers = append_only()
+
+
+class Allowance(models.Model):
+    """The owner lets workers remove rows of runs that ended so many days ago. No row: only the owner removes."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    days = models.IntegerField()
+    at = models.DateTimeField()
+
+
+class RunTable(models.Model):
+    """A table with rows of runs. `migrate` writes these; the functions in sql/ touch no other table."""
+
+    name = models.TextField(primary_key=True)
+    condition = models.TextField(help_text="SQL: the rows of run $1.")
+    ordering = models.TextField()
+    n = models.IntegerField(help_text="Its place when rows are inserted.")
+    is_bulk = models.BooleanField(help_text="Rows without end: removed in batches, after all others.")

@@ -1,0 +1,134 @@
+"""Setting and ending policies, by administrators, each with an act record; by two people where the installation says
+so."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from django.db import transaction
+from pydantic import Field
+
+from durableagents.contrib.retention.models import Policy, PolicyEnd
+from ledger.actors import Actor
+from ledger.append import acted, justified
+from ledger.clock import database_now
+from ledger.errors import DurableAgentsError, Forbidden, InvalidInput, NotFound
+from ledger.four_eyes.changes import account_of, holds
+from ledger.four_eyes.guards import second
+from ledger.four_eyes.known import NUMBER, SUPERUSER
+from ledger.web.bodies import Justified
+from ledger.web.text_safety import is_hidden
+
+FAMILY = "retention"
+MAX_DAYS = 36_500
+MAX_POLICIES = 200
+
+Days = Annotated[int, Field(ge=1, le=MAX_DAYS)]
+Name = Annotated[str, Field(max_length=200)]
+
+
+class RetentionPolicyBody(Justified):
+    """For which runs the policy counts (empty: any), and after how many days. At least one day: a run must be readable
+    for a while after its end."""
+
+    agent: Name = Field(default="", description="Name of the agent, without version; empty: any.")
+    tag: Name = Field(default="", description="Tag of the run; empty: any.")
+    effects: Literal["", "pure", "idempotent_with_key", "unsafe_on_replay"] = Field(
+        default="", description="Runs that made a call of this replay class; empty: any."
+    )
+    state: Literal["", "completed", "failed", "cancelled"] = Field(default="", description="State; empty: any.")
+    archive_days: Days | None = Field(default=None, description="Days from end to archiving; null: never.")
+    delete_days: Days | None = Field(default=None, description="Days from archiving to deletion; null: never.")
+
+
+class NotInForce(DurableAgentsError):
+    """It was ended before."""
+
+    status, code, title = 409, "illegal-state", "No longer in force"
+
+
+def in_force() -> list[Policy]:
+    """Return the policies in force, oldest first."""
+    return list(Policy.objects.filter(end__isnull=True).order_by("pk"))
+
+
+def forged() -> list[Policy]:
+    """Return policies in force, or ended, that this installation didn't write. They count in SQL: nothing is removed
+    while there are any."""
+    rows = [row for row in in_force() if not row.is_genuine]
+    return rows + [each.policy for each in PolicyEnd.objects.select_related("policy") if not each.is_genuine]
+
+
+@second(FAMILY, needs=SUPERUSER, moving=frozenset({NUMBER}))
+@transaction.atomic
+def create(body: RetentionPolicyBody, *, by: Actor) -> Policy:
+    """Put a policy in force. Of several that match a run the longest counts, so that a policy never shortens what
+    another one keeps; legal holds keep runs whatever policies say. Raises InvalidInput, Forbidden,
+    JustificationRequired."""
+    why = may("retention_policy", by, body.justification)
+    for field in ("agent", "tag"):
+        check_text(field, getattr(body, field))
+    if "@" in body.agent:
+        raise wrong("agent", "names a version", "name the agent without its version")
+    if body.delete_days is not None and body.archive_days is None:
+        raise wrong("delete_days", "without archive_days", "only what is archived can be deleted: set archive_days")
+    if len(in_force()) >= MAX_POLICIES:
+        raise wrong("agent", f"there are {MAX_POLICIES} policies", "end one first")
+    row = Policy(**body.model_dump(exclude={"justification"}), reason=why, set_by=by.ref, at=database_now())
+    store(row)
+    acted(
+        "retention_policy", by=by, subject=f"retention policy {row.pk}", justification=why, before={}, after=said(row)
+    )
+    return row
+
+
+@second(FAMILY, needs=SUPERUSER)
+@transaction.atomic
+def end(policy_id: int, *, by: Actor, justification: str) -> Policy:
+    """End a policy. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
+    why = may("retention_policy_end", by, justification)
+    row = Policy.objects.select_for_update().filter(pk=policy_id).first()
+    if row is None:
+        raise NotFound("retention policy", policy_id)
+    if PolicyEnd.objects.filter(policy=row).exists():
+        raise NotInForce(f"Retention policy {policy_id} was ended before.")
+    store(PolicyEnd(policy=row, reason=why, by=by.ref, at=database_now()))
+    acted(
+        "retention_policy_end",
+        by=by,
+        subject=f"retention policy {row.pk}",
+        justification=why,
+        before=said(row),
+        after={},
+    )
+    return row
+
+
+def said(row: Policy) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in RetentionPolicyBody.model_fields if name != "justification"}
+
+
+# --- shared with holds ------------------------------------------------------------------------------------------------
+
+
+def store(row: Any) -> None:
+    """Insert a row with its code. A generated key is not covered by it."""
+    row.seal()
+    row.save(force_insert=True)
+
+
+def may(action: str, by: Actor, justification: object) -> str:
+    """Check that an administrator, or somebody at a shell, acts; return the reason. Raises Forbidden,
+    JustificationRequired."""
+    if by.auth != "shell" and not holds(account_of(by), SUPERUSER):
+        raise Forbidden("Only an administrator may set how long runs are kept and what is held.")
+    return justified(action, justification)
+
+
+def check_text(field: str, text: str) -> None:
+    if text != text.strip() or any(character == "\n" or is_hidden(character) for character in text):
+        raise wrong(field, "has blanks at its ends, or characters that don't show", "write it as the run has it")
+
+
+def wrong(field: str, problem: str, fix: str) -> InvalidInput:
+    return InvalidInput(f"That can't be: {field} {problem}.", errors=[{"field": field, "problem": problem, "fix": fix}])

@@ -1,0 +1,224 @@
+"""The register of archives: which runs are archived, where, and what their archives hold."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+from django.urls import reverse
+
+from durableagents.contrib.retention import places
+from durableagents.contrib.retention.files import EVENTS, Reader
+from durableagents.contrib.retention.models import Archive, Pending, Restoration
+from ledger import events as e
+from ledger.chain import Link
+from ledger.codec import unpack
+from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.errors import DurableAgentsError, NotFound
+from ledger.keys import code_key
+from ledger.models import Event
+from ledger.rows import row_of
+from ledger.verification.archives import ArchiveDamaged, ArchivedRun
+from ledger.verification.registers import Listed
+from ledger.verification.runs import UNREADABLE, Verification
+from ledger.web.seeing.viewers import viewer
+
+_STANDING = """
+    SELECT a.* FROM retention_archive a
+    WHERE a.run_id = ANY (%s) AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = a.id)
+      AND NOT EXISTS (SELECT FROM retention_archive b WHERE b.run_id = a.run_id AND b.id > a.id)"""
+_BATCH = 500
+
+
+class RunArchived(DurableAgentsError):
+    """The run's rows are in an archive."""
+
+    status, code, title = 410, "archived", "The run is archived"
+    page_label = "Open the archived run"
+
+    def __init__(self, row: Archive) -> None:
+        super().__init__(
+            f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. It can be read and restored.",
+            archive=reverse("api-archived-run", args=[row.run_id]),
+        )
+        self.page = reverse("archived_run", args=[row.run_id])
+
+
+class ArchiveDeleted(DurableAgentsError):
+    """The run's archive was deleted by a policy."""
+
+    status, code, title = 410, "archive-deleted", "The run was deleted"
+    page_label = "Open the register's entry"
+
+    def __init__(self, row: Archive, at: datetime) -> None:
+        super().__init__(
+            f"Run {row.run_id} was archived on {row.at:%Y-%m-%d}, and its archive was deleted on {at:%Y-%m-%d}. "
+            "Only the entry in the register is left.",
+            archive=reverse("api-archived-run", args=[row.run_id]),
+        )
+        self.page = reverse("archived_run", args=[row.run_id])
+
+
+def standing(run_ids: Collection[UUID]) -> dict[UUID, Archive]:
+    """Return the entries of those of these runs that are archived, also where the archive was deleted since. Entries
+    that this installation didn't write don't count."""
+    rows = Archive.objects.raw(_STANDING, [list(run_ids)])
+    return {row.run_id: row for row in rows if row.is_genuine}
+
+
+def find(run_id: UUID) -> Archive:
+    """Return the entry of an archived run that the viewer may see. Raises NotFound."""
+    row = standing([run_id]).get(run_id)
+    if row is None or not viewer().sees(row.creator, row.tags or ()):
+        raise NotFound("archived run", run_id)
+    return row
+
+
+def deleted_at(row: Archive) -> datetime | None:
+    found = getattr(row, "deletion", None)
+    return found.at if found is not None and found.is_genuine else None
+
+
+def explain(run_id: UUID) -> DurableAgentsError | None:
+    """Return where a run is that isn't in the database, if the viewer may know."""
+    try:
+        row = find(run_id)
+    except NotFound:
+        return None
+    at = deleted_at(row)
+    return RunArchived(row) if at is None else ArchiveDeleted(row, at)
+
+
+def rows_of(row: Archive) -> Iterator[tuple[str, str]]:
+    """Yield table and row text of everything that the archive has of the run. Raises ArchiveDamaged,
+    StorageUnavailable."""
+    with places.opened(row.place) as source:
+        reader = Reader(row.place, source, bytes(row.digest))
+        for run_id, table, text in reader.read():
+            if run_id == row.run_id:
+                yield table, text
+    check(row, reader)
+
+
+def check(row: Archive, reader: Reader) -> None:
+    """Compare an archive that was read with the run's entry. Raises ArchiveDamaged."""
+    if reader.runs.get(row.run_id) != (row.seq, bytes(row.chain)):
+        raise ArchiveDamaged(f"the archive {row.place} does not end run {row.run_id} as the register says")
+    counts = {table: count for table, (count, _) in (row.rows or {}).items() if count}
+    found = {table: count for table, count in reader.counts.get(row.run_id, {}).items() if count}
+    if counts != found:
+        raise ArchiveDamaged(f"the archive {row.place} has other rows of run {row.run_id} than the register says")
+
+
+def events_of(row: Archive) -> Iterator[Event]:
+    """Yield the run's events from its archive. Raises as `rows_of` does."""
+    for table, text in rows_of(row):
+        if table == EVENTS:
+            yield row_of(Event, text)
+
+
+# --- for the core's verification --------------------------------------------------------------------------------------
+
+
+def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
+    """Return those of these runs that are archived, for the verification of runs and seals."""
+    return {
+        run_id: ArchivedRun(row.seq, bytes(row.chain), partial(_hashes, row), partial(verify, row))
+        for run_id, row in standing(run_ids).items()
+    }
+
+
+def _hashes(row: Archive) -> dict[int, bytes] | None:
+    if deleted_at(row) is not None:
+        return None
+    return {event.seq: bytes(event.hash) for event in events_of(row)}
+
+
+def verify(row: Archive) -> Verification:
+    """Verify an archived run: the file, its digests, the chain of events and their codes, and the register's entry."""
+    if (at := deleted_at(row)) is not None:
+        return Verification(row.run_id, 0, row.created_at, at, bytes(row.chain).hex(), [])
+    problems: list[str] = []
+    count, first, last = 0, None, None
+    try:
+        for event in events_of(row):
+            count, first, last = count + 1, first or event.at, event.at
+            problems += _event_problems(row.run_id, event)
+    except (ArchiveDamaged, places.StorageUnavailable) as error:
+        problems.append(str(error))
+    problems += _strays([row])
+    return Verification(row.run_id, count, first, last, bytes(row.chain).hex(), problems)
+
+
+def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
+    try:
+        event = e.decode(bytes(row.clear), unpack(row.sealed))
+    except UNREADABLE as error:
+        yield f"event {row.seq} can't be read: {type(error).__name__}: {error}"
+        return
+    code = None if row.code is None else bytes(row.code)
+    body = Link.of(row).body()
+    if code is None:
+        if not may_lack_code(event):
+            yield f"event {row.seq}, {event.KIND}, has no code: none of our processes wrote it"
+    elif event.KIND in SQL_MADE or not is_genuine(code_key(), run_id, row.seq, body, code):
+        yield f"event {row.seq}, {event.KIND}, was not written with this installation's key, or not at its place"
+
+
+_REMAINS = """
+    SELECT u.id FROM unnest(%s::uuid[]) u (id)
+    WHERE EXISTS (SELECT FROM ledger_head h WHERE h.run_id = u.id) OR EXISTS (SELECT FROM runs_run r WHERE r.id = u.id)
+       OR (EXISTS (SELECT FROM ledger_event e WHERE e.run_id = u.id)
+           AND NOT EXISTS (SELECT FROM retention_pending p WHERE p.run_id = u.id))"""
+
+
+def _strays(rows: Collection[Archive]) -> list[str]:
+    """Report archived runs that have rows in the database as well."""
+    with connection.cursor() as cursor:
+        cursor.execute(_REMAINS, [[row.run_id for row in rows]])
+        return [f"run {run_id} is archived, and has rows in the database too" for (run_id,) in cursor.fetchall()]
+
+
+def _file_problem(rows: list[Archive]) -> str:
+    """Return what is wrong with the file that these entries name, or ""."""
+    try:
+        with places.opened(rows[0].place) as source:
+            reader = Reader(rows[0].place, source, bytes(rows[0].digest))
+            for _ in reader.read():
+                pass
+        for row in rows:
+            check(row, reader)
+    except (ArchiveDamaged, places.StorageUnavailable) as error:
+        return str(error)
+    return ""
+
+
+def every_archived_run() -> Listed | None:
+    """Check the register of archives and each file (record check of `ledger verify --all`); None without archives."""
+    total, problems = 0, list[str]()
+    after = 0
+    while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):
+        after, total = batch[-1].pk, total + len(batch)
+        problems += [
+            f"{row}, entry {row.pk}, was not written by this installation" for row in batch if not row.is_genuine
+        ]
+        current = standing([row.run_id for row in batch])
+        rows = [row for row in batch if current.get(row.run_id) == row]
+        problems += _strays(rows)
+        for place in dict.fromkeys(row.place for row in rows if deleted_at(row) is None):
+            if problem := _file_problem([row for row in rows if row.place == place]):
+                problems.append(problem)
+    restored = Restoration.objects.count()
+    problems += [f"the restoration of archive {row.pk} was not written by this installation" for row in _forged()]
+    pending = Pending.objects.count()
+    if not total and not restored:
+        return None
+    return Listed("archived runs" + (f" ({pending} still being removed)" if pending else ""), total, "", problems)
+
+
+def _forged() -> list[Any]:
+    return [row for row in Restoration.objects.iterator(chunk_size=_BATCH) if not row.is_genuine]

@@ -1,0 +1,80 @@
+"""What the rules do: how many runs go, what goes next, what a hold keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Count, Sum
+
+from durableagents.contrib.retention import holds, policies
+from durableagents.contrib.retention.models import Archive, Deletion, Pending, Restoration, Round
+
+# Runs that ended, by the day they become due; `NULL` days: kept for ever, or no policy.
+_UPCOMING = """
+    SELECT count(*), count(*) FILTER (WHERE due <= now()),
+           count(*) FILTER (WHERE due > now() AND due <= now() + interval '7 days'),
+           count(*) FILTER (WHERE due > now() + interval '7 days' AND due <= now() + interval '30 days'),
+           count(*) FILTER (WHERE due > now() + interval '30 days'), count(*) FILTER (WHERE due IS NULL),
+           count(*) FILTER (WHERE is_held)
+    FROM (SELECT f.since + make_interval(days => p.days) AS due, retention_hold_of(r.id) IS NOT NULL AS is_held
+          FROM (SELECT id FROM runs_run WHERE ended_at IS NOT NULL ORDER BY id LIMIT %s) r
+          CROSS JOIN LATERAL retention_facts(r.id) f
+          LEFT JOIN LATERAL retention_policy_of(r.id, 'archive') p ON true) x"""
+MAX_LOOKED_AT = 100_000
+ON_PAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Numbers of runs. The rules were asked about the `looked_at` ended runs with the lowest ids, the oldest."""
+
+    looked_at: int
+    policies: int
+    holds: int
+    archived: int
+    archived_bytes: int
+    restored: int
+    deleted: int
+    pending: int
+    due_now: int
+    due_in_7_days: int
+    due_in_30_days: int
+    due_later: int
+    kept: int
+    held: int
+    archived_by_month: dict[str, int]
+    last_round: datetime | None
+    last_problems: list[Any]
+
+
+def report(most: int = MAX_LOOKED_AT) -> Report:
+    """Return the report. It asks the rules about at most so many runs."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UPCOMING, [most])
+        looked_at, now, week, month, later, kept, held = cursor.fetchone()
+    here = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
+    files = here.values("place", "size").distinct()
+    last = Round.objects.order_by("-id").first()
+    months = Archive.objects.values("at__year", "at__month").annotate(n=Count("pk")).order_by("at__year", "at__month")
+    return Report(
+        looked_at=looked_at,
+        policies=len(policies.in_force()),
+        holds=len(holds.in_force()),
+        archived=here.count(),
+        archived_bytes=files.aggregate(of=Sum("size"))["of"] or 0,
+        restored=Restoration.objects.count(),
+        deleted=Deletion.objects.count(),
+        pending=Pending.objects.count(),
+        due_now=now,
+        due_in_7_days=week,
+        due_in_30_days=month,
+        due_later=later,
+        kept=kept,
+        held=held,
+        archived_by_month={f"{row['at__year']}-{row['at__month']:02}": row["n"] for row in months},
+        last_round=last.at if last else None,
+        last_problems=list(last.problems or []) if last else [],
+    )
