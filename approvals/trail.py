@@ -126,6 +126,7 @@ ACTS = (
     "notice_replay",
     "device",
     "device_end",
+    "evidence",
 )
 ACCOUNTS = (
     "account_added",

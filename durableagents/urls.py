@@ -10,11 +10,13 @@ from durableagents import openapi
 from durableagents.admin import sign_in
 from durableagents.server import health
 from ledger.web import problems
+from runs import features
 
 api_v1 = [
     path("", include("runs.api.urls")),
     path("", include("approvals.api.urls")),
     path("", include("ledger.api.urls")),
+    *(path("", include(module)) for module in features.every(lambda each: each.api_routes)),
 ]
 
 urlpatterns = [

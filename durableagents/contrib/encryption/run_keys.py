@@ -115,6 +115,10 @@ class RunKeys:
         counter = modes.CTR(encrypted[:NONCE] + b"\x00\x00\x00\x02")
         return Cipher(algorithms.AES(self._needed(run_id).secret), counter).decryptor().update(encrypted[NONCE:])
 
+    def disclose(self, run_id: UUID) -> bytes | None:
+        key = self._read(run_id)
+        return None if key is None else key.secret
+
     # --- hooks of the feature -----------------------------------------------------------------------------------------
 
     @contextmanager
@@ -156,6 +160,10 @@ class RunKeys:
             if run_id in self._known:
                 self._known.move_to_end(run_id)
                 return self._known[run_id]
+        return self._read(run_id)
+
+    def _read(self, run_id: UUID) -> _Key | None:
+        """Return the key as its row has it."""
         with connection.cursor() as cursor:
             cursor.execute(_FIND, [STORED, ENCRYPTED, [run_id]])
             return self._learned(*cursor.fetchone())
