@@ -37,5 +37,11 @@ class Archive:
                 member.write(part)
         self.entries.append({"name": name, "sha256": digest.hexdigest(), "size": size})
 
-    def close(self) -> None:
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Write the directory; after an error nothing more, because the file is of no use."""
+        if error is not None:
+            self._zip.fp = None
         self._zip.close()

@@ -87,10 +87,11 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
         raise Busy("Other bundles are being made")
     try:
         _seal(run_ids)
-        with snapshot():
-            making = Making(list(dict.fromkeys(run_ids)), file, by, choice, reason)
-            making.write_runs()
-        making.finish()
+        with Archive(file) as archive:
+            making = Making(list(dict.fromkeys(run_ids)), archive, by, choice, reason)
+            with snapshot():
+                making.write_runs()
+            making.finish()
         exported = _measured(file, len(making.runs))
         _record(making, exported, by)
         return exported
@@ -122,9 +123,9 @@ def _seal(run_ids: Sequence[UUID]) -> None:
 class Making:
     """One bundle that is being made."""
 
-    def __init__(self, run_ids: Sequence[UUID], file: BinaryIO, by: Actor, choice: Choice, reason: str) -> None:
+    def __init__(self, run_ids: Sequence[UUID], archive: Archive, by: Actor, choice: Choice, reason: str) -> None:
         self.run_ids, self.choice, self.by, self.reason = run_ids, choice, by, reason
-        self.archive, self.proofs = Archive(file), Proofs()
+        self.archive, self.proofs = archive, Proofs()
         self.runs: list[dict[str, Any]] = []
         self.records: list[record.RunRecord] = []
         self.made_at = database_now().isoformat(timespec="microseconds")
@@ -161,7 +162,7 @@ class Making:
             self.records.append(record.run_record(contents, about, proofs, acts))
 
     def finish(self) -> None:
-        """Write the record and the signed manifest, and close the archive. Raises SealKeyProblem."""
+        """Write the record and the signed manifest. Raises SealKeyProblem."""
         manifest = {
             "format": verify.FORMAT,
             "made_at": self.made_at,
@@ -181,7 +182,6 @@ class Making:
         signed = {"key": key.number, "public_key": bytes(key.public_key).hex(), "signature": signature.hex()}
         self.archive.add(verify.MANIFEST, [content])
         self.archive.add(verify.SIGNATURE, as_json(signed))
-        self.archive.close()
 
 
 def _measured(file: BinaryIO, runs: int) -> Exported:

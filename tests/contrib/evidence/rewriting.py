@@ -26,10 +26,9 @@ def files_of(bundle: bytes) -> Files:
 def zipped(files: Files) -> bytes:
     """Write files as a bundle is written."""
     out = io.BytesIO()
-    archive = Archive(out)
-    for name, content in files.items():
-        archive.add(name, [content])
-    archive.close()
+    with Archive(out) as archive:
+        for name, content in files.items():
+            archive.add(name, [content])
     return out.getvalue()
 
 
