@@ -9,14 +9,14 @@ from django.views.generic import RedirectView
 from durableagents import openapi
 from durableagents.admin import sign_in
 from durableagents.server import health
+from durableagents.urls_apps import of_apps
 from ledger.web import problems
-from runs import features
 
 api_v1 = [
     path("", include("runs.api.urls")),
     path("", include("approvals.api.urls")),
     path("", include("ledger.api.urls")),
-    *(path("", include(module)) for module in features.every(lambda each: each.api_routes)),
+    *of_apps("api_urls"),
 ]
 
 urlpatterns = [

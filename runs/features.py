@@ -104,9 +104,6 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
-    # Modules of URLs, for the API and the console.
-    api_routes: Sequence[str] = ()
-    routes: Sequence[str] = ()
     # Links of a run's page: text and the name of the address, which takes the run's id.
     run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.

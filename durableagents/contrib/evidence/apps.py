@@ -9,6 +9,9 @@ from django.core.exceptions import ImproperlyConfigured
 class EvidenceConfig(AppConfig):
     name = "durableagents.contrib.evidence"
     label = "evidence"
+    # Read by durableagents/urls_apps.py.
+    api_urls = "durableagents.contrib.evidence.api_urls"
+    console_urls = "durableagents.contrib.evidence.console_urls"
 
     def ready(self) -> None:
         """Install this app's feature. Raises ImproperlyConfigured without the seals, which sign the bundles."""
@@ -18,11 +21,4 @@ class EvidenceConfig(AppConfig):
             raise ImproperlyConfigured(
                 "durableagents.contrib.evidence needs durableagents.contrib.seals in INSTALLED_APPS"
             )
-        features.install(
-            features.Feature(
-                name="evidence",
-                api_routes=("durableagents.contrib.evidence.api_urls",),
-                routes=("durableagents.contrib.evidence.urls",),
-                run_links=(("Evidence", "evidence"),),
-            )
-        )
+        features.install(features.Feature(name="evidence", run_links=(("Evidence", "evidence"),)))

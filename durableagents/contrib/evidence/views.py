@@ -8,12 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
 from durableagents.contrib.evidence.leaving_out import Choice
-from durableagents.contrib.evidence.serving import ROLES, bundle_response
+from durableagents.contrib.evidence.serving import ROLES, bundle_response, must_export
 from durableagents.contrib.seals.models import SealKey
-from ledger.errors import DurableAgentsError, NotFound
+from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
-from ledger.web.seeing.payloads import must_read
-from runs.models import Run
 
 
 class RunEvidence(Page):
@@ -41,11 +39,8 @@ class RunEvidence(Page):
     def _page(
         self, request: HttpRequest, run_id: UUID, *, problem: str = "", typed: object = None, status: int = 200
     ) -> HttpResponse:
-        run = Run.objects.filter(pk=run_id).first()
-        if run is None:
-            raise NotFound("run", run_id)
-        must_read(run_id)
+        must_export(run_id)
         newest = SealKey.objects.order_by("-number").first()
         key = "" if newest is None else bytes(newest.public_key).hex()
-        context = {"run": run, "key": key, "problem": problem, "typed": typed or {}}
+        context = {"run_id": run_id, "key": key, "problem": problem, "typed": typed or {}}
         return self.show(request, context, status=status)

@@ -49,7 +49,7 @@ READ = _by_name(
         standing_grant similar_outcomes document document_page plan
         """,
     ),
-    (ALL - {"integrator"}, "audit verify_all"),
+    (ALL - {"integrator"}, "audit verify_all evidence"),
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
     ({"integrator", "operator", "auditor"}, "limits"),
@@ -66,6 +66,7 @@ ACT = _by_name(
     ),
     (STOP, "pauses resumptions cancellations new_batch batch_starts batch_stops"),
     (STOP - {"integrator"}, "budgets"),
+    (ALL - {"integrator"}, "evidence"),
     (
         ALL,
         """
@@ -105,7 +106,7 @@ ACT = _by_name(
     ),
 )
 # Only payloads, and the roles that read those of every run.
-ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state"}
+ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state", "evidence"}
 READERS = {"operator", "auditor"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {
