@@ -14,16 +14,36 @@ from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 
 
-class RunEvidence(Page):
+class EvidencePage(Page):
     """What a bundle holds, and a form that downloads it."""
 
     template = "evidence/run.html"
     section = "runs"
     allowed = frozenset(ROLES)
-    http_method_names = ["get", "post"]
+
+    def _page(
+        self, request: HttpRequest, run_id: UUID, *, problem: str = "", typed: object = None, status: int = 200
+    ) -> HttpResponse:
+        must_export(run_id)
+        newest = SealKey.objects.order_by("-number").first()
+        key = "" if newest is None else bytes(newest.public_key).hex()
+        context = {"run_id": run_id, "key": key, "problem": problem, "typed": typed or {}}
+        return self.show(request, context, status=status)
+
+
+class RunEvidence(EvidencePage):
+    """The page."""
+
+    http_method_names = ["get"]
 
     def get(self, request: HttpRequest, run_id: UUID) -> HttpResponse:
         return self._page(request, run_id)
+
+
+class RunExports(EvidencePage):
+    """Makes a bundle; if it can't be made, the page says why."""
+
+    http_method_names = ["post"]
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponseBase:
         typed = {name: str(request.POST.get(name, ""))[:2000].replace("\x00", "") for name in ("redact", "reason")}
@@ -35,12 +55,3 @@ class RunEvidence(Page):
             problems = "; ".join(each["problem"] for each in error.extra.get("errors", ()))
             text = f"{error.detail} {problems}".strip()
             return self._page(request, run_id, problem=text, typed=typed, status=error.status)
-
-    def _page(
-        self, request: HttpRequest, run_id: UUID, *, problem: str = "", typed: object = None, status: int = 200
-    ) -> HttpResponse:
-        must_export(run_id)
-        newest = SealKey.objects.order_by("-number").first()
-        key = "" if newest is None else bytes(newest.public_key).hex()
-        context = {"run_id": run_id, "key": key, "problem": problem, "typed": typed or {}}
-        return self.show(request, context, status=status)

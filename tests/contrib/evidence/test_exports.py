@@ -61,7 +61,8 @@ def test_the_page_gives_the_bundle_to_who_may_read_the_run(paid: UUID, saved: Sa
     assert f'href="{address}"' in client.get(f"/runs/{paid}").content.decode()
     page = client.get(address)
     assert page.status_code == 200 and exported() == []
-    answer = client.post(address, {"redact": "amount", "reason": "for the bank"})
+    exports = f"{address}/exports"
+    answer = client.post(exports, {"redact": "amount", "reason": "for the bank"})
     assert answer.status_code == 200 and answer["Content-Disposition"] == f'attachment; filename="evidence-{paid}.zip"'
     assert verified(saved(b"".join(answer.streaming_content))).code == 0  # type: ignore[attr-defined]
     (act,) = exported()
@@ -71,7 +72,7 @@ def test_the_page_gives_the_bundle_to_who_may_read_the_run(paid: UUID, saved: Sa
         "for the bank",
         ["amount"],
     )
-    wrong = client.post(address, {"redact": "a..b"})
+    wrong = client.post(exports, {"redact": "a..b"})
     assert wrong.status_code == 422 and "a..b" in wrong.content.decode() and len(exported()) == 1
     refused: list[tuple[Client, int]] = [
         (signed_in(somebody("ivan", "integrator")), 403),
@@ -79,7 +80,7 @@ def test_the_page_gives_the_bundle_to_who_may_read_the_run(paid: UUID, saved: Sa
         (Client(), 302),
     ]
     for who, status in refused:
-        assert who.post(address).status_code == status
+        assert who.post(exports).status_code == status
     assert len(exported()) == 1
 
 
