@@ -1274,7 +1274,10 @@ def check_bundle(bundle: Bundle, asked: Asked, report: Report) -> Any:
     manifest = _manifest(bundle, report)
     for entry in manifest["files"]:
         _file(bundle, entry, report)
-    keys = Keys(bundle.json("keys.json"), asked.keys, report)
+    try:
+        keys = Keys(bundle.json("keys.json"), asked.keys, report)
+    except MALFORMED as error:
+        raise Refused(f"keys.json was altered: {safe(error, 100)}") from None
     signature = bundle.json(SIGNATURE)
     if keys.public.get(signature["key"]) != unhex(signature["public_key"], 32):
         report.is_altered(f"{SIGNATURE}: it names a key that keys.json doesn't have")
@@ -1294,6 +1297,8 @@ def _manifest(bundle: Bundle, report: Report) -> Any:
             report.is_altered(f"{MANIFEST} or {SIGNATURE}: the signature does not fit")
         names = [*(entry["name"] for entry in manifest["files"]), MANIFEST, SIGNATURE]
         runs = [str(UUID(run["id"])) for run in manifest["runs"]]
+        if type(signature["key"]) is not int or any(type(entry["sha256"]) is not str for entry in manifest["files"]):
+            raise ValueError("a value has the wrong type")
         made = f"{safe(manifest['made_at'], 40)} by {safe(manifest['by'], 80)}"
     except MALFORMED as error:
         raise Refused(f"{MANIFEST} or {SIGNATURE} was altered: {safe(error, 100)}") from None

@@ -19,7 +19,7 @@ SEED = 8032
 
 
 def _document(chance: random.Random) -> bytes:
-    size = chance.choice([0, 1, 10, 300, 3000, 40_000, many(700_000, 150_000)])
+    size = chance.choice([0, 1, 10, 300, 3000, 40_000, many(400_000, 100_000)])
     words = [os.urandom(3).hex() for _ in range(chance.choice([2, 30, 300]))]
     match chance.randrange(5):
         case 0:
@@ -37,7 +37,7 @@ def _document(chance: random.Random) -> bytes:
 
 def test_zstandard_is_decompressed_as_the_library_does() -> None:
     chance = random.Random(SEED)
-    for _ in range(many(600, 60)):
+    for _ in range(many(200, 40)):
         document, level = _document(chance), chance.choice([1, 3, 3, 3, 12, 19])
         packed = zstandard.ZstdCompressor(level=level, write_checksum=chance.random() < 0.3).compress(document)
         assert verify.Zstd(packed, 1 << 26).decompress() == document
@@ -52,7 +52,7 @@ def test_damaged_frames_end_with_an_error_or_other_content() -> None:
     chance = random.Random(SEED)
     packed = zstandard.compress(json.dumps([{"n": n, "of": "many"} for n in range(400)]).encode(), 3)
     decoder = verify.Decoder(verify.UUID(int=1), None, is_plain=True)
-    for _ in range(many(5000, 400)):
+    for _ in range(many(2000, 300)):
         damaged = bytearray(packed[: chance.randrange(len(packed))] if chance.random() < 0.2 else packed)
         for _ in range(chance.randrange(1, 4)):
             if damaged:
