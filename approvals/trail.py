@@ -133,6 +133,7 @@ ACTS = (
     "retention_hold_lift",
     "retention_restore",
     "retention_allow",
+    "evidence",
 )
 ACCOUNTS = (
     "account_added",

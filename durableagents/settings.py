@@ -58,6 +58,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.large_values",
     "durableagents.contrib.seals",
     "durableagents.contrib.retention",
+    "durableagents.contrib.evidence",
     "durableagents",
 ]
 

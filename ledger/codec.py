@@ -92,6 +92,10 @@ class Cipher(Protocol):
         """Note that something of this run was read that is probably decrypted soon, so that the keys of a list's runs
         are read together."""
 
+    def disclose(self, run_id: UUID) -> bytes | None:
+        """Return the run's key as stored now, to hand it to somebody who may read the run; None if it has none. Raises
+        ValueError if the key is gone."""
+
 
 _cipher: Cipher | None = None
 
@@ -122,6 +126,12 @@ def use_store(store: Store | None) -> None:
     """Keep the large payloads of runs that this process packs in `store`, and read them from there."""
     global _store
     _store = store
+
+
+def disclose_key(run_id: UUID) -> bytes | None:
+    """Return the key of a run's payloads; None if they are stored in the clear. Raises ValueError if it is gone,
+    KeyMissing if it can't be read now."""
+    return None if _cipher is None else _cipher.disclose(run_id)
 
 
 def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
@@ -177,17 +187,27 @@ def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
     return UUID(bytes=run_id), digest
 
 
+def kept_content(packed: bytes) -> bytes | None:
+    """Return what the store keeps of a large payload, as its SHA-256 covers it; None if it keeps nothing of it. Raises
+    ValueError, StoreUnavailable."""
+    return _content(*place) if (place := stored_at(packed)) is not None else None
+
+
+def _content(run_id: UUID, digest: bytes, most: int = -1) -> bytes:
+    if _store is None:
+        raise StoreUnavailable("a large payload is in a store, and this process has none")
+    content = _store.get(run_id, digest, most)
+    if most < 0 and hashlib.sha256(content).digest() != digest:
+        raise ValueError(f"the stored value {digest.hex()} was changed")
+    return content
+
+
 def _kept(reference: bytes, most: int = -1) -> bytes:
     """Return the bytes that the store keeps, or the first `most` of them, which aren't checked. Raises ValueError,
     StoreUnavailable."""
     place = stored_at(reference)
     assert place is not None
-    if _store is None:
-        raise StoreUnavailable("a large payload is in a store, and this process has none")
-    content = _store.get(*place, most if most < 0 else most + _SALT)
-    if most < 0 and hashlib.sha256(content).digest() != place[1]:
-        raise ValueError(f"the stored value {place[1].hex()} was changed")
-    return content[_SALT:]
+    return _content(*place, most if most < 0 else most + _SALT)[_SALT:]
 
 
 def encrypted(content: Any, run_id: UUID | None) -> bytes | None:

@@ -25,7 +25,7 @@ from ledger.erasure import Erasure as Said
 from ledger.errors import DurableAgentsError, Forbidden, NotFound
 from ledger.four_eyes.changes import account_of, holds
 from ledger.four_eyes.guards import second
-from ledger.four_eyes.known import SUPERUSER, family
+from ledger.four_eyes.known import SUPERUSER, declare_family
 from ledger.models import Coded
 from ledger.verification.runs import verify
 from runs import features
@@ -44,7 +44,7 @@ _CODED = (
     ("approvals", "StandingGrant", "run_id"),
 )
 
-family(FAMILY, "erasing the content of runs")
+declare_family(FAMILY, "erasing the content of runs")
 
 
 class NotErasable(DurableAgentsError):

@@ -156,6 +156,10 @@ class RunKeys:
                 expected.clear()
             expected.add(run_id)
 
+    def disclose(self, run_id: UUID) -> bytes | None:
+        key = self._read(run_id)
+        return None if key is None else key.secret
+
     # --- hooks of the feature -----------------------------------------------------------------------------------------
 
     @contextmanager
@@ -204,6 +208,10 @@ class RunKeys:
                 return self._known[run_id]
         if run_id == INSTALLATION:
             return self._of_installation()
+        return self._read(run_id)
+
+    def _read(self, run_id: UUID) -> _Key | None:
+        """Return the key as its row has it."""
         others = self._expected_here() - {run_id}
         self._expected_here().clear()
         with connection.cursor() as cursor:

@@ -121,6 +121,16 @@ def rotate(reason: str, by: str) -> SealKey:
     return key
 
 
+def sign(message: bytes) -> tuple[SealKey, bytes]:
+    """Return the key in use and its signature of a message, which must not begin as one of a seal or a key does. Raises
+    SealKeyProblem."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        key, private = signing_key()
+    return key, private.sign(message)
+
+
 def key_problems(keys: list[SealKey]) -> list[str]:
     """Return the problems of the recorded keys, in their order, and of the private key compared with them."""
     problems, before = [], b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 # Leaves and inner nodes are hashed in separate domains, so that a node can't be passed off as a leaf.
@@ -25,3 +25,15 @@ def merkle_root(leaves: Iterable[bytes]) -> bytes:
     while subtrees:
         root = sha256(NODE + subtrees.pop()[1] + root).digest()
     return root
+
+
+def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
+    """Return the proof that the leaf at `index` is in the tree of these leaves: from the bottom, the roots of the
+    subtrees that are joined with its own (RFC 6962, section 2.1.1)."""
+    if len(leaves) <= 1:
+        return []
+    half = 1 << (len(leaves) - 1).bit_length() - 1  # the largest power of two below the number of leaves
+    left, right = leaves[:half], leaves[half:]
+    if index < half:
+        return [*inclusion_path(left, index), merkle_root(right)]
+    return [*inclusion_path(right, index - half), merkle_root(left)]

@@ -21,7 +21,7 @@ _SECRET = frozenset({"passwd", "passphrase", "authorization", "cookie", "credent
 _SECRET_ENDS = ("password", "secret", "token", "apikey", "privatekey", "accesskey")
 # About people and processes, not calls.
 _LEFT_OUT = (e.RunClaimed, e.WorkerLost, e.PauseRequested, e.RunPaused)
-_SHORTEST = 4  # shorter values are replaced only as whole values, not within other texts
+SHORTEST = 4  # shorter values are replaced only as whole values, not within other texts
 _SALT = 16
 _IN_JSON = 2  # levels of escaping of a text in JSON in a text, such as a model's arguments
 # A text in unreadable (such as truncated) JSON, and of a field what there is of its value.
@@ -61,6 +61,15 @@ class Redaction:
         return not isinstance(event, _LEFT_OUT)
 
     # --- private values ---
+
+    def learn(self, value: Any) -> None:
+        """Take note of a document's private values."""
+        self._collect(value)
+
+    @property
+    def learnt(self) -> frozenset[str]:
+        """Return the private values that were learnt, as texts."""
+        return frozenset(self._known)
 
     def is_private(self, path: tuple[str, ...]) -> bool:
         """Return whether a field's name or path is private."""
@@ -165,7 +174,7 @@ class Redaction:
                 return self._stand_in(value) if is_it else self._in_json(value, path)
             case bool() | None:
                 return value
-            case int() if inside or (str(value) in self._known and len(str(value)) > _SHORTEST):
+            case int() if inside or (str(value) in self._known and len(str(value)) > SHORTEST):
                 return int(self._stand_in(str(value)))
             case float() if inside and isfinite(value):
                 return float(self._stand_in(f"{value:.6f}"))
@@ -186,7 +195,7 @@ class Redaction:
 
     def _in_text(self, text: str) -> str:
         """Replace known private values, longest first."""
-        for private in sorted((each for each in self._known if len(each) >= _SHORTEST), key=len, reverse=True):
+        for private in sorted((each for each in self._known if len(each) >= SHORTEST), key=len, reverse=True):
             for written in self._as_written(private):
                 if (found := written(private)) in text:
                     text = text.replace(found, written(self._stand_in(private)))
@@ -228,7 +237,7 @@ class Redaction:
             payloads=REDACTED,
         )
         told = text_of(made)
-        left = [each for each in self._known if len(each) > _SHORTEST and self._is_in(told, each)]
+        left = [each for each in self._known if len(each) > SHORTEST and self._is_in(told, each)]
         if left:
             raise BadRecording(f"{len(left)} private value(s) would be left in it")
         return replace(made, placeholders=sorted({each for each in self._known.values() if each}))
@@ -305,4 +314,4 @@ def _like(character: str, random: int) -> str:
     return made.upper() if character.isupper() else made
 
 
-__all__ = ["FULL", "REDACTED", "Redaction", "without_keys"]
+__all__ = ["FULL", "REDACTED", "SHORTEST", "Redaction", "without_keys"]

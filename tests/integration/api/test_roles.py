@@ -32,7 +32,8 @@ NOWHERE = UUID(int=1)
 SHOP = Actor("key", "shop", role="integrator", auth="api_key", address="192.0.2.1")
 
 # Only payloads, and the roles that read those of every run: see test_payloads.py.
-ALL_PAYLOAD, READERS = {"api-run-transcript", "api-run-live", "api-run-view"}, {"operator", "auditor"}
+ALL_PAYLOAD = {"api-run-transcript", "api-run-live", "api-run-view", "api-run-evidence"}
+READERS = {"operator", "auditor"}
 
 
 def _by_route(*table: tuple[str, frozenset[Any], str]) -> dict[tuple[str, str], frozenset[Any]]:
@@ -61,7 +62,7 @@ MATRIX = _by_route(
         api-schedule-resume api-schedule-delete
         """,
     ),
-    ("GET", EVERY - {"integrator"}, "api-verification api-audit"),
+    ("GET", EVERY - {"integrator"}, "api-verification api-audit api-run-evidence"),
     ("POST", STOP, "api-run-pause api-run-resume api-run-cancel api-bulk api-bulk-start api-bulk-stop"),
     (
         "POST",

@@ -49,7 +49,7 @@ READ = _by_name(
         standing_grant similar_outcomes document document_page plan
         """,
     ),
-    (ALL - {"integrator"}, "audit verify_all"),
+    (ALL - {"integrator"}, "audit verify_all evidence"),
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
     ({"integrator", "operator", "auditor"}, "limits"),
@@ -66,6 +66,7 @@ ACT = _by_name(
     ),
     (STOP, "pauses resumptions cancellations new_batch batch_starts batch_stops"),
     (STOP - {"integrator"}, "budgets"),
+    (ALL - {"integrator"}, "evidence_exports"),
     (
         ALL,
         """
@@ -105,8 +106,9 @@ ACT = _by_name(
     ),
 )
 # Only payloads, and the roles that read those of every run.
-ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state"}
+ALL_PAYLOAD = {"run-view", "view_value", "event_payload", "checkpoint_state", "evidence"}
 READERS = {"operator", "auditor"}
+PAYLOAD_ACTS = {"evidence_exports"}
 STOPS = {"pauses", "resumptions", "cancellations", "budgets"}
 OPEN = {
     *("login", "demo_login", "logout", "sign_in_code", "sign_in_factor", "sso", "sso_callback", "passkey_sign_in"),
@@ -257,7 +259,8 @@ def test_an_act_is_refused_to_every_other_role(
             continue
         # Runs that never waited at a queue.
         may_stop = role == "operator" or (role == "integrator" and is_own and name != "budgets")
-        assert (answer.status_code == 403) == (role not in ACT[name] or (name in STOPS and not may_stop)), name
+        may_not = (name in STOPS and not may_stop) or (name in PAYLOAD_ACTS and not is_own and role not in READERS)
+        assert (answer.status_code == 403) == (role not in ACT[name] or may_not), name
 
 
 def test_strangers_must_sign_in(reader: Callable[..., Reader], paths_of: Callable[..., Callable[[str], str]]) -> None:

@@ -44,7 +44,7 @@ from tests.tiers import sample
 pytestmark = pytest.mark.django_db
 RUNS = 6_000  # fills every page and list
 # They check a record against every table on request: no list, and never reloaded automatically.
-CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification"}
+CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification", "api-run-evidence"}
 # For a ready run: whether any worker has its version.
 READY = 1
 # The filled rows carry no codes: the audit and a decided case check whether they may lack them; by= looks up the name.

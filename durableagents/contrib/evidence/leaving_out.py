@@ -1,0 +1,165 @@
+"""What a bundle leaves out of contents: private fields on request, and the tokens of callback addresses always."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+from durableagents.contrib.evidence.verify import left_out_digest
+from ledger.api.present import masked
+from ledger.errors import InvalidInput
+from ledger.web.seeing.payloads import is_open
+from runs.engine.recordings.redaction import SHORTEST, Redaction
+
+MAX_PATHS = 50
+# Private values that are looked for in all texts.
+MAX_VALUES = 2000
+# Of a plan, how many people have to agree and who did: not the run's content.
+_STRUCTURE = frozenset({"stages", "stage", "passed"})
+
+# Columns of tables that may hold the run's content.
+_TEXTS = frozenset({"justification", "standing", "proof", "before", "after"})
+
+
+def _escaped(name: str) -> str:
+    """Return a name as part of a JSON pointer."""
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to leave out: fields by path endings such as `iban` or `customer.name`, or all payloads."""
+
+    paths: Sequence[str] = ()
+    is_without_payloads: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises InvalidInput for a path that is none."""
+        try:
+            if len(self.paths) > MAX_PATHS:
+                raise ValueError(f"{len(self.paths)} paths are too many: give at most {MAX_PATHS}")
+            Redaction(self.paths)
+        except ValueError as error:
+            what = {"field": "redact", "problem": str(error), "fix": "give names of fields, such as customer.name"}
+            raise InvalidInput("What is to be left out can't be read.", errors=[what]) from None
+
+    @property
+    def is_any(self) -> bool:
+        """Return whether anything is left out on request."""
+        return bool(self.paths) or self.is_without_payloads
+
+    @property
+    def words(self) -> list[str]:
+        return ["all payloads"] if self.is_without_payloads else list(self.paths)
+
+
+def key_of(run_id: UUID) -> bytes:
+    """Return the key of the digests of what is left out of this run's bundles: equal values have equal digests."""
+    master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
+    return hmac.digest(master, b"durableagents evidence left out 1" + run_id.bytes, hashlib.sha256)
+
+
+class LeavingOut:
+    """Leaves values out of one run's rows. `pointers` are the digests of what the last row lost, by JSON pointer."""
+
+    def __init__(self, run_id: UUID, choice: Choice) -> None:
+        self.key, self.choice = key_of(run_id), choice
+        self.pointers: dict[str, str] = {}
+        self._private = Redaction(choice.paths)
+        self._texts: re.Pattern[str] | None = None
+        self._whole: frozenset[str] = frozenset()
+
+    @property
+    def has_to_learn(self) -> bool:
+        """Return whether all payloads have to be learnt first, because texts elsewhere may quote private values."""
+        return bool(self.choice.paths) and not self.choice.is_without_payloads
+
+    def learn(self, payload: Any) -> None:
+        """Take note of a payload's private values. Raises InvalidInput if they are too many to look for."""
+        self._private.learn(payload)
+        self._whole = self._private.learnt
+        if len(self._whole) > MAX_VALUES:
+            raise InvalidInput(
+                f"The fields to leave out have more than {MAX_VALUES} different values, too many to look for in other "
+                "texts. Leave out all payloads instead.",
+                errors=[],
+            )
+
+    def prepare(self) -> None:
+        """Be ready to leave out, once everything was learnt."""
+        within = sorted((each for each in self._whole if len(each) >= SHORTEST), key=len, reverse=True)
+        written = dict.fromkeys(form for each in within for form in (each, json.dumps(each)[1:-1]))
+        self._texts = re.compile("|".join(map(re.escape, written))) if written else None
+
+    def payload(self, payload: Any, kind: str) -> Any:
+        """Return the payload of an event as the bundle shows it."""
+        self.pointers = {}
+        if self.choice.is_without_payloads and not is_open(kind):
+            return self._without_values(payload, kept=_STRUCTURE if kind == "ApprovalRequested" else frozenset())
+        # A plan holds no token, and what a decision binds is shown byte for byte.
+        return self._shown(payload, "", (), has_tokens=kind != "ApprovalRequested")
+
+    def _without_values(self, payload: Any, *, kept: frozenset[str]) -> Any:
+        """Leave out each field for itself: the digests still show that what was sent is what was approved."""
+        if not isinstance(payload, dict):
+            return self._left_out(payload, "")
+        return {
+            name: value if name in kept else self._left_out(value, f"/{_escaped(name)}")
+            for name, value in payload.items()
+        }
+
+    def row(self, row: dict[str, Any], *contents: str) -> dict[str, Any]:
+        """Return a row of a table; `contents` are the columns that go with the payloads. The columns that say who did
+        what and when stay."""
+        shown = dict(row)
+        for name in _TEXTS & row.keys():
+            shown[name] = self._field(name, row[name], "", (), has_tokens=True)
+        if self.choice.is_without_payloads:
+            shown |= {name: self._left_out(row[name], name) for name in contents}
+        return shown
+
+    def _shown(self, value: Any, pointer: str, path: tuple[str, ...], *, has_tokens: bool) -> Any:
+        match value:
+            case dict():
+                return {
+                    name: self._field(name, inner, pointer, path, has_tokens=has_tokens)
+                    for name, inner in value.items()
+                }
+            case list():
+                return [
+                    self._shown(each, f"{pointer}/{n}", path, has_tokens=has_tokens) for n, each in enumerate(value)
+                ]
+            case str() if has_tokens and "/callbacks/" in value and masked(value) != value:
+                return self._left_out(value, pointer)
+            case str() | int() | float() if self._whole and not isinstance(value, bool) and self._quotes(str(value)):
+                return self._left_out(value, pointer)
+            case _:
+                return value
+
+    def _field(self, name: str, value: Any, pointer: str, path: tuple[str, ...], *, has_tokens: bool) -> Any:
+        inner = (*path, name.lower())
+        pointer = f"{pointer}/{_escaped(name)}"
+        is_token = has_tokens and inner == ("callback_token",) and value
+        if value is not None and (is_token or (self.choice.paths and self._private.is_private(inner))):
+            return self._left_out(value, pointer)
+        return self._shown(value, pointer, inner, has_tokens=has_tokens)
+
+    def _quotes(self, text: str) -> bool:
+        """Return whether a text is, or holds, a private value."""
+        return text in self._whole or (self._texts is not None and self._texts.search(text) is not None)
+
+    def _left_out(self, value: Any, pointer: str) -> Any:
+        if value is None:
+            return None
+        digest = left_out_digest(self.key, value)
+        self.pointers[pointer] = digest
+        return {"left out": digest}

@@ -1,0 +1,141 @@
+"""`manage.py evidence export RUN… | --filter … --output FILE`."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+from django.core.management.base import BaseCommand
+from django.http import QueryDict
+
+from durableagents.contrib.evidence.export import MAX_RUNS, Exported, export
+from durableagents.contrib.evidence.leaving_out import Choice
+from ledger.codec import ContentUnavailable
+from ledger.errors import DurableAgentsError
+from runs.management.shell import operator
+from runs.queries.attributes.meaning import BadSearch
+from runs.queries.run_list import Filters, newest, stretch
+
+_NAMES = ("state", "agent", "q", "parent", "where")
+_AT_ONCE = 200
+
+
+class NotExported(Exception):
+    """Nothing was written. The message says why."""
+
+
+class Command(BaseCommand):
+    help = "Evidence bundles of runs: exit code 0, or 2 with the reason if nothing was exported."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        out = verbs.add_parser("export", help="write one bundle of one or more runs")
+        out.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs")
+        out.add_argument(
+            "--filter",
+            default="",
+            metavar="FILTER",
+            help="runs as in the address of the list of runs: 'state=completed&agent=refund&where=amount > 100'",
+        )
+        out.add_argument("--output", type=Path, required=True, metavar="FILE", help="a file that doesn't exist yet")
+        out.add_argument("--redact", action="append", default=[], metavar="PATH", help="a field to leave out")
+        out.add_argument("--without-payloads", action="store_true", help="leave out all payloads")
+        out.add_argument("--reason", default="", help="for whom, or why; on record")
+
+    def handle(self, **given: Any) -> None:
+        """Write the bundle, or nothing."""
+        output: Path = given["output"]
+        try:
+            choice = Choice(given["redact"], given["without_payloads"])
+            done = _write(_chosen(given["runs"], given["filter"]), output, choice, given["reason"].strip())
+        except (NotExported, ContentUnavailable) as error:
+            raise self._refusal(str(error)) from None
+        except DurableAgentsError as error:
+            problems = "; ".join(each["problem"] for each in error.extra.get("errors", ()))
+            raise self._refusal(f"{error.detail} {problems}".strip()) from None
+        except OSError as error:
+            raise self._refusal(f"cannot write {output}: {error.strerror}") from None
+        self.stdout.write(f"{output}: {done.runs} run(s), {done.size} bytes, SHA-256 {done.sha256}")
+        self.stdout.write(f"Verify it with: python verify.py {output.name}")
+
+    def _refusal(self, why: str) -> SystemExit:
+        self.stderr.write(f"evidence: {why}")
+        return SystemExit(2)
+
+
+def _write(run_ids: Sequence[UUID], output: Path, choice: Choice, reason: str) -> Exported:
+    """Write the bundle beside its place and move it there, so that no half bundle is ever found. Raises NotExported."""
+    if output.exists():
+        raise NotExported(f"{output} is there already: name a new file")
+    part = output.with_name(f".{output.name}.{os.getpid()}.part")
+    try:
+        with open(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b") as file:
+            done = export(run_ids, file, by=operator(), choice=choice, reason=reason)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(part, output)  # fails if somebody made the file meanwhile
+    except FileExistsError:
+        raise NotExported(f"{output} is there already: name a new file") from None
+    finally:
+        part.unlink(missing_ok=True)
+    return done
+
+
+def _chosen(runs: Sequence[str], filter_text: str) -> list[UUID]:
+    """Return the runs by ids, or those of a filter, oldest last. Raises NotExported."""
+    if bool(runs) == bool(filter_text):
+        raise NotExported("name runs, or give --filter, and not both")
+    try:
+        return [UUID(run) for run in runs] if runs else _found(_filters(filter_text))
+    except BadSearch as error:
+        raise NotExported(error.detail) from None
+    except ValueError:
+        raise NotExported(f"{next(run for run in runs if not _is_id(run))[:80]!r} is no id of a run") from None
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _filters(text: str) -> Filters:
+    """Read a filter. Raises NotExported: a misread filter must not export other runs."""
+    pairs = parse_qsl(text.removeprefix("?"), keep_blank_values=True)
+    if not pairs:
+        raise NotExported(f"--filter {text[:80]!r} can't be read: write it as 'state=completed&agent=refund'")
+    query = QueryDict(mutable=True)
+    for name, value in pairs:
+        if name not in _NAMES or name in query or not value.strip():
+            raise NotExported(f"--filter: {name[:40]!r} is unknown, empty or given twice; known: {', '.join(_NAMES)}")
+        query[name] = value
+    filters = Filters.of(query)
+    for name, value in pairs:
+        if getattr(filters, name) != value.strip():
+            raise NotExported(f"--filter: {name} can't be {value[:80]!r}")
+    return filters
+
+
+def _found(filters: Filters) -> list[UUID]:
+    """Return all runs of a filter. Raises NotExported if there are more than a bundle may have: none is left out."""
+    sought, cursor, ids = filters.sought, "", list[UUID]()
+    if sought is None:
+        ids = [run.id for run in newest(filters, limit=MAX_RUNS + 1)]
+    while sought is not None and len(ids) <= MAX_RUNS:
+        page = stretch(filters, sought, limit=_AT_ONCE, cursor=cursor)
+        ids += [run.id for run in page.runs] if page else []
+        cursor = page.following if page else ""
+        if not cursor:
+            break
+    if len(ids) > MAX_RUNS or (filters.q and filters.found.is_cut):
+        raise NotExported(f"more than {MAX_RUNS} runs match: narrow the filter")
+    if not ids:
+        raise NotExported("no run matches the filter")
+    return ids

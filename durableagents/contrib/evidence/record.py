@@ -1,0 +1,183 @@
+"""The record that people read: what each run was asked, who approved what, what was sent, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.template.loader import render_to_string
+
+from durableagents.contrib.evidence.contents import RunContents
+from durableagents.contrib.evidence.verify import Call, Line, minute
+from ledger.web.text_safety import pieces
+
+# A routine run prints on three pages. What is beyond these numbers is in the bundle's other files.
+MAX_APPROVALS, MAX_CALLS, MAX_ACTS, MAX_RUNS = 40, 60, 40, 100
+MAX_VALUE, MAX_WHY = 600, 400
+
+
+@dataclass
+class Answer:
+    """A vote or a decision."""
+
+    verdict: str
+    by: str
+    role: str
+    at: str
+    why: str
+    seq: int
+
+
+@dataclass
+class AskedFor:
+    """A question to approvers."""
+
+    title: str
+    amount: str
+    queue: str
+    at: str
+    arguments: str
+    seq: int
+    votes: list[Answer]
+    decision: Answer | None
+    problem: str = ""
+
+
+@dataclass
+class Sent:
+    """A call that was sent."""
+
+    tool: str
+    at: str
+    arguments: str
+    status: str
+    external_id: str
+    seq: int
+    binding: str
+    is_bound: bool
+
+
+@dataclass
+class RunRecord:
+    """One run as the record shows it. `more` are the numbers of what is not shown."""
+
+    about: dict[str, Any]
+    state: str
+    events: int
+    head: str
+    approvals: list[AskedFor]
+    calls: list[Sent]
+    acts: list[dict[str, Any]]
+    seal: dict[str, Any] | None
+    is_sealed: bool
+    unknown: int
+    erased: Answer | None
+    more: dict[str, int] = field(default_factory=dict)
+
+
+def visible(text: object, most: int = MAX_VALUE) -> str:
+    """Return text in which nothing is invisible: marks name what can't be seen."""
+    shown = "".join(f"‹{piece.text}›" if piece.is_mark else piece.text for piece in pieces(str(text)[:most]))
+    rest = len(str(text)) - most
+    return shown if rest <= 0 else f"{shown}… ({rest} more characters)"
+
+
+def run_record(
+    contents: RunContents, about: dict[str, Any], proofs: list[dict[str, Any]], acts: list[dict[str, Any]]
+) -> RunRecord:
+    """Return the record of a run whose events have been read."""
+    facts, head = contents.facts, contents.head
+    approvals = [_asked_for(contents, approval_id) for approval_id in list(facts.questions)[:MAX_APPROVALS]]
+    calls = [_sent(contents, key, call) for key, call in list(facts.calls.items())[:MAX_CALLS]]
+    erased = facts.erased
+    return RunRecord(
+        about=about | {"agent": visible(about["agent"]), "created_by": visible(about["created_by"])},
+        state=facts.state,
+        events=head.seq,
+        head=bytes(head.chain).hex(),
+        approvals=approvals,
+        calls=calls,
+        acts=[_act(each) for each in acts[:MAX_ACTS]],
+        seal=proofs[-1] | {"when": minute(proofs[-1]["seal"]["at"])} if proofs else None,
+        is_sealed=bool(proofs) and proofs[-1]["seq"] == head.seq,
+        unknown=sum(1 for status in facts.status.values() if status == "unknown"),
+        erased=None if erased is None else _answer(erased),
+        more={
+            "approvals": len(facts.questions) - len(approvals),
+            "calls": len(facts.calls) - len(calls),
+            "acts": max(len(acts) - MAX_ACTS, 0),
+        },
+    )
+
+
+def _asked_for(contents: RunContents, approval_id: str) -> AskedFor:
+    facts = contents.facts
+    line = facts.questions[approval_id].line
+    amount = line.inner("amount")
+    decision = facts.decisions.get(approval_id)
+    return AskedFor(
+        title=visible(line.inner("title") or line["tool"] or "Question", 120),
+        amount=visible(f"{amount['value']} {amount.get('currency', '')}", 60) if _is_amount(amount) else "",
+        queue=visible(line["queue"], 80),
+        at=minute(line.at),
+        arguments=_value(line.inner("arguments")),
+        seq=line.seq,
+        votes=[_answer(vote) for vote in facts.votes.get(approval_id, ())],
+        decision=None if decision is None else _answer(decision),
+    )
+
+
+def _is_amount(amount: Any) -> bool:
+    return isinstance(amount, dict) and isinstance(amount.get("value"), str)
+
+
+def _answer(line: Line) -> Answer:
+    why = line.inner("justification") or line["reason"] or ""
+    role = visible(line["role"] or "", 80)
+    verdict = visible(line["verdict"] or "", 20)
+    return Answer(verdict, visible(line["by"], 80), role, minute(line.at), visible(why, MAX_WHY), line.seq)
+
+
+def _sent(contents: RunContents, key: tuple[Any, int], call: Call) -> Sent:
+    facts, line = contents.facts, call.line
+    result, binding, is_bound = facts.results.get(key), "no approval was needed", True
+    if line["grant"]:
+        if not isinstance(line.payload, dict) or "arguments" not in line.payload:
+            binding, is_bound = "an approval was needed; its content is not in this bundle", False
+        elif problem := facts.problem_of_grant(call):
+            binding, is_bound = f"NOT what was approved: {problem}", False
+        else:
+            binding = "exactly the approved arguments"
+    return Sent(
+        tool=visible(line["tool"], 80),
+        at=minute(line.at),
+        arguments=_value(line.inner("arguments")),
+        status=facts.status[key],
+        external_id=visible(result["external_id"], 120) if result is not None and result["external_id"] else "",
+        seq=line.seq,
+        binding=binding,
+        is_bound=is_bound,
+    )
+
+
+def _act(row: dict[str, Any]) -> dict[str, Any]:
+    at = datetime.fromisoformat(row["at"])
+    return {
+        "action": visible(row["action"], 40),
+        "by": visible(row["by"], 80),
+        "role": visible(row["role"], 80),
+        "at": minute(at.isoformat()),
+        "why": visible(row["justification"], MAX_WHY),
+    }
+
+
+def _value(value: Any) -> str:
+    return visible(json.dumps(value, ensure_ascii=False, indent=1)) if value is not None else ""
+
+
+def render(runs: list[RunRecord], manifest: dict[str, Any], key: str, more_runs: int) -> bytes:
+    """Return the page: one file without script, for any browser or printer."""
+    context = {"runs": runs, "manifest": manifest, "key": key, "more_runs": more_runs}
+    return render_to_string("evidence/record.html", context).encode()

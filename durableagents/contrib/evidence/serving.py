@@ -1,0 +1,45 @@
+"""One run's bundle as an HTTP response, for API and console."""
+
+from __future__ import annotations
+
+import tempfile
+from uuid import UUID
+
+from django.http import FileResponse
+
+from durableagents.contrib.evidence.export import export
+from durableagents.contrib.evidence.leaving_out import Choice
+from ledger.actors import Actor
+from ledger.append import is_recorded
+from ledger.errors import NotFound
+from ledger.web.renderers import HEADERS
+from ledger.web.roles import APPROVER, AUDITOR, OPERATOR
+from ledger.web.seeing.payloads import must_read
+from ledger.web.seeing.viewers import viewer
+
+ROLES = (AUDITOR, OPERATOR, APPROVER)
+
+
+def must_export(run_id: UUID) -> None:
+    """Check that the run exists and that the reader may read its payloads. Who may read those of every run may export
+    one without content too. Raises NotFound, PayloadsHidden."""
+    if not is_recorded(run_id):
+        raise NotFound("run", run_id)
+    if not viewer().reads_all:
+        must_read(run_id)
+
+
+def bundle_response(run_id: UUID, choice: Choice, *, by: Actor, reason: str = "") -> FileResponse:
+    """Make the bundle in a temporary file, which is sent in pieces: nothing is sent of a bundle that can't be made. The
+    caller has checked the role. Raises NotFound, PayloadsHidden, and what `export` raises."""
+    must_export(run_id)
+    file = tempfile.TemporaryFile(prefix="evidence-")  # noqa: SIM115  the response closes it
+    try:
+        export([run_id], file, by=by, choice=choice, reason=reason)
+    except BaseException:
+        file.close()
+        raise
+    response = FileResponse(file, as_attachment=True, filename=f"evidence-{run_id}.zip", content_type="application/zip")
+    for name, value in HEADERS.items():
+        response[name] = value
+    return response
