@@ -119,6 +119,8 @@ ACTS = (
     "row_confirm",
     "key_rotation",
     "roles",
+    "finding_report",
+    "finding_close",
     "notice_settings",
     "channel",
     "channel_change",

@@ -6,6 +6,7 @@ from approvals.stepup import Asker, askers
 from durableagents import views
 from durableagents.account_pages import doors, own, people, setup
 from durableagents.signin import again, views_door, views_factor, views_passkey, views_sso
+from durableagents.urls_apps import of_apps
 
 # Only where pages are served: workers don't load sign-in.
 askers[:] = [Asker(again.ask_to_decide, again.answer_to_decide)]
@@ -67,4 +68,5 @@ urlpatterns = [
     path("", include("runs.console.urls")),
     path("", include("approvals.urls")),
     path("", include("ledger.urls")),
+    *of_apps("console_urls"),
 ]
