@@ -218,6 +218,7 @@ class Findings(ApiView):
 
     @described("Report a duplicate effect", FindingRow, body=FindingBody, status=201)
     def post(self, request: Request) -> Response:
+        """Store what a person has seen as an open finding."""
         finding = findings.report(read_body(request, FindingBody), by=self.by)
         return Response(finding_row(finding), status=201)
 
@@ -246,7 +247,7 @@ def _before(query: Query) -> int:
 
 def _report_row(kind: ReportKind) -> ReportRow:
     definition = DefinitionRow.of(kind.definition)
-    return ReportRow.of(kind, definition=definition, queries=dict(kind.queries), needs_run=kind.of_run)
+    return ReportRow.of(kind, definition=definition, queries=kind.shown_queries, needs_run=kind.of_run)
 
 
 def finding_row(finding: Finding) -> FindingRow:

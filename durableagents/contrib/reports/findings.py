@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
@@ -21,7 +21,9 @@ from runs.services.bodies import SteerBody
 class FindingBody(SteerBody):
     """A duplicate effect that a person has seen. The justification says what happened twice, and how they know."""
 
-    run_id: UUID | None = Field(default=None, description="Run whose effect happened twice; leave out if unknown.")
+    run_id: Annotated[UUID, Field(strict=False)] | None = Field(
+        default=None, description="Run whose effect happened twice; leave out if unknown."
+    )
     tool: str = Field(default="", max_length=200, description="Tool whose effect happened twice, if known.")
 
 

@@ -182,7 +182,7 @@ def shown(value: Value, kind: Kind) -> str:
     whole, point, rest = digits.partition(".")
     if not (whole.isascii() and whole.isdigit()) or len(whole) < 5:
         return text
-    return f"{sign}{int(whole):,}".replace(",", "\u202f") + point + rest
+    return f"{sign}{int(whole):,}{point}{rest}"
 
 
 def csv_text(report: Report, table: str = "") -> str:

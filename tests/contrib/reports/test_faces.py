@@ -69,7 +69,8 @@ def test_page_csv_and_json_have_the_same_values(scenario: Scenario) -> None:
                     said = "yes" if value is True else "no" if value is False else "" if value is None else str(value)
                     if column["kind"] in ("bytes", "run") or len(said) > 60 or "storage" in path:
                         continue
-                    assert " ".join(said.split()) in page.replace("\u202f", ""), (kind.name, column["name"], said)
+                    told_there = " ".join(said.split())
+                    assert told_there in page or told_there in page.replace(",", ""), (kind.name, column["name"], said)
                     assert said in text.replace('""', '"'), (kind.name, column["name"], said)
         assert kind.definition.counts[:40] in page and "SELECT" in page
 

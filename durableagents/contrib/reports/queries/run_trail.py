@@ -25,9 +25,9 @@ SELECT count(*), count(*) FILTER (WHERE e.kind = 'VisitEntered'), count(*) FILTE
 FROM ledger_event e WHERE e.run_id = %(run)s"""
 _EFFECTS = """
 SELECT l.slot, l.attempt, max(l.tool), max(l.replay_class),
-       (array_agg(l.fact ORDER BY l.id DESC))[1], max(l.external_id),
+       (array_agg(l.fact ORDER BY l.id DESC))[1],
        min(l.at) FILTER (WHERE l.fact = 'pending'), max(l.at) FILTER (WHERE l.fact <> 'pending'),
-       (array_agg(l.actor ORDER BY l.id DESC))[1]
+       (array_agg(l.actor ORDER BY l.id DESC))[1], max(l.external_id)
 FROM ledger_ledgerentry l WHERE l.run_id = %(run)s
 GROUP BY l.slot, l.attempt ORDER BY min(l.seq) LIMIT %(limit)s"""
 _DECISIONS = """
@@ -51,10 +51,10 @@ _EFFECT_COLUMNS = (
     Column("tool", "Tool"),
     Column("class", "Replay class"),
     Column("state", "State"),
-    Column("external_id", "External id"),
     Column("sent_at", "Sent from", "time"),
     Column("settled_at", "Last fact", "time"),
     Column("by", "Recorded by"),
+    Column("external_id", "External id"),
 )
 _DECISION_COLUMNS = (
     Column("at", "When", "time"),
@@ -64,9 +64,9 @@ _DECISION_COLUMNS = (
     Column("by", "Who"),
     Column("role", "Role"),
     Column("auth", "Signed in by"),
-    Column("plan_hash", "Plan"),
     Column("justification", "Why"),
     Column("is_authentic", "Authentic"),
+    Column("plan_hash", "Plan"),
 )
 _OVERRIDE_COLUMNS = (
     Column("at", "When", "time"),
@@ -87,7 +87,7 @@ _RECOVERY_COLUMNS = (
 )
 # Fields of events that say nothing to readers of a report.
 _LEFT_OUT = frozenset(
-    {"requested_hash", "executed_hash", "request_hash", "input_hash", "plan_hash", "fingerprint", "n"}
+    "kind slot attempt n requested_hash executed_hash request_hash input_hash plan_hash fingerprint".split()
 )
 _MAX_TEXT = 300
 
@@ -158,8 +158,8 @@ def _fields(clear: bytes) -> str:
 
 def _decision(row: Decision) -> tuple[Value, ...]:
     asked = row.approval
-    who = row.at, asked.queue, asked.tool, row.verdict, row.by, row.role, row.auth, row.plan_hash
-    return (*who, row.justification, row.is_genuine)
+    who = row.at, asked.queue, asked.tool, row.verdict, row.by, row.role, row.auth
+    return (*who, row.justification, row.is_genuine, row.plan_hash)
 
 
 def _override(row: OverrideRecord) -> tuple[Value, ...]:

@@ -54,6 +54,7 @@ _FORECAST = (
     Column("checkpoint_bytes", "Checkpoints", "bytes"),
 )
 FORECAST_DAYS = (30, 90, 365)
+LARGEST = 30
 
 
 def make(request: Request) -> Content:
@@ -65,9 +66,12 @@ def make(request: Request) -> Content:
     checkpoints = rows_of(_CHECKPOINTS, params)
     samples = rows_of(_SAMPLES, params)
     every = sum(bytes for _, bytes, *_ in tables) or 1
-    listed = [
-        (name, bytes, indexes, rows, round(Decimal(100) * bytes / every, 2)) for name, bytes, indexes, rows in tables
+    listed: list[tuple[Value, ...]] = [
+        (name, bytes, indexes, rows, _percent(bytes, every)) for name, bytes, indexes, rows in tables[:LARGEST]
     ]
+    if rest := tables[LARGEST:]:
+        sums = [int(sum(row[n] for row in rest)) for n in (1, 2, 3)]
+        listed.append((f"{len(rest)} smaller tables", *sums, _percent(sums[0], every)))
     now = next((bytes for name, bytes, *_ in tables if name == "runs_checkpoint"), 0)
     growth, checkpoint_growth = _per_day(samples, 1), _per_day(samples, 2)
     figures = [
@@ -109,6 +113,10 @@ _CHECKPOINT_COLUMNS = (
     Column("bytes", "Bytes", "bytes"),
     Column("largest", "Largest, bytes", "bytes"),
 )
+
+
+def _percent(part: int, whole: int) -> Decimal:
+    return round(Decimal(100) * part / whole, 2)
 
 
 def _whole(rows: Sequence[Sequence[Any]]) -> list[tuple[Value, ...]]:
