@@ -104,6 +104,8 @@ class Feature:
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
+    # Links of a run's page: text and the name of the address, which takes the run's id.
+    run_links: Sequence[tuple[str, str]] = ()
     # Extra template values: of a queue's page; of the page of all queues, by account.
     queue_panels: Sequence[Callable[[Any], dict[str, Any]]] = ()
     queue_list_panels: Sequence[Callable[[int | None], dict[str, Any]]] = ()

@@ -19,7 +19,7 @@ from ledger.models import Event, Head, OverrideRecord
 from ledger.web.seeing.payloads import HIDDEN
 from ledger.web.text_safety import Change, compare, leaves
 from ledger.web.text_safety import line as one_line
-from runs import seen
+from runs import features, seen
 from runs.console import attributes
 from runs.console.graph_svg import Drawing, draw
 from runs.console.questions import key_of
@@ -403,6 +403,11 @@ class Dossier:
         end = max(len(acts_) - most + ACTS_SHOWN, 0)
         start = max(end - ACTS_SHOWN, 0)
         return Window(acts_[start:end], self.sight.acts + 1 if start > 0 else 0, self.sight.acts - 1)
+
+    @property
+    def links(self) -> list[tuple[str, str]]:
+        """Return the links that features add, with the names of their addresses."""
+        return list(features.every(lambda each: each.run_links))
 
     @property
     def doubts(self) -> list[tuple[int, str]]:

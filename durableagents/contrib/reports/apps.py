@@ -14,8 +14,8 @@ class ReportsConfig(AppConfig):
         "reports_mailing",
     )
     # Read by durableagents/urls.py and durableagents/urls_console.py.
-    api_urls = "durableagents.contrib.reports.urls_api"
-    console_urls = "durableagents.contrib.reports.urls"
+    api_urls = "durableagents.contrib.reports.api_urls"
+    console_urls = "durableagents.contrib.reports.console_urls"
 
     def ready(self) -> None:
         """Install this app's feature, and the link on the audit page."""

@@ -5,21 +5,19 @@ from __future__ import annotations
 from durableagents.contrib.reports import detector, schedule
 from durableagents.contrib.reports.queries import storage
 from ledger.web.navigation import SectionPage
-from ledger.web.roles import EVERY, READS_AUDIT
+from ledger.web.roles import READS_AUDIT
 from runs.background import Duty
 from runs.features import Feature
 
 MAIL = "reports: mail"
-PAGES = (
-    SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),
-    SectionPage("run", "Report", "run_report", frozenset(EVERY)),
-)
+PAGES = (SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),)
 
 
 def feature() -> Feature:
     """Return the feature, with the schedule of the settings."""
     return Feature(
         name="reports",
+        run_links=(("Report", "run_report"),),
         periodic=(
             Duty("reports: detector", detector.IS_DUE, detector.detect),
             Duty("reports: sizes", storage.SAMPLE_IS_DUE, storage.sample),

@@ -83,7 +83,7 @@ class Figure:
         return "–" if self.value is None else shown(self.value, self.kind) + UNITS.get(self.kind, "")
 
 
-UNITS: Mapping[str, str] = {"percent": " %", "seconds": " s", "usd": " USD"}
+UNITS: Mapping[str, str] = {"percent": " %", "seconds": " s", "usd": " USD", "bytes": " bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ def shown(value: Value, kind: Kind) -> str:
         return text
     sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
     whole, point, rest = digits.partition(".")
-    if not (whole.isascii() and whole.isdigit()) or len(whole) < 5:
+    if not (whole.isascii() and whole.isdigit()) or len(whole) < 4:
         return text
     return f"{sign}{int(whole):,}{point}{rest}"
 

@@ -1,3 +1,5 @@
+"""URLs of the API."""
+
 from django.urls import path
 
 from durableagents.contrib.reports import api
