@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from durableagents.contrib.reports.models import DetectorPlace, Finding, PendingCheck
 from ledger import events as e
 from ledger.clock import database_now
-from ledger.codec import KeyMissing, unpack
+from ledger.codec import ContentUnavailable, unpack
 from ledger.events import decode
 from ledger.models import Event
 from runs.engine.tape import CALLED_BACK, Tape, payload_of
@@ -141,13 +141,24 @@ def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: lis
         rows = cursor.fetchall()
     for run_id, seq, at, kind, slot, attempt in rows:
         if kind != "ToolRedispatched" and slot is not None:
-            facts.extend(_judge(run_id, seq, at, slot, attempt))
+            facts.extend(_judged(run_id, seq, at, slot, attempt))
     is_full = len(rows) == EVENTS_BATCH
     if rows:
         run_id, seq, at, *_ = rows[-1]
         reading.event = at, run_id, seq
     place.event_at = min(reading.event[0] if is_full and reading.event else now, now - EVENTS_OVERLAP)
     return is_full
+
+
+def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> list[Fact]:
+    """Return what an event of a call suggests. While a key or a stored value is away, it is looked at again later, so
+    that it holds up no other."""
+    try:
+        return list(_judge(run_id, seq, at, slot, attempt))
+    except ContentUnavailable as error:
+        log.warning("run %s: event %s can't be examined yet: %s", run_id, seq, error)
+        PendingCheck.objects.bulk_create([PendingCheck(run_id=run_id, seq=seq)], ignore_conflicts=True)
+        return []
 
 
 def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Iterator[Fact]:
@@ -216,11 +227,9 @@ def _texts(value: Any) -> set[str]:
 
 def _decoded(clear: bytes | memoryview, sealed: bytes | memoryview | None) -> e.Event | None:
     """Return an event; without its payload if that was erased or damaged, None if nothing can be read. Raises
-    KeyMissing, so that the pass is tried again once this process has the key."""
+    ContentUnavailable if this process can't get at it now."""
     try:
         payload = unpack(sealed)
-    except KeyMissing:
-        raise
     except (ValueError, RecursionError):
         payload = None
     try:
@@ -253,7 +262,7 @@ def _read_pending(now: datetime, facts: list[Fact]) -> None:
         PendingCheck.objects.filter(run_id=row.run_id, seq=row.seq).delete()
         at, slot, attempt = event or (now, None, 0)
         if slot is not None and at > now - PENDING_FOR:
-            facts.extend(_judge(row.run_id, row.seq, at, slot, attempt))  # keeps it if there is still no answer
+            facts.extend(_judged(row.run_id, row.seq, at, slot, attempt))  # keeps it if there is still no answer
 
 
 # --- entries and probes -----------------------------------------------------------------------------------------------

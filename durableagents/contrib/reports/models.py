@@ -76,7 +76,7 @@ class DetectorPlace(models.Model):
 
 
 class PendingCheck(models.Model):
-    """A late answer to a call that has no recorded answer yet: compared when that comes."""
+    """An event that is examined later: the call has no recorded answer yet, or the content is away."""
 
     pk = models.CompositePrimaryKey("run_id", "seq")
     run_id = models.UUIDField()

@@ -5,14 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
 from durableagents.contrib.reports import detector, findings
 from durableagents.contrib.reports.findings import ClosureBody, FindingBody, FindingClosed
 from durableagents.contrib.reports.models import Closure, DetectorPlace, Finding, PendingCheck
+from ledger import codec
 from ledger.append import append
+from ledger.codec import KeyMissing
 from ledger.entries import Entry
 from ledger.errors import JustificationRequired, NotFound
 from ledger.models import ActRecord
@@ -102,6 +104,29 @@ def test_a_run_whose_content_is_gone_hides_only_the_comparison(scenario: Scenari
         make("run-audit-trail", run=str(run.id))
     for name in ("recoveries", "idempotency-violations", "approvals", "overrides", "outcomes", "storage"):
         make(name)
+
+
+class Away:
+    """A cipher whose keys are away."""
+
+    def encrypt(self, run_id: UUID, packed: bytes, header: bytes) -> bytes | None:
+        return None
+
+    def decrypt(self, run_id: UUID, encrypted: bytes, header: bytes) -> bytes:
+        raise KeyMissing("the master key is away")
+
+    def decrypt_head(self, run_id: UUID, encrypted: bytes) -> bytes:
+        raise KeyMissing("the master key is away")
+
+
+def test_content_that_is_away_is_examined_once_it_is_back(scenario: Scenario) -> None:
+    cipher = codec._cipher
+    codec.use_cipher(Away())
+    try:
+        assert in_thread(detector.detect) == 0 and PendingCheck.objects.count() == 4
+    finally:
+        codec.use_cipher(cipher)
+    assert in_thread(detector.detect) == 3 and PendingCheck.objects.count() == 0
 
 
 def test_people_report_and_close_once_on_record(scenario: Scenario) -> None:
