@@ -120,6 +120,8 @@ ACTS = (
     "key_rotation",
     "erase",
     "roles",
+    "finding_report",
+    "finding_close",
     "notice_settings",
     "channel",
     "channel_change",

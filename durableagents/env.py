@@ -117,6 +117,12 @@ class Environment(BaseSettings):
     )
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
     archive: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_ARCHIVE")
+    report_schedule: Literal["off", "daily", "weekly", "monthly"] = Field(
+        default="monthly", validation_alias="DURABLEAGENTS_REPORT_SCHEDULE"
+    )
+    report_recipients: Annotated[list[str], NoDecode] = Field(
+        default_factory=list, validation_alias="DURABLEAGENTS_REPORT_RECIPIENTS"
+    )
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
@@ -133,6 +139,7 @@ class Environment(BaseSettings):
         "trusted_proxies",
         "second_factor_roles",
         "webhook_addresses",
+        "report_recipients",
         mode="before",
     )
     @classmethod
@@ -307,6 +314,14 @@ class Environment(BaseSettings):
         if value and not re.fullmatch(r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+", value):
             raise ValueError("not one address like agents@example.org")
         return value
+
+    @field_validator("report_recipients")
+    @classmethod
+    def _addresses(cls, value: list[str]) -> list[str]:
+        for text in value:
+            if not re.fullmatch(r"[^\s@<>\x00-\x1f]+@[^\s@<>\x00-\x1f]+", text):
+                raise ValueError(f"{text[:80]!r} is no address like audit@example.org")
+        return list(dict.fromkeys(value))
 
     @model_validator(mode="after")
     def _mail_has_a_sender(self) -> Self:

@@ -59,6 +59,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.seals",
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",
+    "durableagents.contrib.reports",
     "durableagents",
 ]
 

@@ -394,6 +394,12 @@ def more_of(entries: list[around.Entry], section: str) -> dict[str, Any] | None:
     return {"entries": more, "here": here} if more else None
 
 
+@register.simple_tag(takes_context=True)
+def pages_on(context: template.Context, page: str) -> list[around.SectionPage]:
+    """Return the links that apps add to this page."""
+    return around.pages_on(page, frozenset(context.get("held") or ()))
+
+
 @register.simple_tag
 def notices() -> list[around.Notice]:
     return around.notices()

@@ -36,6 +36,16 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class SectionPage:
+    """A page that an app adds to a page of another: a link on it, for holders of one of `roles`."""
+
+    on: str
+    label: str
+    view: str
+    roles: frozenset[str] = frozenset(EVERY)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """A section as one reader sees it, with its count: "99+" beyond the limit, empty for none."""
 
@@ -60,6 +70,7 @@ class Notice:
 _sections: list[Section] = []
 _notices: list[Callable[[], list[Notice]]] = []
 _accounts: list[Callable[[], list[Any]]] = []
+_pages: dict[str, SectionPage] = {}
 
 
 def declare(
@@ -84,6 +95,16 @@ def entries(held: frozenset[str], tally: Tally, may: Callable[[str], bool]) -> l
         )
         for one, by_role in shown
     ]
+
+
+def add_pages(*pages: SectionPage) -> None:
+    """Add links to other apps' pages, or replace those of the same view."""
+    _pages.update({page.view: page for page in pages})
+
+
+def pages_on(page: str, held: frozenset[str]) -> list[SectionPage]:
+    """Return the links that apps add to a page, for a reader with these roles."""
+    return [each for each in _pages.values() if each.on == page and role_in(each.roles, held) is not None]
 
 
 def accounts() -> list[Any]:

@@ -108,6 +108,8 @@
     row.querySelector("a[data-item], a")?.click();
   });
 
+  document.addEventListener("click", (event) => { if (event.target.closest("[data-print]")) print(); });
+
   // On paper nothing can be opened: everything is, while it is printed.
   let opened = [];
   addEventListener("beforeprint", () => {

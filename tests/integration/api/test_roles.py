@@ -51,7 +51,8 @@ MATRIX = _by_route(
         api-prices api-limits api-halts api-halt api-run-undo api-run-fork api-run-start-again api-run-reconcile
         api-run-messages api-run-message api-run-view api-schedules api-schedule api-pools api-pool api-run-pools
         api-bulk api-bulk-one api-bulk-items api-agents api-versions api-ramps api-ramp api-agent api-schema
-        api-run-incidents api-approvals api-approval api-document api-document-pages api-document-page
+        api-run-incidents api-approvals api-approval api-document api-document-pages api-document-page api-reports
+        api-report
         """,
     ),
     (
@@ -85,7 +86,8 @@ MATRIX = _by_route(
         """,
     ),
     ("POST", OPERATE | {"auditor"}, "api-migrations-look"),
-    ("GET", OPERATE | {"auditor"}, "api-fleet api-incidents"),
+    ("GET", OPERATE | {"auditor"}, "api-fleet api-incidents api-stored-reports api-stored-report api-findings"),
+    ("POST", OPERATE | {"auditor"}, "api-findings api-finding-close"),
     (
         "GET",
         EVERY | {SUPERUSER},
@@ -208,6 +210,7 @@ OF_NOBODY = {
     **{"<str:queue>": "legal", "<str:policy>": "none", "<str:calendar>": "DE"},
     **{f"<int:{of}_id>": "404" for of in ("ramp", "deputy", "delivery", "channel", "absence", "grant")},
     **{"<int:policy_id>": "404", "<int:hold_id>": "404", "<uuid:archived_id>": str(NOWHERE)},
+    **{"<str:report>": "none", "<int:finding_id>": "404", "<int:stored_id>": "404"},
     **{f"<uuid:{of}>": str(NOWHERE) for of in ("halt", "process_id", "change_id")},
     "<int:n>": "404",
 }

@@ -50,6 +50,8 @@ READ = _by_name(
         """,
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),
+    (ALL, "reports report run_report"),  # each report has roles of its own: see tests/contrib/reports
+    ({"operator", "auditor"}, "stored_report"),
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
     ({"integrator", "operator", "auditor"}, "limits"),
@@ -101,7 +103,8 @@ ACT = _by_name(
     (
         {"operator", "auditor"},
         """
-        policy_tries rule_change_agreements rule_change_refusals rule_change_withdrawals
+        policy_tries rule_change_agreements rule_change_refusals rule_change_withdrawals new_finding
+        finding_closures
         """,
     ),
 )
@@ -146,6 +149,7 @@ PARTS |= dict.fromkeys(("n", "page", "seq"), 1)
 PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "halt"), UUID(int=1))
 PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "pool_id", "ramp_id", "deputy_id", "grant_id"), 404)
 PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id"), 404)
+PARTS |= {"report": "outcomes", "stored_id": 404, "finding_id": 404}
 ROUTES = dict(_routes(get_resolver("durableagents.urls_console").url_patterns))
 # Addresses of one run. To an integrator who neither started it nor has its tag, the run doesn't exist.
 OF_A_RUN = {name for name, parts in ROUTES.items() if "run_id" in parts}
@@ -237,6 +241,7 @@ def test_a_page_opens_for_its_roles_and_no_other(
     names = others(names, role)
     opened = {name: somebody.client.get(path_of(name), follow=True).status_code for name in names}
     hidden = {"approval", "rule_change", "calendar", "changes", "standing_grant", "document", "document_page", "plan"}
+    hidden |= {"stored_report"}
     hidden |= set() if is_own or role in READERS else {"batch"}
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in names if role in READ[name]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
@@ -23,6 +24,9 @@ from approvals.notices.channels import ChannelBody
 from approvals.policies import acts as policies
 from approvals.policies.acts import NewPolicyBody
 from approvals.queues.along import FACTS
+from durableagents.contrib.reports import catalogue
+from durableagents.contrib.reports.models import StoredReport
+from durableagents.contrib.reports.tables import as_bytes
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.models import RuleChange
@@ -82,6 +86,10 @@ ELSEWHERE = (
         "api-document",
         "api-document-pages",
         "api-document-page",
+        # They read a whole period, in a fixed number of statements: see tests/contrib/reports/test_faces.py.
+        "report",
+        "run_report",
+        "api-report",
         # Signed-in people are redirected from the sign-in pages.
         "sign_in_code",
         "sign_in_factor",
@@ -184,6 +192,10 @@ def samples(name: str) -> list[Any]:
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
         case "grant_id":
             return [standing_grant().pk]
+        case "report":
+            return [kind.name for kind in catalogue.REPORTS.values() if not kind.of_run]
+        case "stored_id":
+            return [stored_report().pk]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 
@@ -216,6 +228,21 @@ def standing_grant() -> StandingGrant:
     use.seal()
     use.save()
     return row
+
+
+def stored_report() -> StoredReport:
+    content = catalogue.make(catalogue.find("overrides")).to_json()
+    text = as_bytes(content).decode()
+    now = timezone.now()
+    return StoredReport.objects.create(
+        name="overrides",
+        schedule="monthly",
+        starts_at=now - timedelta(days=30),
+        ends_at=now,
+        made_at=now,
+        content=text,
+        sha256=sha256(text.encode()).hexdigest(),
+    )
 
 
 def timed() -> None:

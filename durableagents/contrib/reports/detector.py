@@ -1,0 +1,306 @@
+"""Find duplicate effects in what is on record: a periodic job that reads on from where it was, within a time limit.
+
+Each fact is stored as a finding under a key of its own, so that reading it again, late or in another order stores
+nothing more. Facts are judged by the order of the journal, not by the order in which they are read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from durableagents.contrib.reports.models import DetectorPlace, Finding, PendingCheck
+from ledger import events as e
+from ledger.clock import database_now
+from ledger.codec import ContentUnavailable, unpack
+from ledger.events import decode
+from ledger.models import Event
+from runs.engine.tape import CALLED_BACK, Tape, payload_of
+from runs.models import Probe
+
+log = logging.getLogger("durableagents.contrib.reports.detector")
+
+Kind = Finding.Kind
+# The kinds of events that are read; an index has them (migration 0001).
+KINDS = ("ToolAnsweredLate", "CallbackArrivedLate", "ToolOutcomeUnknown", "ToolRedispatched")
+IS_DUE = """NOT EXISTS (
+    SELECT FROM reports_detectorplace WHERE checked_at > clock_timestamp() - interval '1 minute' AND NOT is_behind)"""
+# What is this new is read again by the next pass: transactions that were open meanwhile may have written rows with an
+# earlier time or number.
+EVENTS_OVERLAP, ENTRIES_OVERLAP = timedelta(minutes=10), timedelta(minutes=1)
+# A late answer waits that long for the call's recorded answer.
+PENDING_FOR = timedelta(days=30)
+PASS_SECONDS = 20.0
+EVENTS_BATCH, ENTRIES_BATCH, PENDING_BATCH = 500, 5000, 500
+_LOCK = 0x5245504F52545331  # "REPORTS1"
+_FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A fact about a call, and what it suggests."""
+
+    kind: Kind
+    key: str
+    tool: str
+    what: str
+    at: datetime
+    run_id: UUID | None = None
+    seq: int | None = None
+    slot: str = ""
+    attempt: int | None = None
+
+
+@dataclass(slots=True)
+class _Pass:
+    """How far this pass has read, beyond the places that are kept."""
+
+    event: tuple[datetime, UUID, int] | None = None
+    entry: int | None = None
+    found: int = 0
+    is_done: bool = False
+
+
+def detect() -> int:
+    """Read on, for at most PASS_SECONDS; return the number of new findings. Only one process reads at a time."""
+    until = time.monotonic() + PASS_SECONDS
+    reading = _Pass()
+    while _step(reading) and not reading.is_done and time.monotonic() < until:
+        pass
+    return reading.found
+
+
+@transaction.atomic
+def _step(reading: _Pass) -> bool:
+    """Read one batch of everything. False: another process is at it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_xact_lock(%s)", [_LOCK])
+        if not cursor.fetchone()[0]:
+            return False
+    place, _ = DetectorPlace.objects.get_or_create(pk=1)
+    now = database_now()
+    facts: list[Fact] = []
+    are_more_events = _read_events(place, reading, now, facts)
+    are_more_entries = _read_entries(place, reading, now, facts)
+    _read_probes(place, facts)
+    _read_pending(now, facts)
+    reading.found += _store(facts, now)
+    reading.is_done = not (are_more_events or are_more_entries)
+    place.is_behind, place.checked_at = not reading.is_done, now
+    place.save()
+    return True
+
+
+def _store(facts: Sequence[Fact], now: datetime) -> int:
+    """Store new findings; return how many."""
+    keys = {fact.key for fact in facts}
+    known = set(Finding.objects.filter(key__in=keys).values_list("key", flat=True))
+    new = {fact.key: fact for fact in facts if fact.key not in known}
+    rows = [
+        Finding(
+            kind=fact.kind,
+            key=fact.key,
+            run_id=fact.run_id,
+            seq=fact.seq,
+            slot=fact.slot,
+            attempt=fact.attempt,
+            tool=fact.tool,
+            what=fact.what,
+            fact_at=fact.at,
+            found_at=now,
+        )
+        for fact in new.values()
+    ]
+    Finding.objects.bulk_create(rows, ignore_conflicts=True)
+    for fact in new.values():
+        log.error("run %s: a duplicate effect is suspected: %s", fact.run_id or "–", fact.what)
+    return len(rows)
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+_EVENTS = """
+    SELECT e.run_id, e.seq, e.at, e.kind, e.slot, e.attempt FROM ledger_event e
+    WHERE e.kind IN ('ToolAnsweredLate', 'CallbackArrivedLate', 'ToolOutcomeUnknown', 'ToolRedispatched')
+      AND (e.at, e.run_id, e.seq) > (%s, %s, %s)
+    ORDER BY e.at, e.run_id, e.seq LIMIT %s"""
+
+
+def _read_events(place: DetectorPlace, reading: _Pass, now: datetime, facts: list[Fact]) -> bool:
+    """Judge the next events. Return whether there may be more."""
+    after = reading.event or (place.event_at or _FIRST_MOMENT, UUID(int=0), 0)
+    with connection.cursor() as cursor:
+        cursor.execute(_EVENTS, [*after, EVENTS_BATCH])
+        rows = cursor.fetchall()
+    for run_id, seq, at, kind, slot, attempt in rows:
+        if kind != "ToolRedispatched" and slot is not None:
+            facts.extend(_judged(run_id, seq, at, slot, attempt))
+    is_full = len(rows) == EVENTS_BATCH
+    if rows:
+        run_id, seq, at, *_ = rows[-1]
+        reading.event = at, run_id, seq
+    place.event_at = min(reading.event[0] if is_full and reading.event else now, now - EVENTS_OVERLAP)
+    return is_full
+
+
+def _judged(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> list[Fact]:
+    """Return what an event of a call suggests. While a key or a stored value is away, it is looked at again later, so
+    that it holds up no other."""
+    try:
+        return list(_judge(run_id, seq, at, slot, attempt))
+    except ContentUnavailable as error:
+        log.warning("run %s: event %s can't be examined yet: %s", run_id, seq, error)
+        PendingCheck.objects.bulk_create([PendingCheck(run_id=run_id, seq=seq)], ignore_conflicts=True)
+        return []
+
+
+def _judge(run_id: UUID, seq: int, at: datetime, slot: str, attempt: int) -> Iterator[Fact]:
+    """Yield what an event of a call suggests, from all events of that attempt."""
+    rows = Event.objects.filter(run_id=run_id, slot=slot, attempt=attempt).order_by("seq")
+    on_record: list[tuple[int, e.Event]] = []
+    for number, clear, sealed in rows.values_list("seq", "clear", "sealed"):
+        event = _decoded(clear, sealed)
+        if event is not None:
+            on_record.append((number, event))
+    told = next((event for number, event in on_record if number == seq), None)
+    before = Tape(event for number, event in on_record if number < seq).slot(slot).at(attempt)
+    call: dict[str, Any] = {"run_id": run_id, "seq": seq, "slot": slot, "attempt": attempt, "at": at}
+    match told:
+        case e.ToolAnsweredLate():
+            if told.contradicts:
+                what = (
+                    f"The sending worker reports {_told(told.outcome)}, and on record was {_found(told.contradicts)}."
+                )
+                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
+            elif told.outcome == "happened":
+                yield from _compare(run_id, seq, [event for _, event in on_record], told, call)
+        case e.CallbackArrivedLate():
+            if contradicted := before.finding.belied_by(CALLED_BACK):
+                what = f"The upstream system answered late, and on record was {_found(contradicted)}."
+                yield Fact(Kind.CONTRADICTION, f"late:{run_id}:{seq}", told.tool, what, **call)
+        case e.ToolOutcomeUnknown():
+            if isinstance(told.payload, dict) and "key_rejected" in told.payload:
+                what = "The upstream system rejected the key of the call, as it does for a key that it has seen."
+                yield Fact(Kind.KEY_REJECTED, f"key:{run_id}:{seq}", told.tool, what, **call)
+
+
+def _compare(
+    run_id: UUID, seq: int, on_record: Sequence[e.Event], late: e.ToolAnsweredLate, call: dict[str, Any]
+) -> Iterator[Fact]:
+    """Yield a finding if the call was sent twice and the answers differ. Without a recorded answer it is looked at
+    again later."""
+    returned = next((event for event in on_record if isinstance(event, e.ToolReturned)), None)
+    if returned is None:
+        if not any(event.fact == "result" or isinstance(event, e.ToolReconciled) for event in on_record):
+            PendingCheck.objects.bulk_create([PendingCheck(run_id=run_id, seq=seq)], ignore_conflicts=True)
+        return
+    answer, recorded = payload_of(late).get("result"), returned.payload
+    if answer is None or recorded is None or _same(answer, recorded, returned.external_id):
+        return
+    what = "The call was sent twice under one key, and the upstream system answered the two differently."
+    yield Fact(Kind.DIFFERENT_ANSWER, f"answer:{run_id}:{seq}", late.tool, what, **call)
+
+
+def _same(late: Any, recorded: Any, external_id: str | None) -> bool:
+    """Return whether two answers tell of the same effect: they are equal, or both name its external id."""
+    return late == recorded or (external_id is not None and external_id in _texts(late))
+
+
+def _texts(value: Any) -> set[str]:
+    match value:
+        case dict():
+            return {text for each in value.values() for text in _texts(each)}
+        case list():
+            return {text for each in value for text in _texts(each)}
+        case str() | int():
+            return {str(value)}
+        case _:
+            return set()
+
+
+def _decoded(clear: bytes | memoryview, sealed: bytes | memoryview | None) -> e.Event | None:
+    """Return an event; without its payload if that was erased or damaged, None if nothing can be read. Raises
+    ContentUnavailable if this process can't get at it now."""
+    try:
+        payload = unpack(sealed)
+    except (ValueError, RecursionError):
+        payload = None
+    try:
+        return decode(clear, payload)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+_OUTCOMES = {"happened": "that the call happened", "refused": "that it was refused", "accepted": "that it was accepted"}
+_ON_RECORD = {
+    "happened": "that it happened",
+    "did_not": "that it did not happen",
+    "fail": "the verdict to fail the run",
+    "refused": "that it was refused",
+}
+
+
+def _told(outcome: str) -> str:
+    return _OUTCOMES.get(outcome, outcome)
+
+
+def _found(outcome: str) -> str:
+    return _ON_RECORD.get(outcome, outcome)
+
+
+def _read_pending(now: datetime, facts: list[Fact]) -> None:
+    """Look again at late answers whose call had no recorded answer. In random order: no stuck one blocks others."""
+    for row in list(PendingCheck.objects.order_by("?")[:PENDING_BATCH]):
+        event = Event.objects.filter(run_id=row.run_id, seq=row.seq).values_list("at", "slot", "attempt").first()
+        PendingCheck.objects.filter(run_id=row.run_id, seq=row.seq).delete()
+        at, slot, attempt = event or (now, None, 0)
+        if slot is not None and at > now - PENDING_FOR:
+            facts.extend(_judged(row.run_id, row.seq, at, slot, attempt))  # keeps it if there is still no answer
+
+
+# --- entries and probes -----------------------------------------------------------------------------------------------
+
+_ENTRIES = "SELECT id, run_id, at, external_id IS NOT NULL FROM ledger_ledgerentry WHERE id > %s ORDER BY id LIMIT %s"
+# Two external ids of one call's attempt: one key.
+_TWO_IDS = """
+    SELECT l.run_id, l.slot, l.attempt, max(l.tool), max(l.seq), max(l.at),
+           array_agg(DISTINCT l.external_id ORDER BY l.external_id)
+    FROM ledger_ledgerentry l WHERE l.run_id = ANY(%s) AND l.external_id IS NOT NULL
+    GROUP BY l.run_id, l.slot, l.attempt HAVING count(DISTINCT l.external_id) > 1"""
+
+
+def _read_entries(place: DetectorPlace, reading: _Pass, now: datetime, facts: list[Fact]) -> bool:
+    """Judge the next ledger entries. Return whether there may be more."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ENTRIES, [place.entry if reading.entry is None else reading.entry, ENTRIES_BATCH])
+        rows = cursor.fetchall()
+        runs = list({run_id for _, run_id, _, has_id in rows if has_id})
+        cursor.execute(_TWO_IDS, [runs])
+        for run_id, slot, attempt, tool, seq, at, ids in cursor.fetchall():
+            what = f"One key got {len(ids)} external ids: {', '.join(json.dumps(each)[:80] for each in ids[:5])}."
+            key = f"ids:{run_id}:{slot}:{attempt}"
+            facts.append(Fact(Kind.TWO_IDS, key, tool, what, at, run_id, seq, slot, attempt))
+    if rows:
+        reading.entry = rows[-1][0]
+    if settled := [id for id, _, at, _ in rows if at < now - ENTRIES_OVERLAP]:
+        place.entry = max(place.entry, settled[-1])
+    return len(rows) == ENTRIES_BATCH
+
+
+def _read_probes(place: DetectorPlace, facts: list[Fact]) -> None:
+    """Take over probes that showed a repeat to have an effect of its own."""
+    bad = {
+        Probe.Verdict.IGNORES: "A probe sent one key twice, and the upstream system executed both.",
+        Probe.Verdict.HOOK_DENIES: "A probe showed that the hook denies calls that happened, so they are repeated.",
+    }
+    for row in Probe.objects.filter(pk__gt=place.probe).order_by("pk")[:EVENTS_BATCH]:
+        if what := bad.get(Probe.Verdict(row.verdict)):
+            facts.append(Fact(Kind.PROBE, f"probe:{row.tool}:{row.agent}:{row.made_of}", row.tool, what, row.at))
+        place.probe = row.pk

@@ -1,0 +1,79 @@
+"""The period of a report: from a moment until before another, in UTC. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+
+DEFAULT_DAYS = 30
+MAX_DAYS = 400
+
+
+class PeriodProblem(ValueError):
+    """The period can't be used; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """All moments from `start` until before `end`."""
+
+    start: datetime
+    end: datetime
+
+    @property
+    def days(self) -> float:
+        return (self.end - self.start) / timedelta(days=1)
+
+    def __str__(self) -> str:
+        return f"{iso(self.start)} to {iso(self.end)}"
+
+
+def read_period(start: str, end: str, now: datetime) -> Period:
+    """Return the period that two texts name: days (the last one included) or moments. Without an end it is until now,
+    without a start the last 30 days of it. Raises PeriodProblem."""
+    until = _moment("to", end, is_end=True) if end else now
+    try:
+        since = _moment("from", start, is_end=False) if start else until - timedelta(days=DEFAULT_DAYS)
+    except OverflowError:
+        raise PeriodProblem(f"`to` is {end[:40]!r}, which is too early: name a later day.") from None
+    if since >= until:
+        raise PeriodProblem(
+            f"The period ends before it begins: `from` is {iso(since)} and `to` is {iso(until)}. Swap or change them."
+        )
+    if until - since > timedelta(days=MAX_DAYS):
+        raise PeriodProblem(
+            f"The period is {(until - since).days} days long, at most {MAX_DAYS} are allowed: choose a shorter one."
+        )
+    return Period(since, until)
+
+
+def _moment(name: str, text: str, *, is_end: bool) -> datetime:
+    try:
+        if len(text) <= 10:
+            day = date.fromisoformat(text)
+            return datetime.combine(day + timedelta(days=is_end), time(), UTC)
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise PeriodProblem(
+            f"`{name}` is {text[:40]!r}, which is no day like 2026-11-21 and no moment like 2026-11-21T08:00Z."
+        ) from None
+
+
+def iso(at: datetime) -> str:
+    """Return a moment as ISO 8601 in UTC, with seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def last_complete(schedule: str, now: datetime) -> Period:
+    """Return the last day, week (from Monday) or month that is over."""
+    today = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    match schedule:
+        case "daily":
+            return Period(today - timedelta(days=1), today)
+        case "weekly":
+            monday = today - timedelta(days=today.weekday())
+            return Period(monday - timedelta(days=7), monday)
+        case _:
+            first = today.replace(day=1)
+            return Period((first - timedelta(days=1)).replace(day=1), first)

@@ -1,0 +1,1 @@
+"""The reports' statements, one module per report."""
