@@ -116,6 +116,8 @@ class Environment(BaseSettings):
         default_factory=list, validation_alias="DURABLEAGENTS_SEAL_WITNESSES"
     )
     seal_stale_minutes: int = Field(default=15, ge=1, le=10_000, validation_alias="DURABLEAGENTS_SEAL_STALE_MINUTES")
+    restore_hold: bool = Field(default=True, validation_alias="DURABLEAGENTS_RESTORE_HOLD")
+    restore_head: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_RESTORE_HEAD")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
@@ -337,6 +339,11 @@ class Environment(BaseSettings):
     def push_key_file(self) -> Path:
         """Return the push key's path: see `manage.py push_key`."""
         return self.push_key or self.data / "push.pem"
+
+    @property
+    def restore_head_file(self) -> Path:
+        """Return the path of this host's head file: see durableagents/contrib/restore_hold."""
+        return self.restore_head or self.data / "restore.head"
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

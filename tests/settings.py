@@ -20,6 +20,7 @@ _OWN = (
     "DURABLEAGENTS_WEBHOOK_NETWORKS "
     "DURABLEAGENTS_REQUIRE_SECOND_FACTOR DURABLEAGENTS_OIDC DURABLEAGENTS_ENCRYPTION_KEYS "
     "DURABLEAGENTS_LARGE_VALUES "
+    "DURABLEAGENTS_RESTORE_HEAD "
     "DURABLEAGENTS_SEAL_WITNESSES DURABLEAGENTS_SEAL_STALE_MINUTES"
 )
 if "DURABLEAGENTS_TEST_DATA" not in os.environ:
@@ -31,6 +32,8 @@ if "DURABLEAGENTS_TEST_DATA" not in os.environ:
     _key.write_text(MASTER_KEY)
     _key.chmod(0o600)
 os.environ["DURABLEAGENTS_DATA"] = os.environ["DURABLEAGENTS_TEST_DATA"]
+# Tests give one database to many data folders, in which no head file follows it.
+os.environ["DURABLEAGENTS_RESTORE_HOLD"] = "0"
 
 from durableagents.settings import *  # noqa: E402, F403
 
