@@ -23,6 +23,7 @@ class Database:
     number: int
     host: UUID | None
     host_name: str
+    mark_timeline: int
     is_empty: bool
     is_vouched: bool
     accepted: int | None
@@ -45,6 +46,7 @@ class Adopt:
 
     why: str
     is_new_line: bool = False
+    is_promotion: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,8 @@ def _verdict(head: Head | HeadDamaged | None, database: Database, sends: bool) -
         return problem
     knows_last = database.line == head.line and database.number <= head.number
     if not sends or knows_last or database.host == head.host or database.is_vouched:
+        if database.line == head.line and database.mark_timeline != database.timeline:
+            return Adopt("the server was promoted", is_new_line=True, is_promotion=True)
         return Found()
     return Hold(
         "unconfirmed",

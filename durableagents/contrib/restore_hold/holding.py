@@ -12,7 +12,7 @@ from durableagents.contrib.restore_hold import database as db
 from durableagents.contrib.restore_hold import heads
 from durableagents.contrib.restore_hold.comparing import Adopt, Database, Found, Hold, Verdict, compare
 from durableagents.contrib.restore_hold.heads import Head, HeadDamaged
-from durableagents.contrib.restore_hold.models import Finding, Mark, PastLine, Voucher
+from durableagents.contrib.restore_hold.models import Finding, Mark, PastLine
 from ledger.actors import Actor
 from ledger.clock import database_now
 from runs.fleet.procfs import host as this_host
@@ -47,11 +47,11 @@ def settle(*, sends: bool = True) -> Verdict:
         verdict = compare(head, database, sends=sends)
         match verdict:
             case Found():
-                if isinstance(head, Head) and head.waits_for is not None:
-                    heads.write(replace(head, waits_for=None))
+                if isinstance(head, Head) and (sends or head.waits_for is not None):
+                    heads.write(replace(head, waits_for=None))  # fails early if it can't be written
                 _note_found(head, database)
             case Adopt():
-                _adopt(head, verdict)
+                _adopt(head, database, verdict)
                 _note_found(head, database)
             case Hold():
                 _hold(head, database, verdict)
@@ -83,15 +83,12 @@ def findings_of(halt: UUID) -> list[Finding]:
 
 
 def vouch(worker: UUID) -> None:
-    """Let this worker vouch for the database, as long as it lives."""
+    """Let this worker vouch for the database, as long as it lives. Raises HeadDamaged."""
     head = heads.read()
-    if head is None or head.waits_for is not None:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "DELETE FROM restore_hold_voucher v USING runs_process p WHERE p.id = v.worker AND p.ended_at IS NOT NULL"
-        )
-    Voucher.objects.update_or_create(worker=worker, defaults={"host": head.host})
+    if head is not None and head.waits_for is None:
+        with connection.cursor() as cursor:
+            cursor.execute(db.FORGET)
+            cursor.execute(db.VOUCH, [worker])
 
 
 def _hold(head: Head | HeadDamaged | None, database: Database, found: Hold) -> None:
@@ -107,26 +104,26 @@ def _hold(head: Head | HeadDamaged | None, database: Database, found: Hold) -> N
         heads.write(replace(known, waits_for=halt))
 
 
-def _adopt(head: Head | HeadDamaged | None, adopt: Adopt) -> None:
-    """Follow the database: on its present line, or on a new one, which all hosts that wait for the same halt share."""
+def _adopt(head: Head | HeadDamaged | None, database: Database, adopt: Adopt) -> None:
+    """Follow the database: on its present line, or on a new one, which all hosts share that have the same reason."""
     known = head if isinstance(head, Head) else Head(uuid4())
     with transaction.atomic():
         now = database_now()
-        blank = {"line": uuid4(), "number": 0, "at": now}
+        blank = {"line": uuid4(), "number": 0, "at": now, "timeline": database.timeline}
         mark, is_new = Mark.objects.select_for_update().get_or_create(id=1, defaults=blank)
         has_begun = known.waits_for is not None and mark.began_with == known.waits_for
+        has_begun = has_begun or (adopt.is_promotion and mark.timeline == database.timeline)
         if adopt.is_new_line and not is_new and not has_begun:
-            if known.waits_for is not None:
+            if adopt.is_promotion:
+                PastLine.objects.create(line=mark.line, had=mark.number, accepted=mark.number, at=now)
+            elif known.waits_for is not None:
                 _end_lines(known.waits_for, mark)
-            mark.line, mark.began_with = uuid4(), known.waits_for
+            mark.line, mark.began_with, mark.timeline = uuid4(), known.waits_for, database.timeline
             mark.number, mark.host, mark.host_name, mark.at = mark.number + 1, known.host, this_host(), now
             mark.save()
-        database = db.read_database(None)
     if not isinstance(head, Head) or adopt.is_new_line:
         log.warning("this host follows the database from mark %d on: %s", mark.number, adopt.why)
-    heads.write(
-        Head(known.host, database.system, database.timeline, database.lsn, mark.line, mark.number, waits_for=None)
-    )
+    heads.write(Head(known.host, database.system, database.timeline, database.lsn, mark.line, mark.number))
 
 
 def _end_lines(halt: UUID, mark: Mark) -> None:

@@ -16,7 +16,7 @@ from uuid import UUID
 
 import psycopg
 from django.conf import settings
-from django.db import Error, connection
+from django.db import Error, OperationalError, connection
 
 from durableagents.contrib.restore_hold import database as db
 from durableagents.contrib.restore_hold import heads, holding
@@ -100,16 +100,16 @@ class Marker(threading.Thread):
         if commits != self._seen:
             self._unwritten_since = self._unwritten_since or now
         if self._unwritten_since is not None:
-            self._follow(db.SET_MARK)
-            self._seen, self._unwritten_since = commits, None
+            if self._follow(db.SET_MARK):
+                self._seen, self._unwritten_since = commits, None
         elif now >= self._next_refresh:
             self._follow(db.READ_MARK)
         else:
             return
         self._next_refresh = now + REFRESH_SECONDS
 
-    def _follow(self, statement: str) -> None:
-        """Set or read the mark, and write the file if it is newer. If the mark isn't there, compare anew."""
+    def _follow(self, statement: str) -> bool:
+        """Set or read the mark, and write the file if it is newer. If the mark isn't there, compare anew: False."""
         head = heads.read()
         if head is None or head.line is None or head.waits_for is not None:
             return self._settle()
@@ -121,14 +121,17 @@ class Marker(threading.Thread):
             return self._settle()
         if statement == db.SET_MARK or row[0] > head.number:
             _advance(replace(head, number=row[0], timeline=row[1], lsn=row[2]))
+        return True
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
+        """Compare anew; False, since nothing was marked."""
         try:
             self.is_held = isinstance(holding.settle(), Hold)
             if not self.is_held:
                 holding.vouch(own_incarnation())
         finally:
             connection.close()
+        return False
 
     def _hang_up(self) -> None:
         link, self._link = self._link, None
@@ -192,16 +195,20 @@ async def check_connection(link: Connection) -> None:
     head = holding.read_head()
     row = await (await link.execute(db.STATE, db.parameters_for(head))).fetchone()
     assert row is not None
-    if not isinstance(compare(head, db.database_of(row)), Found) or (head and getattr(head, "waits_for", None)):
+    is_waiting = isinstance(head, Head) and head.waits_for is not None
+    if is_waiting or not isinstance(compare(head, db.database_of(row)), Found):
         await asyncio.to_thread(_settle_for_connection)
+    else:
+        await link.execute(db.VOUCH, [own_incarnation()])
 
 
 def _settle_for_connection() -> None:
     try:
-        is_held = isinstance(holding.settle(), Hold)
-        if _marker is not None and is_held:
+        if not isinstance(holding.settle(), Hold):
+            holding.vouch(own_incarnation())
+        elif _marker is not None:
             _marker.is_held = True
-    except (Error, OSError, DurableAgentsError) as error:
+    except (Error, OSError, HeadDamaged, DurableAgentsError) as error:
         raise psycopg.OperationalError(f"whether the database was restored is unknown: {error}") from error
     finally:
         connection.close()
@@ -223,6 +230,8 @@ def check_process(kind: str) -> str | None:
             f"cannot write the head file {heads.path()} ({error.strerror}), by which a restored database is recognised:"
             " make room or name another file in DURABLEAGENTS_RESTORE_HEAD"
         )
+    except DurableAgentsError as error:
+        raise OperationalError(error.detail) from error  # asked again
     except Error as error:
         if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
             return (

@@ -17,24 +17,28 @@ class Mark(models.Model):
     host = models.UUIDField(null=True, help_text="The host that set it last.")
     host_name = models.TextField(blank=True, default="")
     at = models.DateTimeField()
+    timeline = models.IntegerField(help_text="Of the server when this line began: a promoted server begins another.")
     began_with = models.UUIDField(null=True, help_text="The halt whose lifting began this line.")
 
 
 class Voucher(models.Model):
     """A worker that found its host's head in this database. It counts while the worker holds its session lock, which
-    no backup contains."""
+    no backup contains, on the same server: a promoted or restored one has the row too, and the worker comes back to
+    it."""
 
     worker = models.UUIDField(primary_key=True)
-    host = models.UUIDField()
+    timeline = models.IntegerField()
+    server_began = models.DateTimeField()
 
 
 class PastLine(models.Model):
-    """A line of marks that ended as an operator accepted the database without the marks after `had`."""
+    """A line of marks that ended: an operator accepted the database without the marks after `had`, or the server was
+    promoted."""
 
     line = models.UUIDField()
     had = models.BigIntegerField(null=True, help_text="The last mark of it that this database has.")
-    accepted = models.BigIntegerField(help_text="The last mark that a host reported before.")
-    halt = models.UUIDField()
+    accepted = models.BigIntegerField(help_text="The last mark with which a host may follow this database.")
+    halt = models.UUIDField(null=True)
     at = models.DateTimeField()
 
     class Meta:

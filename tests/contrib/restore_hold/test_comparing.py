@@ -25,6 +25,7 @@ DATABASE = Database(
     number=500,
     host=HERE,
     host_name="one",
+    mark_timeline=2,
     is_empty=False,
     is_vouched=False,
     accepted=None,
@@ -38,7 +39,8 @@ def test_each_difference_has_its_consequence() -> None:
     cases: list[tuple[str, Any, dict[str, Any], Any]] = [
         ("the same", HEAD, {}, Found),
         ("workers went on before the file was written", HEAD, {"number": 501, "lsn": HEAD.lsn + 9}, Found),
-        ("promoted without a loss", HEAD, {"timeline": 3, "lsn": HEAD.lsn + 1}, Found),
+        ("promoted without a loss", HEAD, {"timeline": 3, "lsn": HEAD.lsn + 1}, Adopt),
+        ("promoted, which another host has seen", HEAD, {"timeline": 3, "line": uuid4(), "accepted": 500}, Found),
         ("promoted without the last mark", HEAD, {"timeline": 3, "number": 499, "lsn": HEAD.lsn + 9}, "behind"),
         ("restored with pg_dump into the same cluster", HEAD, {"number": 12, "lsn": HEAD.lsn + 9}, "behind"),
         ("an older timeline", HEAD, {"timeline": 1}, "behind"),

@@ -22,6 +22,7 @@ class Migration(migrations.Migration):
                 ('host', models.UUIDField(help_text='The host that set it last.', null=True)),
                 ('host_name', models.TextField(blank=True, default='')),
                 ('at', models.DateTimeField()),
+                ('timeline', models.IntegerField(help_text='Of the server when this line began: a promoted server begins another.')),
                 ('began_with', models.UUIDField(help_text='The halt whose lifting began this line.', null=True)),
             ],
         ),
@@ -31,8 +32,8 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('line', models.UUIDField()),
                 ('had', models.BigIntegerField(help_text='The last mark of it that this database has.', null=True)),
-                ('accepted', models.BigIntegerField(help_text='The last mark that a host reported before.')),
-                ('halt', models.UUIDField()),
+                ('accepted', models.BigIntegerField(help_text='The last mark with which a host may follow this database.')),
+                ('halt', models.UUIDField(null=True)),
                 ('at', models.DateTimeField()),
             ],
         ),
@@ -40,7 +41,8 @@ class Migration(migrations.Migration):
             name='Voucher',
             fields=[
                 ('worker', models.UUIDField(primary_key=True, serialize=False)),
-                ('host', models.UUIDField()),
+                ('timeline', models.IntegerField()),
+                ('server_began', models.DateTimeField()),
             ],
         ),
         migrations.CreateModel(
