@@ -91,11 +91,11 @@ def _verdict(head: Head | HeadDamaged | None, database: Database, sends: bool) -
 
 def _without_head(head: Head | HeadDamaged | None, database: Database, sends: bool) -> Verdict:
     if isinstance(head, HeadDamaged):
-        return Adopt("another host's worker vouches") if database.is_vouched else Hold("damaged-head", f"{head}.")
+        return Adopt("a living worker vouches") if database.is_vouched else Hold("damaged-head", f"{head}.")
     if database.number == 0:
         return Adopt("no worker ever acknowledged anything in this database")
     if database.is_vouched:
-        return Adopt("another host's worker vouches")
+        return Adopt("a living worker vouches")
     if not sends:
         return Found()
     return Hold("no-head", "The database has runs and this host has no head file: it may be a restored backup.")

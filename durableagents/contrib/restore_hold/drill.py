@@ -146,6 +146,7 @@ def drill(say: Callable[[str], None], folder: Path | None = None) -> Report:
     ):
         server = f"PostgreSQL {live.info.parameter_status('server_version')}"
         _refuse_unsuitable(live, source)
+        _refuse_small(live, place)
         report = Report(datetime.now(UTC).isoformat(timespec="seconds"), server)
         say("taking a base backup")
         began = time.monotonic()
@@ -211,6 +212,16 @@ def _refuse_unsuitable(live: psycopg.Connection[Any], source: Source) -> None:
         raise DrillImpossible(f"the programs on PATH are of PostgreSQL {ours}, and the server is {theirs // 10_000}")
 
 
+def _refuse_small(live: psycopg.Connection[Any], place: Path) -> None:
+    row = live.execute("SELECT pg_database_size(current_database())").fetchone()
+    needed, free = 2 * row[0] if row else 0, shutil.disk_usage(place).free
+    if free < needed:
+        raise DrillImpossible(
+            f"two copies need {needed / 1e9:.1f} GB, and {place.parent} has {free / 1e9:.1f} GB: name a --folder with"
+            " more room"
+        )
+
+
 @contextmanager
 def _workspace(folder: Path | None, source: Source) -> Iterator[Path]:
     """Yield a private folder of the server's account, and remove it."""
@@ -259,7 +270,10 @@ def _run(source: Source, program: str, *arguments: str | Path) -> None:
 def _copy_running(place: Path, source: Source) -> Iterator[str]:
     """Restore the backup, start a server on it that nobody else can reach, and yield its address."""
     restored, log = place / "restored", place / "log" / "postgres.log"
-    shutil.copytree(place / "backup", restored, symlinks=True)
+    try:
+        shutil.copytree(place / "backup", restored, symlinks=True)
+    except shutil.Error as error:
+        raise DrillImpossible(f"the backup can't be copied: {error.args[0][0][2]}") from None
     (restored / "postgresql.auto.conf").unlink(missing_ok=True)  # it may archive, or follow another server
     for signal_file in ("recovery.signal", "standby.signal"):
         (restored / signal_file).unlink(missing_ok=True)

@@ -83,9 +83,9 @@ def findings_of(halt: UUID) -> list[Finding]:
 
 
 def vouch(worker: UUID) -> None:
-    """Let this worker vouch for the database, as long as it lives. Raises HeadDamaged."""
-    head = heads.read()
-    if head is not None and head.waits_for is None:
+    """Let this worker vouch for the database, as long as it lives."""
+    head = read_head()
+    if isinstance(head, Head) and head.waits_for is None:
         with connection.cursor() as cursor:
             cursor.execute(db.FORGET)
             cursor.execute(db.VOUCH, [worker])

@@ -109,17 +109,18 @@ class Marker(threading.Thread):
         self._next_refresh = now + REFRESH_SECONDS
 
     def _follow(self, statement: str) -> bool:
-        """Set or read the mark, and write the file if it is newer. If the mark isn't there, compare anew: False."""
-        head = heads.read()
-        if head is None or head.line is None or head.waits_for is not None:
+        """Set or read the mark, and write the file if it is newer. Compare anew, and return False, if the mark or the
+        file isn't there, or the mark went back: the database was restored in place."""
+        head = holding.read_head()
+        if not isinstance(head, Head) or head.line is None or head.waits_for is not None:
             return self._settle()
         if self._link is None or self._link.closed:
             self._link = psycopg.connect(dsn(name="durableagents head"), autocommit=True)
         parameters = [head.line] if statement == db.READ_MARK else [head.host, this_host(), head.line]
         row = self._link.execute(statement, parameters).fetchone()
-        if row is None:
+        if row is None or row[0] < head.number + (statement == db.SET_MARK):
             return self._settle()
-        if statement == db.SET_MARK or row[0] > head.number:
+        if row[0] > head.number:
             _advance(replace(head, number=row[0], timeline=row[1], lsn=row[2]))
         return True
 

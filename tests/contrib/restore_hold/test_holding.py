@@ -65,6 +65,13 @@ def some_run(stage: Stage, tools: Toolbox) -> Callable[[], Run]:
     return lambda: tagged(calls(tools, "look"))
 
 
+def committed(commits: list[int]) -> None:
+    """Count a commit, and wait until the thread has written a newer head."""
+    reached = number()
+    commits[0] += 1
+    eventually(lambda: number() > reached, "a newer head")
+
+
 @contextmanager
 def presence() -> Iterator[None]:
     """Hold the lock by which the database knows that this worker process is alive."""
@@ -184,8 +191,24 @@ def test_a_new_host_follows_a_database_for_which_a_living_worker_vouches(
     on_host("two")
     assert isinstance(holding.settle(), Hold)  # a row that a backup may contain: nobody holds the lock
     with presence():
-        assert holding.settle() == Adopt("another host's worker vouches")
+        assert holding.settle() == Adopt("a living worker vouches")
     assert holding.find_hold() is None  # it was the only one that lacked a head
+
+
+def test_a_database_that_is_put_back_under_running_workers_holds(some_run: Callable[[], Run], on_host: OnHost) -> None:
+    file = on_host("one")
+    some_run()
+    commits = [0]
+    with marking.marking(lambda: commits[0]):
+        eventually(file.exists, "a head")
+        for _ in range(3):
+            committed(commits)
+        restore(number() - 2)
+        commits[0] += 1
+        eventually(lambda: holding.find_hold() is not None, "the hold")
+        lift(in_force())
+        eventually(lambda: (head := heads.read()) and head.waits_for is None, "the worker follows")
+        committed(commits)
 
 
 def test_the_thread_writes_the_head_after_commits_only_and_fences_while_it_cannot(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ class Command(BaseCommand):
 
     def handle(self, *, report: Path | None, folder: Path | None, **_: Any) -> None:
         """Do the drill, print the report, and write it."""
+        for signum in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, lambda *_: sys.exit(2))  # the copy is removed
         try:
             if report is not None and not report.parent.is_dir():
                 raise DrillImpossible(f"{report.parent} is not a folder: name a file in one that exists")
@@ -37,7 +41,7 @@ class Command(BaseCommand):
                 str(problem) if isinstance(problem, DrillImpossible) else first_line(problem), returncode=2
             ) from None
         except OSError as error:
-            raise CommandError(f"{error.filename}: {error.strerror}", returncode=2) from None
+            raise CommandError(str(error), returncode=2) from None
         self.stdout.write(done.to_markdown())
         if not done.is_passed:
             raise SystemExit(1)
