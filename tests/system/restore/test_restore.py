@@ -43,7 +43,7 @@ class Restored(Installation):
     def manage(self, *args: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "manage.py", *args]
         env = self.environment()
-        return subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=120, check=False)
+        return subprocess.run(argv, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=400, check=False)
 
     def start(self, name: str, pause_seconds: float, *tags: str) -> str:
         body = {"agent": "restore-charge", "input": {"name": name, "pause_seconds": pause_seconds}, "tags": [*tags]}
@@ -102,9 +102,16 @@ def folder() -> Iterator[Path]:
 def test_a_restored_database_sends_nothing_until_an_operator_lifts_the_hold(
     installation: Restored, folder: Path
 ) -> None:
+    installation.options = ["--hold"]
     up = installation.up_and_ready()
+    up.options = []
     eventually(lambda: (up.data / "restore.head").exists(), "a head file")
     first, second = up.start("first", PAUSE_SECONDS, "eu"), up.start("second", PAUSE_SECONDS)
+    status = up.manage("restore_hold", "status")  # takes longer than workers need for a ready run
+    assert status.returncode == 1 and "requested" in status.stdout and status.stdout.count("next\t") == 2
+    assert up.state(first) == up.state(second) == "pending"
+    lifted = up.manage("restore_hold", "lift", "--all", "--reason", "The installation may begin.")
+    assert lifted.returncode == 0, lifted.stderr
     due = time.monotonic() + PAUSE_SECONDS
     eventually(lambda: up.state(first) == up.state(second) == "waiting_event", "both wait for their timer")
     up.back_up(folder / "pg")
