@@ -32,7 +32,7 @@ help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: install ## start everything: database, sandbox, web, workers (Ctrl-C drains and stops)
-	@exec $(PY) manage.py up
+	@exec $(PY) manage.py up $(UP_ARGS)
 
 test: install rules ## all checks; unit and integration tests and a smoke of the system tests
 	@$(call beside_types,$(PY) -m pytest --smoke $(PARALLEL) $(PYTEST_ARGS))

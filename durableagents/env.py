@@ -123,6 +123,8 @@ class Environment(BaseSettings):
     report_recipients: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_REPORT_RECIPIENTS"
     )
+    restore_hold: bool = Field(default=True, validation_alias="DURABLEAGENTS_RESTORE_HOLD")
+    restore_head: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_RESTORE_HEAD")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
     failpoint_dir: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_FAILPOINT_DIR")
 
@@ -353,6 +355,11 @@ class Environment(BaseSettings):
     def push_key_file(self) -> Path:
         """Return the push key's path: see `manage.py push_key`."""
         return self.push_key or self.data / "push.pem"
+
+    @property
+    def restore_head_file(self) -> Path:
+        """Return the path of this host's head file: see durableagents/contrib/restore_hold."""
+        return self.restore_head or self.data / "restore.head"
 
     @property
     def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:

@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",
     "durableagents.contrib.reports",
+    "durableagents.contrib.restore_hold",
     "durableagents",
 ]
 

@@ -96,6 +96,15 @@ class Feature:
     on_wait_moved: Mapping[str, Callable[[Wait], None]] = field(default_factory=dict)
     # Called every few seconds with the ids to skip and the end of its time (monotonic). Returns failures.
     sweeps: Sequence[Callable[[list[UUID], float], list[tuple[UUID, UUID, Exception]]]] = ()
+    # Called as a process is about to serve, with its kind (web, worker): the reason why it must not, or None. Raises
+    # django.db.OperationalError during an outage, and is called again.
+    on_serving: Sequence[Callable[[str], str | None]] = ()
+    # Called with each new connection of a worker's event loop, before its first use. Raising keeps it from being used.
+    on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
+    # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
+    while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
+    # Reasons of this process, called often, why it must claim and send nothing for now.
+    fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
     periodic: Sequence[Duty] = ()
 
@@ -113,6 +122,8 @@ class Feature:
     # Further actions about what a run waits for, and further sentences ("" for none).
     offers: Sequence[Callable[[Seen, Reader], list[Offer]]] = ()
     remarks: Sequence[Callable[[Seen], str]] = ()
+    # A template that says more about a halt, with its values; None for most halts.
+    halt_panels: Sequence[Callable[[UUID], tuple[str, dict[str, Any]] | None]] = ()
     # An account's open items of runs that it may not see: by run, a value that changes with the item.
     open_items: Sequence[Callable[[int], dict[str, Any]]] = ()
 
@@ -168,6 +179,26 @@ async def prepare_reading(connection: Connection, run_ids: Collection[UUID]) -> 
 def removal_refusal(run_id: UUID) -> str | None:
     """Return the first reason why this run's content must be kept, or None if it may be removed."""
     return next((why for ask in every(lambda each: each.removal_refusals) if (why := ask(run_id))), None)
+
+
+def serving_refusal(kind: str) -> str | None:
+    """Return the first reason why this process, of this kind, must not serve, or None. Raises OperationalError."""
+    return next((why for ask in every(lambda each: each.on_serving) if (why := ask(kind))), None)
+
+
+async def greet(connection: Connection) -> None:
+    """Let features check a new connection of a worker's event loop. Raises what keeps it from being used."""
+    for check in every(lambda each: each.on_connection):
+        await check(connection)
+
+
+@contextmanager
+def driving(count_commits: Callable[[], int]) -> Iterator[None]:
+    """Let features accompany a worker's event loop."""
+    with ExitStack() as stack:
+        for accompany in every(lambda each: each.while_driving):
+            stack.enter_context(accompany(count_commits))
+        yield
 
 
 def handler(parts: Callable[[Feature], Mapping[str, T]], kind: str) -> T | None:

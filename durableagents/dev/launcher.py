@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -154,8 +154,12 @@ class Companion(Protocol):
 class Launcher:
     """One `make up`, from taking the lock to the last process's end."""
 
-    def __init__(self, environment: Environment, companion: Companion) -> None:
+    def __init__(
+        self, environment: Environment, companion: Companion, *, before_serving: Callable[[], None] | None = None
+    ) -> None:
+        """`before_serving` is called once the database is migrated, before web and workers start."""
         self.env = environment
+        self._before_serving = before_serving
         self.companion = companion
         self.data = environment.data
         self.mark = instance_id(self.data)
@@ -228,6 +232,8 @@ class Launcher:
         if self.companion.argv:
             self._begin("creating demo users")
         self.companion.prepare()
+        if self._before_serving is not None:
+            self._before_serving()
         self._begin("starting web, workers and sandbox" if self.companion.argv else "starting web and workers")
         if self.companion.argv:
             self._add(self.companion.name, self.companion.argv, self.companion.drain_seconds)

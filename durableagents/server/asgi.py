@@ -33,6 +33,7 @@ from durableagents.server.handler import Handler  # noqa: E402
 from durableagents.server.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.server.proxies import Proxies  # noqa: E402
 from durableagents.server.routing import websocket_urlpatterns  # noqa: E402
+from runs import features  # noqa: E402
 from runs.fleet import members, version_changes  # noqa: E402
 from runs.journal import pooler, warm  # noqa: E402
 
@@ -143,7 +144,7 @@ class Lifespan:
     def _refusal(self) -> str | None:
         """Return why this process must not serve; None while the database is away, to be asked again."""
         try:
-            reason = pooler.refusal()
+            reason = pooler.refusal() or features.serving_refusal("web")
         except OperationalError:
             return None
         self._is_permitted = True

@@ -73,7 +73,9 @@ class HaltRow(Shape):
     id: UUID = Field(description="Id of the halt.")
     kind: Kind = Field(description="halt, quarantine, or starts (new starts only).")
     scope: Scope = Field(description="Type of the scope.")
-    key: str = Field(description="Name within the scope; empty for the whole installation.")
+    key: str = Field(
+        description="Name within the scope; for the whole installation empty, or the reason of a halt by the system."
+    )
     refuse: bool = Field(description="New starts are refused instead of kept waiting.")
     state: Literal["requested", "confirmed", "lifted"] = Field(
         description="Requested until every live worker has confirmed that it starts nothing in the scope any "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import Any, ClassVar
 from uuid import UUID
@@ -16,6 +17,7 @@ from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
 from ledger.web.roles import OPERATOR, roles
 from ledger.web.seeing.viewers import viewer
+from runs import features
 from runs.queries.halts import holding_and_halts, names
 from runs.services.halts import acts
 from runs.services.halts.acts import ALL_OF_IT, HaltBody, LiftBody, StageBody
@@ -54,6 +56,7 @@ class HaltsPage(Page):
         typed, may_act = dict(refused.typed) if refused else {}, OPERATOR in roles(request.user)
         context: dict[str, Any] = {
             "halts": now,
+            "panels": [panel for one in now for panel in _panels_of(one.row.halt)],
             "past": past,
             "more": found[PAGE - 1].began.pk if len(found) > PAGE else "",
             "beyond": beyond,
@@ -70,6 +73,13 @@ class HaltsPage(Page):
             "here": reverse("halts") if refused else "",
         }
         return self.show(request, context, status=refused.error.status if refused else 200)
+
+
+def _panels_of(halt: UUID) -> Iterator[dict[str, Any]]:
+    """Yield what features say about a halt: the template with its values."""
+    for panel in features.every(lambda each: each.halt_panels):
+        if (found := panel(halt)) is not None:
+            yield {"template": found[0], "halt": halt, **found[1]}
 
 
 class NewHalt(HaltsPage):

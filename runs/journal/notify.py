@@ -107,6 +107,7 @@ class AsyncBell:
         self._pending: dict[str, int] = {}
         self._rung = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.rings = 0  # so far; a worker rings after each commit
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(kept("the bell", self._run), name="bell")
@@ -123,6 +124,7 @@ class AsyncBell:
         """Queue a notification. Call from the loop's own thread only."""
         key = str(run_id)
         self._pending[key] = max(seq, self._pending.get(key, 0))
+        self.rings += 1
         self._rung.set()
 
     async def _run(self) -> None:

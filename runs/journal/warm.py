@@ -15,6 +15,7 @@ from psycopg_pool import PoolTimeout
 from ledger.errors import first_line
 from runs import log_messages
 from runs.engine.agents import registry
+from runs.journal.database_errors import HALTED
 
 log = logging.getLogger("runs.journal.warm")
 
@@ -52,7 +53,8 @@ async def rehearse(link: psycopg.AsyncConnection[TupleRow]) -> None:
     try:
         await link.execute(_REHEARSAL)
     except psycopg.Error as error:
-        log.warning(log_messages.NOT_REHEARSED, first_line(error))
+        if error.sqlstate != HALTED:  # under a halt of everything it can't be
+            log.warning(log_messages.NOT_REHEARSED, first_line(error))
         if not link.closed:
             await link.rollback()
 

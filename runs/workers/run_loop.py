@@ -33,7 +33,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from ledger import events as e
 from ledger.errors import StaleLease, first_line
-from runs import failpoints, log_messages
+from runs import failpoints, features, log_messages
 from runs.background import kept
 from runs.backoff import Patience
 from runs.certification.known import KnownProbes
@@ -51,7 +51,7 @@ from runs.fleet.procfs import host as this_host
 from runs.journal.cache import ReadCache
 from runs.journal.claims import Claim, Worker, claim, reclaim
 from runs.journal.database_errors import StatementRefused, is_refusal, is_transient
-from runs.journal.libpq import Pool, ask_again
+from runs.journal.libpq import Connection, Pool, ask_again
 from runs.journal.notify import AsyncBell, heard
 from runs.journal.postgres import PgJournal
 from runs.journal.telling import Teller
@@ -81,6 +81,12 @@ MOST_CLAIMED = 32  # at a time
 ROOM_SECONDS = 15.0
 ROOM_PAUSE_SECONDS = 30.0
 IDLE_LOOK_SECONDS = 3.0  # without runs to drive, to catch lost claims
+
+
+async def _prepare(link: Connection) -> None:
+    """Warm up a new connection, and let features check it."""
+    await rehearse(link)
+    await features.greet(link)
 
 
 class Host:
@@ -147,47 +153,51 @@ class Host:
             timeout=5.0,
             kwargs={"autocommit": True},
             check=None,
-            configure=rehearse,
+            configure=_prepare,
             max_lifetime=3600,
             **RECONNECTS,
         )
         async with AsyncBell() as bell:
-            await pool.open(wait=False)
-            teller = Teller(lambda run_id: bell.ring(run_id, 0))
-            texts = Texts()
-            beside = [
-                asyncio.create_task(kept("the housekeeping", self._housekeeping)),
-                asyncio.create_task(kept("the listener", partial(self._listen, pool))),
-                asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
-                asyncio.create_task(kept("the permits", partial(self._permits.serve, pool))),
-                asyncio.create_task(kept("what models say", partial(texts.serve, pool))),
-            ]
-            try:
-                await self._fill(
-                    pool,
-                    replace(
-                        runtime(self._threads, pool),
-                        is_fenced=self._is_fenced,
-                        hand_in=self._house.take_late,
-                        keep=teller.keep,
-                        limits=self._permits,
-                        halts=self._halts.lend(pool),
-                        overhear=texts.overhear,
-                        reads=ReadCache(pool),
-                        certificates=KnownProbes(pool),
-                        code_of=partial(version_changes.code_of, pool),
-                    ),
-                    bell,
-                )
-                await self._finish()
-            finally:
-                for task in beside:
-                    task.cancel()
-                await asyncio.wait(beside)
-                await teller.send(pool)
-                await pool.close(timeout=1.0)
+            with features.driving(lambda: bell.rings):
+                await self._drive_until_drained(pool, bell)
         self._threads.shutdown()
         self._house.close()
+
+    async def _drive_until_drained(self, pool: Pool, bell: AsyncBell) -> None:
+        await pool.open(wait=False)
+        teller = Teller(lambda run_id: bell.ring(run_id, 0))
+        texts = Texts()
+        beside = [
+            asyncio.create_task(kept("the housekeeping", self._housekeeping)),
+            asyncio.create_task(kept("the listener", partial(self._listen, pool))),
+            asyncio.create_task(kept("what nodes say", partial(teller.serve, pool))),
+            asyncio.create_task(kept("the permits", partial(self._permits.serve, pool))),
+            asyncio.create_task(kept("what models say", partial(texts.serve, pool))),
+        ]
+        try:
+            await self._fill(
+                pool,
+                replace(
+                    runtime(self._threads, pool),
+                    is_fenced=self._is_fenced,
+                    hand_in=self._house.take_late,
+                    keep=teller.keep,
+                    limits=self._permits,
+                    halts=self._halts.lend(pool),
+                    overhear=texts.overhear,
+                    reads=ReadCache(pool),
+                    certificates=KnownProbes(pool),
+                    code_of=partial(version_changes.code_of, pool),
+                ),
+                bell,
+            )
+            await self._finish()
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+            await teller.send(pool)
+            await pool.close(timeout=1.0)
 
     async def _listen(self, pool: Pool) -> None:
         """Listen for wake-ups directly: going through django-q2 takes longer than the claim itself.

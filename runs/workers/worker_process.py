@@ -17,7 +17,7 @@ import setproctitle
 from django.conf import settings
 from django.db import OperationalError, connection
 
-from runs import log_messages
+from runs import features, log_messages
 from runs.background import kept, kept_thread
 from runs.backoff import Patience
 from runs.connections import sign_connections
@@ -113,9 +113,7 @@ class Worker:
 
         pulse = asyncio.create_task(kept("the pulse", self._keep_pulse), name="pulse")
         await self._announce()
-        host = Host(
-            slots=self._slots, incarnation=incarnation_id(self._identity), is_fenced=lambda: not self._presence.is_held
-        )
+        host = Host(slots=self._slots, incarnation=incarnation_id(self._identity), is_fenced=_fence(self._presence))
         self._host = host
         log.info(log_messages.WORKER_STARTED, os.getpid(), self._slots)
         asyncio.get_running_loop().call_soon(self._begins)
@@ -141,9 +139,9 @@ class Worker:
             await asyncio.sleep(patience.seconds())
 
     def _is_permitted(self) -> bool:
-        """Exit if this database role could rewrite the record; False if the database didn't answer."""
+        """Exit if this process must not serve; False if the database didn't answer."""
         try:
-            refusal = pooler.refusal()
+            refusal = pooler.refusal() or features.serving_refusal("worker")
         except OperationalError:
             return False
         if refusal:
@@ -223,6 +221,14 @@ class Worker:
             pause.wait(BEAT_SECONDS)
         log.warning(log_messages.WORKER_OVERDUE, os.getpid())
         _leave(EXIT_OVERDUE)
+
+
+def _fence(presence: Presence) -> Callable[[], bool]:
+    """Return a function that says whether this worker must claim and send nothing for now."""
+    fences = tuple(features.every(lambda each: each.fences))
+    if not fences:
+        return lambda: not presence.is_held
+    return lambda: not presence.is_held or any(fence() for fence in fences)
 
 
 _worker: Worker | None = None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from io import StringIO
 from typing import Any
 
 from django.conf import settings
+from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand
 
 from durableagents.env import EnvironmentProblem
@@ -20,6 +22,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--restart", action="store_true", help="restart web and workers of the `up` that runs, without an outage"
+        )
+        parser.add_argument(
+            "--hold", action="store_true", help="execute nothing until an operator lifts it: see manage.py restore_hold"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -37,4 +42,12 @@ class Command(BaseCommand):
                 "up makes demo users and a sandbox; with DURABLEAGENTS_ENV=production run"
                 " migrate, web and worker under a process manager"
             )
-        sys.exit(Launcher(environment, Demo(environment) if environment.has_demo else Alone(environment)).run())
+        companion = Demo(environment) if environment.has_demo else Alone(environment)
+        sys.exit(Launcher(environment, companion, before_serving=_hold if options["hold"] else None).run())
+
+
+def _hold() -> None:
+    """Hold the installation by the command of an app outside the core. Raises EnvironmentProblem."""
+    if "restore_hold" not in get_commands():
+        raise EnvironmentProblem("up --hold needs durableagents.contrib.restore_hold in INSTALLED_APPS")
+    call_command("restore_hold", "place", reason="Started with up --hold.", stdout=StringIO())

@@ -132,6 +132,21 @@ class NotOurs(DurableAgentsError):
     status, code, title = 409, "halt-not-genuine", "The halt is not authentic"
 
 
+def impose(reason: str, why: str, *, by: Actor) -> Halt:
+    """Halt everything for a reason of the system's own, named by a code. It is a halt of its own, next to people's, and
+    operators lift it like any other. Returns the one in force if there is one. Raises IntentsUnderWay."""
+
+    def halt() -> Halt:
+        same = HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL, key=reason).first()
+        if same is not None:
+            return find(same.halt)
+        new = Halt(halt=uuid4(), n=0, kind="halt", scope="all", key=reason, refuses=False, stage=Halt.Stage.WHOLE)
+        new.share, new.agents, new.tags = 0, [], []
+        return _write(new, "halt", by=by, why=why, before={})
+
+    return _alone(halt)
+
+
 def begin(body: HaltBody, *, by: Actor) -> Halt:
     """Halt a scope.
     Raises InvalidInput by field, AlreadyHalted, Forbidden, JustificationRequired, IntentsUnderWay."""
@@ -211,7 +226,7 @@ def find(halt: UUID) -> Halt:
 
 def named(halt: Scoped) -> str:
     if halt.scope == Halt.Scope.ALL:
-        return "the whole installation"
+        return f"the whole installation ({halt.key})" if halt.key else "the whole installation"
     new = "new starts of " if halt.kind == Halt.Kind.STARTS else ""
     return f"{new}{halt.scope} {halt.key}"
 
@@ -280,7 +295,15 @@ def _write(halt: Halt, action: str, *, by: Actor, why: str, before: dict[str, An
     halt.lock = None if halt.stage == Halt.Stage.LIFTED else lock_of(halt.halt, halt.n)
     halt.seal()
     halt.save(force_insert=True)
-    acted(action, by=by, subject=subject_of(halt.halt), justification=why, before=before, after=shown(halt))
+    acted(
+        action,
+        by=by,
+        subject=subject_of(halt.halt),
+        justification=why,
+        before=before,
+        after=shown(halt),
+        is_systems=by.auth == "system",
+    )
     transaction.on_commit(lambda: notify.notify_after_commit(connection, _RING))
     log.warning("%s: %s, by %s: %s", action, named(halt), by.ref, why)
     return halt
@@ -311,7 +334,7 @@ def _alone(act: Any) -> Halt:
 
 
 def _may(action: str, by: Actor, justification: str) -> str:
-    if by.role != OPERATOR and by.auth != "shell":
+    if by.role != OPERATOR and by.auth not in ("shell", "system"):
         raise Forbidden("Only an operator may halt anything, or lift a halt.")
     return justified(action, justification)
 

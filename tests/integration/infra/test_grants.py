@@ -96,7 +96,7 @@ def test_runtime_role_changes_everything_else_about_it(runtime: psycopg.Connecti
 def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Connection[Any]) -> None:
     """A new table needs a choice of rights: by default injected SQL could empty it."""
     ours = runtime.execute(
-        "select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals|encryption|seals)_'"
+        "select tablename from pg_tables where tablename ~ '^(ledger|runs|approvals|encryption|seals|restore_hold)_'"
     )
     passing = {"runs_idempotencyrecord", "runs_process", "runs_searchterm", "runs_served", "runs_sweep"}
     passing |= {"runs_budgetdefault"}  # the next run's default; each run keeps its own in its journal
@@ -106,6 +106,7 @@ def test_every_table_is_either_the_record_or_known_not_to_be(runtime: psycopg.Co
     passing |= {"runs_haltseen", "runs_held", "runs_stood"}  # derived from the halts, and computed again
     passing |= {"runs_cachedread"}  # coded row by row, and may be deleted at any time
     passing |= {"seals_witness"}  # when each is tried next
+    passing |= {"restore_hold_mark", "restore_hold_voucher"}  # a wrong mark holds, or is one second's
     # Notices expire and grant no right; the acts show who set a preference.
     passing |= {"approvals_notice", "approvals_delivery", "approvals_preference"}
     assert {row[0] for row in ours} - {*EVERYTHING} == passing

@@ -55,7 +55,11 @@ def server(migrated: Any) -> Any:
 
 @pytest.fixture
 def crew(server: Any, tmp_path: Path) -> Iterator[Crew]:
-    env = plain_env(server.layout.data) | {"PYTHONPATH": str(CHECKOUT), "DATABASE_URL": server.url("runtime")}
+    env = plain_env(server.layout.data) | {
+        "PYTHONPATH": str(CHECKOUT),
+        "DATABASE_URL": server.url("runtime"),
+        "DURABLEAGENTS_RESTORE_HEAD": str(tmp_path / "restore.head"),
+    }
     with hired(env, tmp_path) as crew:
         yield crew
 
@@ -138,6 +142,7 @@ def test_a_server_that_is_stopped_at_once_again_and_again_loses_nothing_that_was
         "DATABASE_URL": server.url("runtime"),
         "DURABLEAGENTS_AGENTS": "tests.system.fleet.agents",
         "COUNTER_FILE": str(tmp_path / "effects"),
+        "DURABLEAGENTS_RESTORE_HEAD": str(tmp_path / "restore.head"),  # the server's tables were emptied before
     }
     crew = Crew(env, tmp_path, settings="durableagents.settings")
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
@@ -44,6 +45,8 @@ def assert_refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
 
 
 class Installation:
+    options: Sequence[str] = ()  # of `up`
+
     def __init__(self, data: Path) -> None:
         self.data = data
         self.port, self.sandbox_port, self.smtp_port = free_ports(3)
@@ -69,7 +72,7 @@ class Installation:
     def up(self, **extra: str) -> subprocess.Popen[str]:
         """Start it without waiting. In its own session: signals reach `up` alone."""
         self.process = subprocess.Popen(
-            [sys.executable, "manage.py", "up"],
+            [sys.executable, "manage.py", "up", *self.options],
             cwd=CHECKOUT,
             env=self.environment(**extra),
             stdin=subprocess.DEVNULL,

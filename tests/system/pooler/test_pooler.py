@@ -46,6 +46,7 @@ class Story:
             "PYTHONPATH": str(CHECKOUT),
             "DURABLEAGENTS_SECRET_KEY": settings.SECRET_KEY,
             "POOLER_STORY": str(folder),
+            "DURABLEAGENTS_RESTORE_HEAD": str(folder / "restore.head"),
             "DURABLEAGENTS_WORKERS": "2",
             "PORT": port,
             "SANDBOX_PORT": sandbox,

@@ -29,6 +29,7 @@ def worker(stage: Stage, postgres: Mapping[str, str], tmp_path: Path) -> Iterato
         "DJANGO_SETTINGS_MODULE": "durableagents.settings",
         "DATABASE_URL": database_urls(postgres)["runtime"],
         "DURABLEAGENTS_DATA": os.environ["DURABLEAGENTS_TEST_DATA"],
+        "DURABLEAGENTS_RESTORE_HEAD": str(tmp_path / "restore.head"),  # the test before used the same folder
         "DURABLEAGENTS_AGENTS": f"{limited.__name__},{clockwork.__name__}",
     }
     started: list[subprocess.Popen[bytes]] = []

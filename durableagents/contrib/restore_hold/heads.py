@@ -1,0 +1,108 @@
+"""The head file of a host, outside the database: how far the database is known to have been committed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+
+LARGEST = 4096
+
+
+class HeadDamaged(Exception):
+    """The head file can't be read as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A host's head. `line` and `number` name a mark of the database; None if nothing is known. `waits_for` is the halt
+    that the host placed, or joined, because the database lacks this head."""
+
+    host: UUID
+    system: str = ""
+    timeline: int = 0
+    lsn: int = 0
+    line: UUID | None = None
+    number: int = 0
+    waits_for: UUID | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the head with plain values."""
+        return {key: str(value) if isinstance(value, UUID) else value for key, value in asdict(self).items()}
+
+
+def path() -> Path:
+    """Return the path of this host's head file."""
+    file: Path = settings.DURABLEAGENTS.restore_head_file
+    return file
+
+
+@contextmanager
+def locked() -> Iterator[None]:
+    """Keep other processes of this host from changing the file. Raises OSError, also for a folder that can't be
+    written."""
+    file = path()
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read() -> Head | None:
+    """Return the head, or None if there is no file. Raises HeadDamaged."""
+    file = path()
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(LARGEST + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HeadDamaged(f"{file} can't be read: {error.strerror}") from None
+    try:
+        known = json.loads(text)
+        said = known["head"]
+        if known["sha256"] != _digest(said):
+            raise ValueError
+        line, waits_for = (None if said[name] is None else UUID(said[name]) for name in ("line", "waits_for"))
+        timeline, lsn, number = (int(said[name]) for name in ("timeline", "lsn", "number"))
+        return Head(UUID(said["host"]), str(said["system"]), timeline, lsn, line, number, waits_for)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise HeadDamaged(f"{file} is damaged: it isn't what this application wrote") from None
+
+
+def write(head: Head) -> None:
+    """Replace the file atomically and durably. The caller holds the lock. Raises OSError."""
+    file, said = path(), head.as_json()
+    draft = file.with_name(f".{file.name}.new")
+    text = json.dumps({"head": said, "sha256": _digest(said)}, indent=1) + "\n"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(draft, file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _digest(said: dict[str, Any]) -> str:
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

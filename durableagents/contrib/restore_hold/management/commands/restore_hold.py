@@ -1,0 +1,130 @@
+"""`manage.py restore_hold status|check|place|lift`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.db import Error
+from pydantic import ValidationError
+
+from durableagents.contrib.restore_hold import database, heads, holding
+from durableagents.contrib.restore_hold.comparing import Hold, compare, lsn_text
+from durableagents.contrib.restore_hold.doubts import find_doubts
+from durableagents.contrib.restore_hold.heads import Head
+from durableagents.contrib.restore_hold.marking import is_on
+from ledger.append import justified
+from ledger.errors import DurableAgentsError, JustificationRequired, first_line
+from runs.management.shell import operator
+from runs.services.halts import acts
+from runs.services.halts.acts import LiftBody, StageBody
+
+
+class Command(BaseCommand):
+    help = "The hold of a restored database: exit code 1 if the installation is held, 2 if that can't be told."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        verbs.add_parser("status", help="this host's head, the database, the hold, and the calls in doubt")
+        verbs.add_parser("check", help="compare now, as a worker does when it starts, and hold if needed")
+        new = verbs.add_parser("place", help="hold the installation until an operator lifts it")
+        lift = verbs.add_parser("lift", help="lift the hold by agent or tag, or completely")
+        lift.add_argument("--all", action="store_true", help="lift it completely")
+        lift.add_argument("--agent", action="append", default=[], help="may be given several times")
+        lift.add_argument("--tag", action="append", default=[], help="may be given several times")
+        for verb in (new, lift):
+            verb.add_argument("--reason", required=True, help="on record")
+
+    def handle(self, *, verb: str, **given: Any) -> None:
+        """Run the chosen verb."""
+        try:
+            match verb:
+                case "status":
+                    self._status()
+                case "check":
+                    self._check()
+                case "place":
+                    halt = holding.place(justified("halt", given["reason"]), by=operator())
+                    self.stdout.write(f"Held by halt {halt}. Workers register and send nothing.")
+                case _:
+                    self._lift(**given)
+        except JustificationRequired as refused:
+            raise CommandError(refused.detail, returncode=2) from None
+        except DurableAgentsError as refused:
+            raise CommandError(refused.detail, returncode=2) from None
+        except ValidationError as refused:
+            errors = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in refused.errors(include_url=False))
+            raise CommandError("; ".join(errors), returncode=2) from None
+        except OSError as error:
+            raise CommandError(f"{heads.path()}: {error.strerror}", returncode=2) from None
+        except Error as error:
+            raise CommandError(first_line(error), returncode=2) from None
+
+    def _status(self) -> None:
+        for line in _lines():
+            self.stdout.write(line)
+        if holding.find_hold() is not None:
+            raise SystemExit(1)
+
+    def _check(self) -> None:
+        verdict = holding.settle()
+        if isinstance(verdict, Hold):
+            self.stdout.write(f"held: {verdict.text}")
+            raise SystemExit(1)
+        self.stdout.write("the database has all that this host knows of")
+
+    def _lift(self, *, reason: str, all: bool, agent: list[str], tag: list[str], **_: Any) -> None:
+        if all == bool(agent or tag):
+            raise CommandError("give --all, or one or more of --agent and --tag", returncode=2)
+        hold = holding.find_hold()
+        if hold is None:
+            raise CommandError("nothing is held", returncode=2)
+        by = operator()
+        if all:
+            acts.lift(hold.halt, LiftBody(justification=reason, revision=None), by=by)
+            self.stdout.write("The hold is lifted. Runs continue within seconds.")
+            return
+        body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=None)
+        acts.stage(hold.halt, body, by=by)
+        named = ", ".join([*(f"agent {name}" for name in agent), *(f"tag {name}" for name in tag)])
+        self.stdout.write(f"The hold is lifted for {named}. All other runs stay held.")
+
+
+def _lines() -> Iterator[str]:
+    head = holding.read_head()
+    known = database.read_database(head)
+    if not is_on():
+        yield "off: DURABLEAGENTS_RESTORE_HOLD=0, so a restored database is not recognised"
+    if isinstance(head, Head) and head.line is not None:
+        where = f"timeline {head.timeline}, {lsn_text(head.lsn)}"
+        yield f"head\t{heads.path()}\tmark {head.number}\t{where}\tsystem {head.system}"
+    else:
+        yield f"head\t{heads.path()}\t{'missing' if head is None or isinstance(head, Head) else head}"
+    where = f"timeline {known.timeline}, {lsn_text(known.lsn)}"
+    yield f"database\tmark {known.number} by {known.host_name or 'nobody'}\t{where}\tsystem {known.system}"
+    verdict = compare(head, known)
+    yield f"compared\t{verdict.text}" if isinstance(verdict, Hold) else "compared\tno contradiction"
+    hold = holding.find_hold()
+    if hold is None:
+        yield "not held"
+        return
+    yield f"held\t{hold.halt}\tsince {hold.since:%Y-%m-%d %H:%M} UTC\tby {hold.by}\t{_plain(hold.why)}"
+    if hold.is_staged:
+        yield "\t".join(["lifted for", *(f"agent {a}" for a in hold.agents), *(f"tag {t}" for t in hold.tags)])
+    for each in holding.findings_of(hold.halt):
+        yield f"found\t{_plain(each.host_name)}\t{each.reason}\thead: mark {each.head.get('number')}"
+    doubts = find_doubts()
+    for call in doubts.upcoming:
+        tools, near = ", ".join(call.tools) or "unknown", "\tnear the end of the record" if call.is_near else ""
+        yield _plain(f"next\t{call.run}\t{call.agent}\t{call.node}\t{tools}\t{call.state}") + near
+    for open_call in doubts.unanswered:
+        what = f"{open_call.tool}\t{open_call.slot}\t{open_call.replay_class}"
+        yield _plain(f"no outcome\t{open_call.run}\t{open_call.agent}\t{what}")
+    if doubts.is_cut:
+        yield "there are more"
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() or c == "\t" else repr(c)[1:-1] for c in text)

@@ -1,0 +1,62 @@
+"""The mark that heads outside are compared with, lines of marks that ended, and what hosts found."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from ledger.models import Coded, Json, append_only
+
+
+class Mark(models.Model):
+    """One row, renewed about every 100 ms while workers commit. A database that has a head's mark has every commit that
+    returned before it."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    line = models.UUIDField(help_text="Replaced when an operator accepts a restored database.")
+    number = models.BigIntegerField()
+    host = models.UUIDField(null=True, help_text="The host that set it last.")
+    host_name = models.TextField(blank=True, default="")
+    at = models.DateTimeField()
+    timeline = models.IntegerField(help_text="Of the server when this line began: a promoted server begins another.")
+    began_with = models.UUIDField(null=True, help_text="The halt whose lifting began this line.")
+
+
+class Voucher(models.Model):
+    """A worker that found its host's head in this database. It counts while the worker holds its session lock, which
+    no backup contains, on the same server: a promoted or restored one has the row too, and the worker comes back to
+    it."""
+
+    worker = models.UUIDField(primary_key=True)
+    timeline = models.IntegerField()
+    server_began = models.DateTimeField()
+
+
+class PastLine(models.Model):
+    """A line of marks that ended: an operator accepted the database without the marks after `had`, or the server was
+    promoted."""
+
+    line = models.UUIDField()
+    had = models.BigIntegerField(null=True, help_text="The last mark of it that this database has.")
+    accepted = models.BigIntegerField(help_text="The last mark with which a host may follow this database.")
+    halt = models.UUIDField(null=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["line"], name="restore_hold_past_line")]
+        triggers = append_only()
+
+
+class Finding(Coded):
+    """What a host found when it compared its head with the database under a halt; its last one counts."""
+
+    halt = models.UUIDField()
+    host = models.UUIDField()
+    host_name = models.TextField()
+    reason = models.TextField(help_text="A code of comparing.py, requested, or found.")
+    head = Json(help_text="The host's head file, without anything secret.")
+    database = Json(help_text="What the database said of itself.")
+    at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["halt", "host", "-id"], name="restore_hold_of_halt")]
+        triggers = append_only()
