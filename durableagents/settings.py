@@ -57,6 +57,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.encryption",
     "durableagents.contrib.large_values",
     "durableagents.contrib.seals",
+    "durableagents.contrib.secrets",
     "durableagents",
 ]
 
