@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, ParamSpec, get_type_hints
 
 from pydantic import BaseModel
 
-from ledger import scrubbing
+from ledger import redacted, scrubbing
 from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, brief
@@ -224,6 +224,7 @@ class Tool:
     risk: str = ""
     link: Callable[[Any], str | None] | None = None
     secrets: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
 
     @cached_property
     def uses_secrets(self) -> bool:
@@ -373,6 +374,7 @@ def tool(
     risk: str = "",
     link: Callable[[Any], str | None] | None = None,
     secrets: Sequence[str] = (),
+    redact: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function of a Pydantic model (its input) and a `ToolCall` that returns a Pydantic model as a tool.
     `replay_class` (required) says what may happen when a call's intent is on record and its outcome isn't. `title`
@@ -389,7 +391,9 @@ def tool(
     same agent, or with `shared` of any (docs/agents.md says when not to). `undo`: how its effect is undone when the run
     fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or *high*, for policies (docs/policies.md).
     `link(args)`: the call's web address upstream. `secrets` names the secrets whose values the function gets from
-    `call.secret(name)`; they are read before each call, which is not sent without them. Raises DefinitionError.
+    `call.secret(name)`; they are read before each call, which is not sent without them. `redact` names fields of
+    arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and exports leave
+    them out. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -429,11 +433,24 @@ def tool(
             risk=risk,
             link=link,
             secrets=names_of(f"tool {name!r}", secrets),
+            redact=_redacted(name, redact),
         )
         _check(made)
         return made
 
     return register
+
+
+def _redacted(name: str, paths: object) -> tuple[str, ...]:
+    problem = f'tool {name!r}: redact={paths!r}: give a list of fields, such as ["iban", "customer.name"]'
+    if isinstance(paths, str) or not isinstance(paths, Sequence):
+        raise DefinitionError(problem)
+    try:
+        if paths:
+            redacted.declare(name, paths)
+    except ValueError as error:
+        raise DefinitionError(f"{problem}: {error}") from None
+    return tuple(paths)
 
 
 def _check(tool: Tool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from ledger.clock import database_now
 from ledger.models import Event
 from ledger.verification.runs import verify
 from runs.connections import dsn
+from runs.engine.errors import DefinitionError
 from runs.models import Checkpoint
 from runs.queries.recordings.folder import Wish, export
 from tests.integration.api.conftest import Api, person
@@ -61,6 +63,21 @@ class Leak(BaseModel):
     ref: str
     texts: list[str] = []
     more: dict[str, Any] = {}
+
+
+class Customer(BaseModel):
+    name: str
+    ibans: list[str]
+
+
+class Order(BaseModel):
+    customer: Customer
+    amount: int = 41_907
+
+
+class Answer(BaseModel):
+    name: str = "kept, as it is no customer's"
+    customer: Customer
 
 
 @pytest.fixture
@@ -102,18 +119,11 @@ def all_tables() -> bytes:
     return b"".join(parts)
 
 
-def leaky(seen: list[str]) -> Any:
-    """Return an agent whose tools leak the three secrets in each way that a tool has."""
+def effects(values: Callable[[ToolCall], list[str]]) -> list[Any]:
+    """Return tools that leak the secrets in answers, receipts and troubles of effects."""
     every = [*CANARIES]
-    keyed, unsafe, pure = ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY, ReplayClass.PURE
+    keyed, unsafe = ReplayClass.IDEMPOTENT_WITH_KEY, ReplayClass.UNSAFE_ON_REPLAY
     troubles: list[Exception] = []
-
-    def values(call: ToolCall) -> list[str]:
-        found = [call.secret(name) for name in every]
-        seen.extend(found)
-        for value in found:
-            log.warning("%s: calling with %s", call.tool, value)
-        return found
 
     @tool(replay_class=keyed, external_id="ref", secrets=every)
     async def charge(args: Payment, call: ToolCall) -> Leak:
@@ -123,16 +133,6 @@ def leaky(seen: list[str]) -> Any:
             raise troubles[-1]
         encoded = [base64.b64encode(f"user:{value}".encode()).decode() for value in found]
         return Leak(ref=found[0], texts=[*found, *encoded, CONTROL], more={found[1]: {"deep": found[2]}})
-
-    @tool(replay_class=pure, secrets=every)
-    def refuse(args: Payment, call: ToolCall) -> Leak:
-        found = values(call)
-        raise BusinessFailure(f"refused {found}", details={"said": found, found[0]: 1})
-
-    @tool(replay_class=pure)
-    async def chosen(args: Payment, call: ToolCall) -> Leak:
-        seen.append(call.secret(args.token))
-        return Leak(ref=call.secret(args.token))
 
     @tool(replay_class=keyed, answers_later=True, output=Done, secrets=every)
     async def later(args: Payment, call: ToolCall) -> Pending:
@@ -152,7 +152,32 @@ def leaky(seen: list[str]) -> Any:
             log.exception("it broke")
             raise TransportError(f"lost {error}") from error
 
-    @tool(replay_class=keyed, gate=Gate("finance_po", "always", headline=lambda args: args.note))
+    return [charge, later, lose]
+
+
+def leaky(seen: list[str]) -> Any:
+    """Return an agent whose tools leak the three secrets in each way that a tool has."""
+
+    def values(call: ToolCall) -> list[str]:
+        found = [call.secret(name) for name in CANARIES]
+        seen.extend(found)
+        for value in found:
+            log.warning("%s: calling with %s", call.tool, value)
+        return found
+
+    charge, later, lose = effects(values)
+
+    @tool(replay_class=ReplayClass.PURE, secrets=[*CANARIES])
+    def refuse(args: Payment, call: ToolCall) -> Leak:
+        found = values(call)
+        raise BusinessFailure(f"refused {found}", details={"said": found, found[0]: 1})
+
+    @tool(replay_class=ReplayClass.PURE)
+    async def chosen(args: Payment, call: ToolCall) -> Leak:
+        seen.append(call.secret(args.token))
+        return Leak(ref=call.secret(args.token))
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, gate=Gate("finance_po", "always", headline=lambda a: a.note))
     async def gated(args: Payment, call: ToolCall) -> Leak:
         return Leak(ref="x")
 
@@ -293,3 +318,36 @@ def test_the_command_says_where_each_secret_is(canaries: None, tmp_path: Path, c
         call_command("secrets")
     said = capsys.readouterr().out
     assert "MISSING: secret://of-file: " in said and found_in(said.encode()) == []
+
+
+def test_redacted_fields_are_left_out_of_pages_api_and_exports(stage: Stage, tmp_path: Path, client: Any) -> None:
+    iban, name = "DE89370400440532013000", "Grace Hopper"
+
+    @tool(replay_class=ReplayClass.IDEMPOTENT_WITH_KEY, redact=["ibans", "customer.name"])
+    async def transfer_to(args: Order, call: ToolCall) -> Answer:
+        return Answer(customer=args.customer)
+
+    async def node(state: Notes, ctx: Context) -> End:
+        await ctx.call(transfer_to, Order(customer=Customer(name=name, ibans=[iban])))
+        return End("done")
+
+    run = stage.start(agent_of(node, tools=[transfer_to], name="redacting"))
+    stage.settle(run)
+    assert iban in str(events(run, e.ToolReturned)[0].payload) and verify(run.id).problems == []
+    olga = person("olga", "operator", "auditor")
+    api = Api(issue_key(olga, "test"))
+    client.force_login(olga)
+    export(tmp_path / "kept", Wish(limit=50, since=database_now() - timedelta(days=1)))
+    shown = [
+        api.get(f"runs/{run.pk}/events").content,
+        *(client.get(f"/runs/{run.pk}?tab={tab}", follow=True).content for tab in ("timeline", "effects", "journal")),
+        b"".join(path.read_bytes() for path in (tmp_path / "kept").iterdir()),
+    ]
+    assert all(b"41907" in each or b"41,907" in each for each in (shown[0], b"".join(shown[1:4])))
+    assert not any(text.encode() in each for text in (iban, name) for each in shown)
+    (seq,) = Event.objects.filter(run_id=run.pk, kind="ToolReturned").values_list("seq", flat=True)
+    whole = client.get(f"/runs/{run.pk}/events/{seq}/payload")
+    assert whole.status_code == 200 and iban.encode() in whole.content, "a reader of payloads may download it"
+    for wrong in ("iban", [""], ["a..b"], [7]):
+        with pytest.raises(DefinitionError, match="redact="):
+            tool(replay_class=ReplayClass.PURE, redact=wrong)(transfer_to._function)  # type: ignore[arg-type]
