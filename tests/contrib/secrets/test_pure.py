@@ -13,16 +13,32 @@ from urllib.parse import quote
 
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai.models.test import TestModel
 
-from durableagents import Assistant, ReplayClass, Secret, ToolCall, env, secret_sources, tool
+from durableagents import (
+    Assistant,
+    Context,
+    End,
+    ReplayClass,
+    Secret,
+    ToolCall,
+    durable,
+    env,
+    secret_sources,
+    this_call,
+    tool,
+)
 from durableagents.contrib.secrets import logs
 from durableagents.contrib.secrets import store as stores
 from durableagents.contrib.secrets.scrubber import ProcessScrubber
 from durableagents.contrib.secrets.store import Store
 from durableagents.secret_sources import read_source
+from durableagents.testing import Harness
 from ledger import scrubbing
 from runs.engine.errors import DefinitionError, MisusedContext, brief, traceback_of
 from runs.engine.secrets import SecretUnavailable, takes_secrets
+from tests.world import Notes, agent_of
 
 VALUE = 'kanari-"7\\7 äß/+%'
 KEY = "-----BEGIN KEY-----\nQUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVo=\nMTIzNDU2Nzg5MDEyMzQ1Njc4OTA=\n-----END KEY-----"
@@ -250,3 +266,28 @@ def test_a_model_cannot_choose_a_secret() -> None:
 
     with pytest.raises(DefinitionError, match="the model could choose which one"):
         Assistant(name="clerk", instructions="", output=Done, tools=[look], models=["openai:gpt"])
+
+
+def test_a_story_has_stand_ins() -> None:
+    @tool(replay_class=ReplayClass.PURE, secrets=["bank"])
+    async def look(args: Transfer, call: ToolCall) -> Done:
+        return Done(ref=f"{call.secret('bank')} {[call.secret(each) for each in args.tokens]}")
+
+    async def node(state: Notes, ctx: Context) -> End:
+        return End((await ctx.call(look, Transfer(tokens=[Secret("other")]))).ref)
+
+    story = Harness(agent_of(node, tools=[look]), {})
+    assert story.output == "value-of-bank ['value-of-other']"
+
+
+def test_tools_of_a_pydantic_ai_agent_declare_theirs() -> None:
+    agent = PydanticAgent(TestModel(), name="clerk")
+
+    @agent.tool_plain
+    def pay(amount: int) -> str:
+        return this_call().secret("bank")
+
+    made = durable(agent, tools={"pay": ReplayClass.PURE}, secrets={"pay": ["bank"]})
+    assert [each.secrets for each in made.tools] == [("bank",)]
+    with pytest.raises(DefinitionError, match="secrets names 'other', which is not one of its tools"):
+        durable(agent, tools={"pay": ReplayClass.PURE}, secrets={"other": ["bank"]})
