@@ -33,6 +33,7 @@ from runs.engine.limits import RateLimit
 from runs.engine.migration import Migration
 from runs.engine.pydantic_agents.declared import Outside, durable
 from runs.engine.pydantic_agents.tools import this_call
+from runs.engine.secrets import Secret
 from runs.engine.steps.signals_and_questions import Taken
 from runs.engine.succession import Handoff, Renew, Said
 from runs.engine.tools import DidNotHappen, Evidence, Gate, Happened, Pending, ReplayClass, ToolCall, Undo, tool
@@ -81,6 +82,7 @@ __all__ = [
     "Said",
     "Sample",
     "Screen",
+    "Secret",
     "Stage",
     "Taken",
     "TimedOut",

@@ -21,6 +21,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from durableagents.providers import OidcProvider as OidcProvider
 from durableagents.seal_witness import SealWitness as SealWitness
 from durableagents.seal_witness import read_witness
+from durableagents.secret_sources import SecretSource as SecretSource
+from durableagents.secret_sources import read_source
 from runs.engine import limits
 from runs.engine.limits import Rule
 
@@ -31,7 +33,12 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 
 # Errors don't quote values that may hold a password.
-_TOLD_WITHOUT_VALUE = {"DURABLEAGENTS_EMAIL_URL", "DURABLEAGENTS_ENCRYPTION_KEYS", "DURABLEAGENTS_SEAL_WITNESSES"}
+_TOLD_WITHOUT_VALUE = {
+    "DURABLEAGENTS_EMAIL_URL",
+    "DURABLEAGENTS_ENCRYPTION_KEYS",
+    "DURABLEAGENTS_SEAL_WITNESSES",
+    "DURABLEAGENTS_SECRETS",
+}
 # Default ports by scheme.
 MAIL_PORTS = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -66,6 +73,9 @@ class Environment(BaseSettings):
         default=["master"], validation_alias="DURABLEAGENTS_ENCRYPTION_KEYS"
     )
     large_values: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_LARGE_VALUES")
+    secret_sources: Annotated[list[SecretSource], NoDecode] = Field(
+        default_factory=lambda: [read_source("env")], validation_alias="DURABLEAGENTS_SECRETS"
+    )
     redact: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_REDACT")
     screens: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_SCREENS")
     budget_queue: str = Field(default="", validation_alias="DURABLEAGENTS_BUDGET_QUEUE")
@@ -181,6 +191,14 @@ class Environment(BaseSettings):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"the witness {twice[0]} is named twice")
         return read
+
+    @field_validator("secret_sources", mode="before")
+    @classmethod
+    def _secret_sources(cls, value: object) -> object:
+        """Parse `env,file:/run/secrets,command:/usr/local/bin/get-secret`."""
+        if not isinstance(value, str):
+            return value
+        return [read_source(part.strip()) for part in value.split(",") if part.strip()]
 
     @field_validator("limits", mode="before")
     @classmethod

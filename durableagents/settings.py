@@ -61,6 +61,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.evidence",
     "durableagents.contrib.reports",
     "durableagents.contrib.restore_hold",
+    "durableagents.contrib.secrets",
     "durableagents",
 ]
 

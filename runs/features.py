@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from runs.background import Duty
     from runs.engine.gating.timing import QueueTiming
     from runs.engine.journal import GateOpening, WaitSpec
+    from runs.engine.secrets import SecretStore
     from runs.journal.asked.policies import Book
     from runs.journal.libpq import Connection
     from runs.models import Run, Wait
@@ -76,6 +77,7 @@ class Feature:
     open_gate: Callable[[GateOpening, WaitSpec], Statement] | None = None
     queues: Queues | None = None
     policies: Policies | None = None
+    secrets: SecretStore | None = None
 
     # Statements that accompany a run's creation, by its id. Its first events are packed inside: nothing may be kept
     # beyond that, since the creation may be refused, and another process may create the same run.

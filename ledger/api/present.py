@@ -16,11 +16,12 @@ from ledger.api.schemas import EventRow, ListRow, OverrideRow, VerificationRow
 from ledger.codec import MOST_DEEP, Cut, is_too_deep, read_json, size_of, unpack, unpack_head
 from ledger.erasure import Erased
 from ledger.models import Event, OverrideRecord
+from ledger.redacted import MASK as MASK
+from ledger.redacted import without_redacted
 from ledger.verification.registers import Listed
 from ledger.verification.runs import Verification
 from ledger.web.seeing.payloads import is_open
 
-MASK = "…"
 MOST_PROBLEMS = 200
 # A callback token is a capability: whoever holds it can complete the call. It is stored, since a repeat must
 # send the same bytes, and it is shown to nobody.
@@ -35,7 +36,7 @@ def event_row(event: Event, *, is_read: bool = True) -> EventRow:
     content: dict[str, Any]
     try:
         clear = _clear_of(event)
-        content = {"payload": payload_of(event)}
+        content = {"payload": without_redacted(event.kind, clear, payload_of(event))}
         if content["payload"] is not None and not (is_read or is_open(event.kind)):
             content = {"payload": None, "hidden": True}
     except Erased:

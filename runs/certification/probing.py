@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,13 +20,15 @@ from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
 from ledger.errors import InvalidInput
+from ledger.scrubbing import scrubbed, scrubbed_error
 from ledger.web import misfit
-from runs import failpoints
+from runs import failpoints, features
 from runs.certification import results
 from runs.certification.observing import PAUSE_SECONDS, Observation, Plan, observe
 from runs.engine.agents import Agent, registry
 from runs.engine.canonical import digest_of, plain, printable
 from runs.engine.fingerprint import tool_digest
+from runs.engine.secrets import NoSecrets, SecretUnavailable, with_secrets
 from runs.engine.tools import Tool, ToolCall
 from runs.models import Probe
 
@@ -71,7 +74,7 @@ def prepare(asked: Asked) -> Prepared:
         raise _wrong("input", f"would be put to {queue} first", fix)
     key, other = f"probe-{uuid4().hex}", f"probe-{uuid4().hex}"
     keys = {"first": key, "repeat": key, "control": other, "conflict": key}
-    calls = {name: _call(tool, each) for name, each in keys.items()}
+    calls = asyncio.run(_with_secrets(tool, [args, conflict], {name: _call(tool, each) for name, each in keys.items()}))
     return Prepared(agent, Plan(tool, args, calls, conflict, asked.has_control), keys, queue)
 
 
@@ -106,8 +109,8 @@ def probe(ready: Prepared, *, by: Actor, pause: float = PAUSE_SECONDS) -> tuple[
     why = "a probe calls the other side twice under one key"
     acted("probe", by=by, subject=subject, justification=why, after=begun)  # committed before anything leaves
     seen = asyncio.run(observe(ready.plan, pause))
-    evidence = printable(seen.evidence(ready.keys))
-    told = printable(seen.told)[:2000]
+    evidence = printable(scrubbed(seen.evidence(ready.keys)))
+    told = printable(scrubbed_error(seen.told))[:2000]
     with transaction.atomic():
         row = _kept(ready, seen, evidence, told, by) if seen.calls["first"].is_answered else None
         after = {"verdict": row.verdict if row else None, "evidence_digest": digest_of(evidence), "keys": ready.keys}
@@ -133,6 +136,14 @@ def _kept(ready: Prepared, seen: Observation, evidence: dict[str, Any], told: st
     )
     results.keep(row)
     return row
+
+
+async def _with_secrets(tool: Tool, args: object, calls: Mapping[str, ToolCall]) -> dict[str, ToolCall]:
+    store = features.only(lambda each: each.secrets) or NoSecrets()
+    try:
+        return {name: await with_secrets(store, tool, args, call) for name, call in calls.items()}
+    except SecretUnavailable as error:
+        raise _wrong("tool", f"uses a secret that can't be read: {error}", "mend its source") from None
 
 
 def _call(tool: Tool, key: str) -> ToolCall:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.timing import LONGEST
+from runs.engine.secrets import takes_secrets
 from runs.engine.tools import Tool, must_be_stable
 
 SCRIPTED = "scripted:"
@@ -98,6 +99,9 @@ class Assistant:
         for t in self.tools:
             if not isinstance(t, Tool):
                 raise DefinitionError(f"{whose}: {t!r} is not a tool: register it with @tool(replay_class=…)")
+            if takes_secrets(t.input):
+                problem = "takes a secret by reference, so the model could choose which one"
+                raise DefinitionError(f"{whose}: {t.name!r} {problem}: declare it with @tool(secrets=[…]) instead")
         _whole(whose, "max_turns", self.max_turns)
         _whole(whose, "max_repairs", self.max_repairs, least=0)
         if self.most_tokens is not None:

@@ -52,6 +52,7 @@ from runs.engine.journal import Batch, Reply
 from runs.engine.logical_call import OF_THE_TOOL, CallSpec, LogicalCall, Outcome, Refusal, Settled
 from runs.engine.outcomes import Broken, Crashed, LateAnswer, Stopped, Unwind
 from runs.engine.runtime import Runtime, is_being_cancelled, without_exit
+from runs.engine.secrets import scrubbed, with_secrets
 from runs.engine.steps import pools, reads
 from runs.engine.steps.retry import park_for_retry, try_until_answered
 from runs.engine.tape import payload_of
@@ -304,12 +305,12 @@ async def _perform(call: LogicalCall) -> Any:
     or a BusinessFailure. Raises its other errors, and NotBegun if nothing was sent."""
     runtime, tool, tool_call = call.visit.runtime, call.tool, call.tool_call()
     runtime.hit("CP2", tool.name)
+    tool_call = await with_secrets(runtime.secrets, tool, call.args, tool_call) if tool.uses_secrets else tool_call
     if await call.visit.is_held_back(call.limit_key, call.cleared_at):
         await _stop_for_halt(call)
     if runtime.is_fenced():  # last: the database may have taken long to answer
         raise NotBegun(FENCED)
-    function = tool.opened(FOR_DISPATCH)
-    call.abandoned, failure = None, None
+    function, call.abandoned, failure = tool.opened(FOR_DISPATCH), None, None
     try:
         with call.visit.control.sending(call.slot, call.limit_key, tool.timeout):
             if tool.is_async:
@@ -415,7 +416,7 @@ def _to_recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal
     if isinstance(answer, KeyRejected):
         raise answer
     if isinstance(answer, BusinessFailure):
-        return Refusal(printable(answer.code), printable(answer.message), _plain(call, answer.details))
+        return Refusal(printable(answer.code), printable(scrubbed(answer.message)), _plain(call, answer.details))
     if not tool.answers_later:
         return tool.checked(answer)
     if not isinstance(answer, Pending):
@@ -425,7 +426,7 @@ def _to_recordable(call: LogicalCall, answer: Any) -> Answer | Pending | Refusal
 
 def _plain(call: LogicalCall, value: Any) -> Any:
     try:
-        return plain(value)
+        return scrubbed(plain(value))
     except ValueError as error:
         raise BadAnswer(f"{call.tool.name}: its receipt or details can't be recorded: {error}") from error
 
@@ -433,7 +434,7 @@ def _plain(call: LogicalCall, value: Any) -> Any:
 async def _record_not_sent(call: LogicalCall, why: str) -> None:
     """Record that nothing was sent: a crash after this leaves no unknown outcome."""
     call.past.not_sents += 1
-    payload = {"error": printable(why)}
+    payload = {"error": printable(scrubbed(why))}
     event = e.ToolNotDispatched(
         slot=call.slot, attempt=call.attempt, tool=call.tool.name, n=call.past.not_sents, payload=payload
     )

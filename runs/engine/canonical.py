@@ -182,7 +182,7 @@ def _refuse_sets(value: Any) -> None:
 @lru_cache(maxsize=1024)
 def _may_hold_anything(model: type[BaseModel]) -> bool:
     """Return whether a field's type is too open for `unordered` to know what it will hold."""
-    schemas = (schema for _, schema in _schemas(model.__pydantic_core_schema__, ""))
+    schemas = (schema for _, schema in schemas_in(model.__pydantic_core_schema__, ""))
     return any(s["type"] in _OPEN or getattr(s.get("cls"), "model_config", {}).get("extra") == "allow" for s in schemas)
 
 
@@ -190,7 +190,7 @@ def unordered(model: type[Any]) -> str | None:
     """Return the first unordered field, however deep, as `Model.field`; None if there is none."""
     _complete(model)
     schema = getattr(model, "__pydantic_core_schema__", {})
-    return next((where for where, part in _schemas(schema, model.__name__) if part["type"] in _UNORDERED), None)
+    return next((where for where, part in schemas_in(schema, model.__name__) if part["type"] in _UNORDERED), None)
 
 
 def _complete(model: type[Any]) -> bool:
@@ -227,7 +227,7 @@ def _problem_in(model: type[BaseModel], is_complete: bool) -> str:
 
 def _lossy_fields(model: type[BaseModel]) -> Iterator[str]:
     """Yield fields, however deep, whose values would not survive recording, each with what to do about it."""
-    for _, part in _schemas(model.__pydantic_core_schema__, model.__name__):
+    for _, part in schemas_in(model.__pydantic_core_schema__, model.__name__):
         if part["type"] in ("model", "dataclass"):
             kind = part["cls"]
             for name, field in getattr(kind, "__pydantic_fields__", {}).items():
@@ -276,11 +276,11 @@ def _holds_secret(annotation: Any) -> bool:
     return any(_holds_secret(each) for each in get_args(annotation))
 
 
-def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def schemas_in(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield every schema within a model's pydantic schema, with the model and field that hold it."""
     if isinstance(schema, (list, tuple)):
         for each in schema:
-            yield from _schemas(each, where)
+            yield from schemas_in(each, where)
     if not isinstance(schema, dict):
         return
     if isinstance(schema.get("type"), str):
@@ -290,12 +290,12 @@ def _schemas(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, part in schema.items():
         if name in ("fields", "computed_fields") and isinstance(part, dict):
             for field, each in part.items():
-                yield from _schemas(each, f"{where}.{field}")
+                yield from schemas_in(each, f"{where}.{field}")
         elif name in ("fields", "computed_fields"):
             for each in (each for each in part if isinstance(each, dict)):  # a dataclass also lists their bare names
-                yield from _schemas(each, f"{where}.{each.get('name') or each.get('property_name')}")
+                yield from schemas_in(each, f"{where}.{each.get('name') or each.get('property_name')}")
         elif name not in _NO_TYPES:
-            yield from _schemas(part, where)
+            yield from schemas_in(part, where)
 
 
 def has_at_most(value: Any, characters: int) -> bool:

@@ -23,6 +23,7 @@ from runs.engine.halts import Halts
 from runs.engine.limits import Limits
 from runs.engine.outcomes import LateAnswer, StopReason
 from runs.engine.policy import NoPolicies, Policies
+from runs.engine.secrets import NoSecrets, SecretStore
 from runs.engine.threads import ToolThreads
 
 log = logging.getLogger("durableagents.engine")
@@ -82,7 +83,7 @@ class Runtime:
     judge each tool call. `limits` gives shared permits, each waited for in place for `limit_patience` seconds; `halts`
     say what must not be sent. `certificates` say which keyed tools were seen to honour keys. With `refuses_other_code`
     a run whose checkpoint other code wrote waits for an operator; `code_of` returns the parts of such code, by agent
-    and fingerprint, if known.
+    and fingerprint, if known. `secrets` reads the values of secrets that tools use.
     """
 
     hasher: Hasher
@@ -113,6 +114,7 @@ class Runtime:
     certificates: Certificates = field(default_factory=Certificates)
     refuses_other_code: bool = False
     code_of: Callable[[str, str], Awaitable[Mapping[str, Any] | None]] = _not_known
+    secrets: SecretStore = field(default_factory=NoSecrets)
 
 
 @dataclass(frozen=True, slots=True)

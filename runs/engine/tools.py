@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,9 +15,10 @@ from typing import Any, Final, NoReturn, ParamSpec, get_type_hints
 
 from pydantic import BaseModel
 
+from ledger import redacted, scrubbing
 from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
-from runs.engine.errors import BadAnswer, DefinitionError, brief
+from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, brief
 from runs.engine.gating import documents as shown
 from runs.engine.gating.fields import RISKS as RISKS
 from runs.engine.gating.fields import AmountRule, amount_entry, amount_problem, editable_problem, names_problem
@@ -25,6 +26,7 @@ from runs.engine.gating.fields import Evidence as Evidence
 from runs.engine.gating.stages import Requirement, Stage
 from runs.engine.gating.timing import LONGEST, OnTimeout, Time, WorkingHours, problem_of
 from runs.engine.limits import RateLimit
+from runs.engine.secrets import Secret, names_of, takes_secrets
 
 log = logging.getLogger("durableagents.engine")
 
@@ -49,7 +51,8 @@ class ToolCall:
     `run_id` and `trace_id` name the run (the same over all its resumes), `tool` the tool, `slot` and `attempt` the
     call: its place in the run, and how many recorded decisions have sent it again. `key` is the idempotency key to send
     along: the same at each repeat, None for tools that aren't keyed. `callback_url` is where the other side answers
-    later, None unless the tool `answers_later`. `timeout` is in seconds.
+    later, None unless the tool `answers_later`. `timeout` is in seconds. `secrets` are the values of the secrets that
+    the tool declares or its input names, by name; read them with `secret`.
     """
 
     run_id: str
@@ -60,6 +63,16 @@ class ToolCall:
     key: str | None
     callback_url: str | None
     timeout: float
+    secrets: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def secret(self, name: str) -> str:
+        """Return the value of the secret `name`, a plain name or a `Secret`. It was read just before the call. Raises
+        MisusedContext for one that neither the tool declares nor its input names."""
+        reference = Secret(name)
+        if (value := (self.secrets or {}).get(reference.name)) is None:
+            problem = f"the tool {self.tool!r} asks for {reference}, which it does not declare"
+            raise MisusedContext(f"{problem}: add secrets=[{reference.name!r}] to its @tool")
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +223,13 @@ class Tool:
     undo: Undo | None = None
     risk: str = ""
     link: Callable[[Any], str | None] | None = None
+    secrets: tuple[str, ...] = ()
+    redact: tuple[str, ...] = ()
+
+    @cached_property
+    def uses_secrets(self) -> bool:
+        """Return whether a call of it may need values of secrets."""
+        return bool(self.secrets) or takes_secrets(self.input)
 
     @cached_property
     def is_pure(self) -> bool:
@@ -259,6 +279,8 @@ class Tool:
         try:
             given = answer if isinstance(answer, self.output) else self.output.model_validate(answer)
             result, output = as_recorded(given, self.output)
+            if scrubbing.scrubber is not None and (cleaned := scrubbing.scrubbed(result)) != result:
+                result, output = as_recorded(self.output.model_validate(cleaned), self.output)
             return Answer(output, result)
         except ValueError as error:
             raise BadAnswer(f"{self.name} returned something else than {self.output.__name__}: {error}") from error
@@ -351,6 +373,8 @@ def tool(
     undo: Undo | None = None,
     risk: str = "",
     link: Callable[[Any], str | None] | None = None,
+    secrets: Sequence[str] = (),
+    redact: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], Tool]:
     """Register a function of a Pydantic model (its input) and a `ToolCall` that returns a Pydantic model as a tool.
     `replay_class` (required) says what may happen when a call's intent is on record and its outcome isn't. `title`
@@ -366,7 +390,10 @@ def tool(
     version. `cache`: for how long other calls with the same input may take a pure tool's answer from the cache, of the
     same agent, or with `shared` of any (docs/agents.md says when not to). `undo`: how its effect is undone when the run
     fails or is cancelled (docs/undo.md). `risk` is *low*, *medium* or *high*, for policies (docs/policies.md).
-    `link(args)`: the call's web address upstream. Raises DefinitionError.
+    `link(args)`: the call's web address upstream. `secrets` names the secrets whose values the function gets from
+    `call.secret(name)`; they are read before each call, which is not sent without them. `redact` names fields of
+    arguments and results, by the ends of their paths, such as iban or customer.name: pages, the API and exports leave
+    them out. Raises DefinitionError.
     """
     if not isinstance(replay_class, ReplayClass):
         raise DefinitionError(
@@ -405,11 +432,25 @@ def tool(
             undo=undo,
             risk=risk,
             link=link,
+            secrets=names_of(f"tool {name!r}", secrets),
+            redact=_redacted(name, redact),
         )
         _check(made)
         return made
 
     return register
+
+
+def _redacted(name: str, paths: object) -> tuple[str, ...]:
+    problem = f'tool {name!r}: redact={paths!r}: give a list of fields, such as ["iban", "customer.name"]'
+    if isinstance(paths, str) or not isinstance(paths, Sequence):
+        raise DefinitionError(problem)
+    try:
+        if paths:
+            redacted.declare(name, paths)
+    except ValueError as error:
+        raise DefinitionError(f"{problem}: {error}") from None
+    return tuple(paths)
 
 
 def _check(tool: Tool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
+from ledger.scrubbing import scrubbed, scrubbed_error
 from runs.engine.agents import Agent
 from runs.engine.budget import A_CALL
 from runs.engine.canonical import digest_of, plain, printable
@@ -19,6 +20,7 @@ from runs.engine.journal import ATTENTION, Batch, Entry, Intent, Journal, WaitSp
 from runs.engine.logical_call import LogicalCall, Settled
 from runs.engine.outcomes import Stopped
 from runs.engine.runtime import Control, Runtime, is_being_cancelled, log, without_exit
+from runs.engine.secrets import SecretStore, with_secrets
 from runs.engine.tape import Slot, payload_of
 from runs.engine.tools import DidNotHappen, Happened, ReplayClass, Tool, ToolCall
 
@@ -64,11 +66,15 @@ def intended_at(intent: e.Event) -> datetime | None:
     return None if stored is None else datetime.fromisoformat(stored)
 
 
-async def query_upstream(tool: Tool, args: BaseModel, call: ToolCall) -> Happened | DidNotHappen | None:
+async def query_upstream(
+    tool: Tool, args: BaseModel, call: ToolCall, store: SecretStore
+) -> Happened | DidNotHappen | None:
     """Ask upstream through the reconcile hook. None: no hook, or no usable answer."""
     if tool.reconcile is None:
         return None
     try:
+        if tool.uses_secrets:
+            call = await with_secrets(store, tool, args, call)
         answer = await asyncio.wait_for(without_exit(tool.reconcile(args, call)), tool.timeout)
         if isinstance(answer, Happened):
             return Happened(tool.checked(answer.output).output)
@@ -178,7 +184,7 @@ async def _query_or_stop(call: LogicalCall) -> Happened | DidNotHappen | None:
 
 async def _query(call: LogicalCall) -> Happened | DidNotHappen | None:
     with call.visit.control.sending(call.slot, call.limit_key, call.tool.timeout):
-        return await query_upstream(call.tool, call.args, call.tool_call())
+        return await query_upstream(call.tool, call.args, call.tool_call(), call.visit.runtime.secrets)
 
 
 async def find_out(call: LogicalCall, *, is_sender_done: bool) -> Settled | None:
@@ -229,7 +235,7 @@ async def settle_lost_answer(
 
 async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
     """Settle a call whose key was rejected, which may have happened: by the hook, otherwise by a person."""
-    message = printable(error.message)[:2000]
+    message = printable(scrubbed(error.message))[:2000]
     rejection = {"message": message, "details": _recordable_details(error.details), "found_by_hook": _NOT_ASKED}
     why = f"the other side rejected the key, so that a duplicate is suspected: {message}"
     if await _is_query_halted(call):
@@ -244,9 +250,9 @@ async def settle_rejected_key(call: LogicalCall, error: KeyRejected) -> Settled:
 def _recordable_details(details: Any) -> Any:
     """Return a tool's details in recordable form, as text if they aren't plain."""
     try:
-        return plain(details)
+        return scrubbed(plain(details))
     except ValueError:
-        return printable(repr(details)[:2000])
+        return printable(scrubbed_error(repr(details))[:2000])
 
 
 async def ask_person(call: LogicalCall, reason: str, *, is_sender_done: bool, rejection: Any = None) -> NoReturn:
@@ -389,4 +395,4 @@ async def _query_before_end(run: Ending, intent: Intent, tool: Tool, arguments: 
         return None
     call = ToolCall(run.journal.run_id, run.trace_id, tool.name, slot, attempt, intent.key, None, tool.timeout)
     with run.control.sending(slot, f"tool:{tool.name}", tool.timeout):
-        return await query_upstream(tool, args, call)
+        return await query_upstream(tool, args, call, run.runtime.secrets)

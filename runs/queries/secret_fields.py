@@ -10,6 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from ledger.redacted import pattern_of
 from runs.engine.agents import Agent
 from runs.engine.recordings.redaction import Secrets
 
@@ -50,6 +51,7 @@ def secrets_of(agent: Agent) -> Secrets:
         frozenset(name for name, _, is_key in named if name and not is_key),
         frozenset((name, within) for name, within, is_key in named if name and is_key),
         any(not name for name, _, _ in named),
+        frozenset(pattern_of(path) for tool in agent.all_tools() for path in tool.redact),
     )
 
 

@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from ledger.api.present import MASK, masked
 from ledger.codec import MOST_DEEP, is_too_deep, pack, unpack, unpack_head
 from ledger.events import KINDS, Event, encode_clear
+from ledger.redacted import without_redacted
 from ledger.web.seeing.payloads import ERASED, HIDDEN, Hidden, is_open
 
 # Actions whose payload holds more than the reason.
@@ -97,7 +98,7 @@ class Line:
         return (
             {"unreadable": f"nested deeper than {MOST_DEEP} levels"}
             if is_too_deep(payload)
-            else _in_whole_characters(payload)
+            else without_redacted(self.kind, self.clear, _in_whole_characters(payload))
         )
 
     @cached_property

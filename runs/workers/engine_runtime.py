@@ -8,6 +8,7 @@ from runs import failpoints, features
 from runs.certification import observing
 from runs.engine.pipeline import GUARDS
 from runs.engine.runtime import Runtime
+from runs.engine.secrets import NoSecrets
 from runs.engine.thinking.request import request_model
 from runs.engine.threads import ToolThreads
 from runs.journal.asked.policies import InForce
@@ -40,5 +41,6 @@ def runtime(threads: ToolThreads | None = None, pool: Pool | None = None) -> Run
         queues=Asked(QUEUES, has_roles=False, pool=pool),
         people=Asked(QUEUES, has_roles=True, pool=pool),
         policies=InForce(features.only(lambda each: each.policies), pool),
+        secrets=features.only(lambda each: each.secrets) or NoSecrets(),
         refuses_other_code=settings.DURABLEAGENTS.is_production,
     )

@@ -6,8 +6,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,10 +19,10 @@ from django import db
 from django.conf import settings
 
 from durableagents.env import EnvironmentProblem
+from durableagents.secret_sources import SourceProblem, read_file, run_command
 from ledger.codec import KeyMissing
 
 SIZE = 32
-COMMAND_SECONDS = 5.0
 FAILURE_SECONDS = 5.0
 
 
@@ -136,9 +134,12 @@ def _of_file(source: str, where: str) -> bytes:
 
 def _of_path(source: str, path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _problem(source, f"can't be read: {path}: {error.strerror}") from None
+        found = read_file(path)
+    except SourceProblem as problem:
+        raise _problem(source, str(problem)) from None
+    if found is None:
+        raise _problem(source, f"can't be read: {path}: No such file or directory")
+    return found
 
 
 def _of_environment(source: str, where: str) -> bytes:
@@ -150,15 +151,10 @@ def _of_environment(source: str, where: str) -> bytes:
 def _of_command(source: str, where: str) -> bytes:
     """Run a command that prints the key: how a key service is asked."""
     try:
-        said = subprocess.run(shlex.split(where), capture_output=True, timeout=COMMAND_SECONDS, check=True)
-    except subprocess.TimeoutExpired:
-        raise _problem(source, f"gave no answer within {COMMAND_SECONDS:g} s") from None
-    except subprocess.CalledProcessError as error:
-        told = error.stderr.decode(errors="replace").strip().splitlines()
-        raise _problem(source, f"ended with {error.returncode}: {told[-1] if told else 'no message'}") from None
-    except (OSError, ValueError) as error:
-        raise _problem(source, f"can't be run: {error}") from None
-    return _decoded(source, said.stdout)
+        printed = run_command(where, is_quoted=True)
+    except SourceProblem as problem:
+        raise _problem(source, str(problem)) from None
+    return _decoded(source, printed)
 
 
 def _decoded(source: str, text: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +15,7 @@ from runs.engine.canonical import plain
 from runs.engine.errors import DefinitionError
 from runs.engine.gating.timing import LONGEST
 from runs.engine.pydantic_agents.tools import ANY, HOW, NAME, tool_of
+from runs.engine.secrets import names_of
 from runs.engine.tools import Gate, ReplayClass, Tool
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ def durable(
     gates: Mapping[str, Gate] | None = None,
     outside: Mapping[str, Outside] | None = None,
     later: Sequence[str] = (),
+    secrets: Mapping[str, Sequence[str]] | None = None,
     name: str = "",
     models: Sequence[str] = (),
     max_requests: int = USUAL_REQUESTS,
@@ -103,7 +105,7 @@ def durable(
     sees (also in toolsets); a tool may set `metadata={"replay_class": "pure"}` instead. `gates` says who must approve
     which tool; each with `requires_approval=True` needs one. `outside` says who gives the result of a tool that is
     executed elsewhere (an `ExternalToolset`'s). `later` names those that raise `CallDeferred` and are answered by
-    callback.
+    callback. `secrets` names the secrets that a tool gets from `this_call().secret(name)`.
     `name` identifies it on record and `models` are asked as `provider:model`; both default to the agent's own.
     `max_requests` (50) limits the requests of one `think`; `timeout` is in seconds (300), for one request;
     `most_tokens` is what a budget reserves for an answer (4096).
@@ -112,15 +114,16 @@ def durable(
     name = name or agent.name or ""
     if not name:
         raise DefinitionError(f"{HOW}(…): the agent has no name: give name=, under which it is recorded")
-    classes, gates, outside = dict(tools or {}), dict(gates or {}), dict(outside or {})
+    classes, gates, outside, secrets = dict(tools or {}), dict(gates or {}), dict(outside or {}), dict(secrets or {})
     known = _known_tools(agent)
-    _check_names(name, known, classes, gates, outside, later)
+    _check_names(name, known, classes, gates, outside, {"later": later, "secrets": [*secrets]})
     made = []
     for each in [*known, *(other for other in classes if other not in known)]:
         if each in outside:
             continue
         own = known.get(each)
-        made.append(_tool(name, each, own, classes, gates, later))
+        declared = names_of(f"{name}: tool {each!r}", secrets.get(each, ()))
+        made.append(replace(_tool(name, each, own, classes, gates, later), secrets=declared))
     whom, offline = _models(agent, name)
     return AgentAssistant(
         name=name,
@@ -187,7 +190,7 @@ def _check_names(
     classes: Mapping[str, Any],
     gates: Mapping[str, Any],
     outside: Mapping[str, Any],
-    later: Sequence[str],
+    others: Mapping[str, Sequence[str]],
 ) -> None:
     for each, tool in known.items():
         if tool.function is None and each not in outside:
@@ -201,7 +204,7 @@ def _check_names(
         if tool.function is not None and each not in classes and tool.replay_class is None:
             raise DefinitionError(_undeclared(name, each))
     tools = {*classes, *known} - {*outside}
-    for what, names in (("gates", gates), ("later", later)):
+    for what, names in (("gates", [*gates]), *others.items()):
         for each in names:
             if each not in tools:
                 raise DefinitionError(f"{name}: {what} names {each!r}, which is not one of its tools: {sorted(tools)}")

@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from ledger import events as e
+from ledger.redacted import Pattern, matches, pattern_of
 from runs.engine.recordings.recording import FULL, REDACTED, BadRecording, Recording, event_as_data, event_of, text_of
 
 # Fields with these names hold secrets, however spelled (`apiKey`, `x-api-key`).
@@ -31,11 +32,13 @@ _NAMED = re.compile(r'"([^"\\]*)"\s*:')  # whatever the characters before it mea
 
 
 class Secrets(NamedTuple):
-    """Declared secrets: lower-case fields, and `keys` (with depth) of secret mappings. `is_all`: any may be one."""
+    """Declared secrets: lower-case fields, and `keys` (with depth) of secret mappings. `is_all`: any may be one.
+    `patterns` are ends of paths that tools redact."""
 
     fields: frozenset[str] = frozenset()
     keys: frozenset[tuple[str, int]] = frozenset()
     is_all: bool = False
+    patterns: frozenset[Pattern] = frozenset()
 
 
 NOTHING = Secrets()
@@ -52,10 +55,7 @@ class Redaction:
     _ways: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        for path in self.paths:
-            if not path or any(not part for part in path.split(".")):
-                raise ValueError(f"{path!r} is no path of fields, such as iban or customer.name")
-        self._patterns = [tuple(path.lower().split(".")) for path in self.paths]
+        self._patterns = [*map(pattern_of, self.paths), *sorted(self.declared.patterns)]
 
     def keeps(self, event: e.Event) -> bool:
         return not isinstance(event, _LEFT_OUT)
@@ -79,11 +79,7 @@ class Redaction:
             return True
         if name in self.declared.fields or self.declared.is_all:
             return True
-        return any(
-            len(path) >= len(pattern)
-            and all(want in ("*", have) for want, have in zip(reversed(pattern), reversed(path), strict=False))
-            for pattern in self._patterns
-        )
+        return matches(path, self._patterns)
 
     def _has_private_keys(self, path: tuple[str, ...]) -> bool:
         return any(

@@ -41,6 +41,7 @@ def all_secrets(versions: Iterable[str]) -> Secrets:
         frozenset().union(*(each.fields for each in every)),
         frozenset().union(*(each.keys for each in every)),
         any(each.is_all for each in every),
+        frozenset().union(*(each.patterns for each in every)),
     )
 
 

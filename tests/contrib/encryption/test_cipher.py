@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from durableagents import secret_sources
 from durableagents.contrib.encryption import master_keys
 from durableagents.contrib.encryption.master_keys import KeyUnavailable, MasterKey
 from durableagents.contrib.encryption.run_keys import RunKeys, _Key, unwrap, wrap
@@ -155,7 +156,7 @@ def test_a_key_that_can_t_be_had_is_named(
 ) -> None:
     (tmp_path / "short").write_text("AAAA")
     (tmp_path / "strange").write_text("no key, but a sentence")
-    monkeypatch.setattr(master_keys, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(secret_sources, "COMMAND_SECONDS", 0.2)
     source = source.format(short=tmp_path / "short", strange=tmp_path / "strange")
     keys_are(source)
     with pytest.raises(KeyUnavailable) as refused:

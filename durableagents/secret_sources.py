@@ -1,0 +1,144 @@
+"""Sources of keys and secrets outside the database, as the settings name them: environment, files, commands."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shlex
+import signal
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from typing import Literal
+
+COMMAND_SECONDS = 5.0
+MAX_BYTES = 64 * 1024
+ENVIRONMENT_PREFIX = "AGENT_SECRET_"
+
+
+class SourceProblem(Exception):
+    """A source can't be read. The text says why, without what it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSource:
+    """A place where secrets are looked up by name. `label` names it without a command's arguments."""
+
+    kind: Literal["env", "file", "command"]
+    label: str
+    folder: Path | None = None
+    command: str = field(default="", repr=False)
+
+    def read(self, name: str) -> bytes | None:
+        """Return a secret's bytes, or None if this source does not have it. Raises SourceProblem."""
+        if self.kind == "env":
+            text = os.environ.get(variable_of(name))
+            return None if text is None else os.fsencode(text)
+        if self.folder is not None:
+            found = read_file(self.folder / name)
+            if found is None and not self.folder.is_dir():
+                raise SourceProblem("can't be read: there is no such folder")
+            return found
+        return run_command(self.command, name)
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a secret."""
+    return ENVIRONMENT_PREFIX + name.upper().replace("-", "_").replace(".", "_")
+
+
+def read_source(text: str) -> SecretSource:
+    """Read `env`, `file:/run/secrets` or `command:/usr/local/bin/get-secret`. Raises ValueError without the text,
+    which may hold a secret."""
+    kind, _, where = text.partition(":")
+    if text == "env":
+        return SecretSource("env", "env")
+    if kind == "file" and os.path.isabs(where):
+        return SecretSource("file", text, folder=Path(where))
+    if kind == "command" and os.path.isabs(where):
+        return SecretSource("command", f"command:{where.split(maxsplit=1)[0]}", command=where)
+    raise ValueError("an entry is no source: write env, file:/FOLDER or command:/COMMAND, with absolute paths")
+
+
+def read_file(path: Path, most: int = MAX_BYTES) -> bytes | None:
+    """Return a regular file's bytes, or None if there is no such file. Raises SourceProblem."""
+    try:
+        # Opening a pipe for reading would wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SourceProblem(f"can't be read: {path}: {error.strerror}") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise SourceProblem(f"can't be read: {path} is no file")
+        found = os.read(descriptor, most + 1)
+    except OSError as error:
+        raise SourceProblem(f"can't be read: {path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+    if len(found) > most:
+        raise SourceProblem(f"is too large: {path} has more than {most} bytes")
+    return found
+
+
+def run_command(command: str, *more: str, is_quoted: bool = False) -> bytes:
+    """Return the output of a command with `more` arguments. No shell runs it, and it is ended with its children after
+    five seconds. Raises SourceProblem, which quotes the last line of its errors only if `is_quoted`."""
+    deadline = time.monotonic() + COMMAND_SECONDS
+    try:
+        words = [*shlex.split(command), *more]
+        process = Popen(
+            words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE if is_quoted else DEVNULL, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        raise SourceProblem(f"can't be run: {getattr(error, 'strerror', None) or error}") from None
+    with process:
+        try:
+            output, errors = _read(process, deadline)
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except (TimeoutError, TimeoutExpired):
+            _end(process)
+            raise SourceProblem(f"gave no answer within {COMMAND_SECONDS:g} s") from None
+        except BaseException:
+            _end(process)
+            raise
+    if code == 0:
+        return output
+    lines = errors.decode(errors="replace").strip().splitlines()
+    said = f": {lines[-1] if lines else 'no message'}" if is_quoted else ""
+    raise SourceProblem(f"ended with {code}{said}")
+
+
+def _read(process: Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
+    """Return output and errors once both are closed. Raises TimeoutError, or SourceProblem for endless output."""
+    found = {pipe.fileno(): bytearray() for pipe in (process.stdout, process.stderr) if pipe is not None}
+    with selectors.DefaultSelector() as selector:
+        for descriptor in found:
+            selector.register(descriptor, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            ready = selector.select(left) if left > 0 else []
+            if not ready:
+                raise TimeoutError
+            for key, _ in ready:
+                part = os.read(key.fd, MAX_BYTES)
+                found[key.fd] += part
+                if not part:
+                    selector.unregister(key.fd)
+                if len(found[key.fd]) > MAX_BYTES:
+                    raise SourceProblem(f"printed more than {MAX_BYTES} bytes")
+    output, *errors = map(bytes, found.values())
+    return output, errors[0] if errors else b""
+
+
+def _end(process: Popen[bytes]) -> None:
+    """End a command and its children, which would otherwise outlive it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has ended
+    except PermissionError:
+        process.kill()

@@ -1,0 +1,45 @@
+"""Keeps values of secrets out of texts that are recorded. A secret store sets the scrubber when it first reads a
+value, so a process that reads none pays nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Scrubber(Protocol):
+    """Replaces values of secrets by references to them."""
+
+    def text(self, text: str) -> str:
+        """Return a text without values."""
+
+    def error(self, text: str) -> str:
+        """Return an error text without values, nor beginnings and ends of values that were cut."""
+
+
+scrubber: Scrubber | None = None
+
+
+def use(found: Scrubber | None) -> None:
+    """Set the scrubber of this process."""
+    global scrubber
+    scrubber = found
+
+
+def scrubbed(value: Any) -> Any:
+    """Return plain data without values of secrets."""
+    if scrubber is None:
+        return value
+    match value:
+        case str():
+            return scrubber.text(value)
+        case dict():
+            return {scrubbed(name): scrubbed(each) for name, each in value.items()}
+        case list() | tuple():
+            return [scrubbed(each) for each in value]
+        case _:
+            return value
+
+
+def scrubbed_error(text: str) -> str:
+    """Return an error text without values of secrets, also cut ones. Scrub before cutting it further."""
+    return text if scrubber is None else scrubber.error(text)
