@@ -35,9 +35,9 @@ from runs.queries.tool_cards import ToolCard
 from runs.search import subject
 from runs.services.questions import open_for
 
-# A plan is canonical JSON with sorted keys, so its amount is near the start, before any text an agent chose:
-# `{"agent":…,"amount":{…},…`.
-_HEAD = "encode(substring(plan FROM 1 FOR 600), 'escape')"
+# The amount has a column of its own, because plans are encrypted. A row from before that has a plan in canonical JSON
+# with sorted keys, so its amount is near the start, before any text an agent chose: `{"agent":…,"amount":{…},…`.
+_HEAD = """coalesce('{"agent":"","amount":' || amount, encode(substring(plan FROM 1 FOR 600), 'escape'))"""
 _AMOUNT = r'^\{"agent":"[^"]*","amount":\{'
 _VALUE = r'"currency":"%s","value":"-?([0-9]{1,18}(?:\.[0-9]{1,18})?)"\}'
 _WITHIN = f"CASE WHEN {_HEAD} ~ %s THEN coalesce(substring({_HEAD} FROM %s)::numeric <= %s, false) ELSE %s END"

@@ -113,6 +113,8 @@ class Approval(models.Model):
         null=True, help_text="A keyed digest of the arguments, by which repeats are found; older rows have none."
     )
 
+    amount = models.TextField(null=True, help_text="The plan's amount, by which limits of people are checked in lists.")
+
     class Meta:
         indexes = [
             models.Index(fields=["run", "opened_at"], name="approvals_by_run"),

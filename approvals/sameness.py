@@ -1,5 +1,5 @@
-"""Keyed digests by which rows are found that are about the same call: they tell nobody without the installation's key
-what a call contains."""
+"""Columns by which SQL finds rows whose plans are encrypted. Keyed digests find those about the same call, and tell
+nobody without the installation's key what a call contains; the amount is in the clear."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def same_of(stored: bytes) -> str | None:
     """Return the digest of what must be the same for a standing approval of this plan; None if there can be none."""
     digest = sameness_of(stored)
     return None if digest is None else keyed(digest)
+
+
+def amount_of(stored: bytes) -> str | None:
+    """Return the amount of a plan, in the clear, by which SQL knows who may approve it; None if it has none."""
+    try:
+        plan = parsed(stored)
+        if not isinstance(plan, dict) or "amount" not in plan:
+            return None
+        return canonical(plan["amount"]).decode()
+    except (ValueError, RecursionError):
+        return None
 
 
 def call_of(stored: bytes) -> str | None:

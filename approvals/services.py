@@ -21,7 +21,7 @@ from approvals.passkeys.signed import Signed
 from approvals.pipeline import GUARDS
 from approvals.policy import ABSTAIN, VERDICTS, Facts, Standing, judge, thresholds
 from approvals.queues.standing import facts_of, told
-from approvals.sameness import call_of, same_of
+from approvals.sameness import amount_of, call_of, same_of
 from approvals.votes import case_of
 from ledger import events as e
 from ledger.actors import Actor
@@ -42,10 +42,10 @@ from runs.services.command import journal, locked, resolve, snapshot, wake
 _OPEN = """
 INSERT INTO approvals_approval (id, run_id, wait_id, queue, state, revision, previous_id, tool, title, effect, rule,
                                 plan, plan_hash, evidence, why, requested_by, requester, opened_at, deadline, case_id,
-                                timing, look_at, same, call, documents)
+                                timing, look_at, same, call, amount, documents)
 SELECT %s, %s::uuid, %s, %s, 'open', coalesce(p.revision, 0) + 1, p.id, %s, %s, %s, %s, %s, %s, %s, %s, %s,
        (SELECT r.creator FROM runs_run r WHERE r.id = %s::uuid), clock_timestamp(), %s, %s,
-       %s::jsonb, %s::timestamptz, %s, %s, %s::jsonb
+       %s::jsonb, %s::timestamptz, %s, %s, %s, %s::jsonb
 FROM (SELECT approvals_may_ask(%s) AS is_open) AS asked LEFT JOIN LATERAL (
     SELECT a.id, a.revision FROM approvals_approval a
     WHERE a.run_id = %s::uuid AND a.tool = %s AND a.queue = %s
@@ -104,6 +104,7 @@ def opener(gate: GateOpening, wait: WaitSpec) -> tuple[str, list[Any]]:
         gate.look_at,
         same_of(gate.plan),
         call_of(gate.plan),
+        amount_of(gate.plan),
         Jsonb(stored_list(gate.documents, run_id, listed_in_row(gate.documents))),
         gate.queue,
         wait.run_id,

@@ -17,7 +17,7 @@ from approvals.passkeys.verification import assertion_problems, missing_assertio
 from approvals.policy import VERDICTS
 from approvals.queue_models import Deputy, Queue
 from approvals.queues.acts import snapshot
-from approvals.sameness import call_of, same_of
+from approvals.sameness import amount_of, call_of, same_of
 from approvals.services import GRANT_LIVES
 from approvals.timing.verification import Times
 from ledger import events as e
@@ -119,6 +119,7 @@ class Gates:
                 "case_id": _case(row, plan),
                 "same": {same_of(row.plan), sameness_of(row.plan), None},
                 "call": {call_of(row.plan), None},
+                "amount": {amount_of(row.plan), None},
             },
         )
         if row.previous_id is not None and not _is_revised_by(row.previous, row):

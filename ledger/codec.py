@@ -142,23 +142,12 @@ def read_clear(clear: bytes | memoryview) -> dict[str, Any]:
     return metadata
 
 
-def pack(payload: Any, run_id: UUID | None) -> bytes | None:
+def pack(payload: Any, run_id: UUID | None, *, may_store: bool = True) -> bytes | None:
     """Return payload bytes as stored: a codec byte, then JSON, compressed if that is smaller, encrypted if the run has
-    a key; a reference to a large one, which the store keeps. None stays None; without a run nothing is encrypted or
-    kept elsewhere. Raises ContentUnavailable."""
+    a key; a reference to a large one, which the store keeps, unless it must not. None stays None; without a run nothing
+    is encrypted or kept elsewhere. Raises ContentUnavailable."""
     if payload is None:
         return None
-    size, packed = _packed(payload, run_id)
-    if run_id is None or _store is None or len(packed) < _store.keeps_from:
-        return packed
-    content = os.urandom(_SALT) + packed
-    digest = hashlib.sha256(content).digest()
-    _store.put(run_id, digest, content)
-    return REFERENCE.pack(STORED, size, run_id.bytes, packed[:1], digest)
-
-
-def _packed(payload: Any, run_id: UUID | None) -> tuple[int, bytes]:
-    """Return the size of the JSON, and the bytes as `pack` does without a store."""
     # A lone surrogate is replaced, not refused: a failure must always be recordable.
     raw = _PAYLOAD.encode(payload).encode("utf-8", "replace")
     if len(raw) > MAX_PAYLOAD:
@@ -169,11 +158,18 @@ def _packed(payload: Any, run_id: UUID | None) -> tuple[int, bytes]:
     if len(raw) >= _COMPRESS_FROM:
         compressed = _zstd.compressor.compress(raw)
         packed = ZSTD + compressed if len(compressed) < len(raw) else packed
-    if run_id is not None and _cipher is not None:
+    if run_id is None:
+        return packed
+    if _cipher is not None:
         header = HEADER.pack(ENCRYPTED, len(raw), run_id.bytes)
         encrypted = _cipher.encrypt(run_id, packed, header)
         packed = packed if encrypted is None else header + encrypted
-    return len(raw), packed
+    if not may_store or _store is None or len(packed) < _store.keeps_from:
+        return packed
+    content = os.urandom(_SALT) + packed
+    digest = hashlib.sha256(content).digest()
+    _store.put(run_id, digest, content)
+    return REFERENCE.pack(STORED, len(raw), run_id.bytes, packed[:1], digest)
 
 
 def stored_at(packed: bytes | memoryview) -> tuple[UUID, bytes] | None:
@@ -214,8 +210,8 @@ def encrypted(content: Any, run_id: UUID | None) -> bytes | None:
     """Return content as `pack` does without a store, if it is encrypted; None if it is to be stored in the clear."""
     if _cipher is None or run_id is None:
         return None
-    _, packed = _packed(content, run_id)
-    return packed if packed[:1] == ENCRYPTED else None
+    packed = pack(content, run_id, may_store=False)
+    return packed if packed is not None and packed[:1] == ENCRYPTED else None
 
 
 def expect(run_id: UUID) -> None:

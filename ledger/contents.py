@@ -187,6 +187,13 @@ class Stored:
         if (run_id := _run_of(raw)) is not None:
             codec.expect(run_id)
 
+    def __eq__(self, other: object) -> bool:
+        """Compare stored forms, or the content with a plain value, as `values()` gives both."""
+        return bool(self.raw == other.raw if isinstance(other, Stored) else self.content == other)
+
+    def __hash__(self) -> int:
+        return hash(self.content)
+
     @property
     def content(self) -> Any:
         """Return the content; its field's substitute if it can't be decrypted. Raises KeyMissing."""

@@ -17,6 +17,7 @@ from approvals.consulting.inquiries import resumed
 from approvals.models import Approval, ApprovalState
 from approvals.policy import CHANGED_FIRST, No, judge
 from approvals.queues.standing import facts_of, told
+from approvals.sameness import amount_of, call_of
 from approvals.services import (
     StalePlan,
     check_deadline,
@@ -279,6 +280,7 @@ def _terms_of_the_first(
 
 
 def _following(approval: Approval, new: Question, said: dict[str, Any] | None, *, now: datetime) -> Approval:
+    plan = canonical(new.plan)
     return Approval.objects.create(
         id=UUID(new.asked.approval_id),
         run_id=approval.run_id,
@@ -290,7 +292,9 @@ def _following(approval: Approval, new: Question, said: dict[str, Any] | None, *
         title=approval.title,
         effect=approval.effect,
         rule=new.plan["rule"],
-        plan=canonical(new.plan),
+        plan=plan,
+        call=call_of(plan),
+        amount=amount_of(plan),
         plan_hash=new.asked.plan_hash,
         evidence=approval.evidence,
         documents=new.plan.get(DOCUMENTS, []),

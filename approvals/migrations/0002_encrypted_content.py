@@ -23,6 +23,11 @@ class Migration(migrations.Migration):
             name='call',
             field=models.TextField(help_text='A keyed digest of the arguments, by which repeats are found; older rows have none.', null=True),
         ),
+        migrations.AddField(
+            model_name='approval',
+            name='amount',
+            field=models.TextField(help_text="The plan's amount, by which limits of people are checked in lists.", null=True),
+        ),
         migrations.AddConstraint(
             model_name='document',
             constraint=models.CheckConstraint(condition=models.Q(('digest', models.Func(models.F('content'), output_field=models.TextField(), template="encode(sha256(%(expressions)s), 'hex')")), ('digest__startswith', 'hmac-sha256:'), _connector='OR'), name='approvals_document_is_its_digest'),

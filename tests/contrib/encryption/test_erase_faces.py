@@ -115,7 +115,7 @@ def test_the_console_erases_and_shows_that_it_is_erased(stage: Stage, tools: Too
 
 # Columns of runs' tables that erasure blanks or whose rows it deletes; of `sealed`, `state` and `clear` see README.md.
 BLANKED = {
-    "approvals_approval": {"title", "effect", "plan", "evidence", "documents", "why", "same", "call"},
+    "approvals_approval": {"title", "effect", "plan", "evidence", "documents", "why", "same", "call", "amount"},
     "approvals_decision": {"justification", "before", "after", "standing", "proof"},
     "approvals_delegation": {"reason"},
     "approvals_inquiry": {"question", "answer"},

@@ -45,7 +45,8 @@ def test_a_start_costs_few_statements_and_its_repeat_fewer(integrator: Api) -> N
 
     integrator.get("runs")  # notes that the key is used
     integrator.post("runs", START)  # notes that the version is used
-    whose, kept_answer, _version, defaults, start, key, act, keep = costs()
+    whose, kept_answer, _version, defaults, start, key, own_key, act, keep = costs()
+    assert "encryption_runkey" in own_key  # the answer is kept under the key of its run
     assert "runs_budgetdefault" in defaults
     assert "durableagents_apikey" in whose and "runs_start(" in start and "ledger_actrecord" in act
     assert "INSERT INTO encryption_runkey" in key

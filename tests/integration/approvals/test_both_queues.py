@@ -15,6 +15,7 @@ from django.db import connection
 from approvals.cases.amending import amend
 from approvals.inbox import is_above, within
 from approvals.models import Approval, Decision, Seat
+from approvals.sameness import amount_of
 from approvals.services import actor_for_decision, decide
 from durableagents import Gate
 from durableagents.identity.auth import issue_key
@@ -98,10 +99,12 @@ def test_python_and_sql_agree_on_what_is_above_a_limit(db: None) -> None:
         plan = {"agent": "a@1", **({} if amount is None else {"amount": amount}), "arguments": {"amount": 1}}
         ((condition, values),) = within("finance_po", limit, []).items()
         with connection.cursor() as cursor:
-            row = "(SELECT %s::bytea AS plan, NULL::text[] AS escalated_to) AS row"
-            cursor.execute(f"SELECT {condition} FROM {row}", [*values, canonical(plan)])
-            found = is_above(plan, limit), cursor.fetchone() == (False,)
-        wrong += [] if found == (is_beyond, is_beyond) else [(amount, found)]
+            row = "(SELECT %s::bytea AS plan, %s::text AS amount, NULL::text[] AS escalated_to) AS row"
+            encrypted = [b"\x02...", amount_of(canonical(plan))]
+            for stored in (encrypted, [canonical(plan), None]):
+                cursor.execute(f"SELECT {condition} FROM {row}", [*values, *stored])
+                found = is_above(plan, limit), cursor.fetchone() == (False,)
+                wrong += [] if found == (is_beyond, is_beyond) else [(amount, found)]
     assert wrong == []
 
 

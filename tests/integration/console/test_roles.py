@@ -51,7 +51,8 @@ READ = _by_name(
     ),
     (ALL - {"integrator"}, "audit verify_all evidence"),
     (ALL, "reports report run_report"),  # each report has roles of its own: see tests/contrib/reports
-    ({"operator", "auditor"}, "stored_report"),
+    ({"operator", "auditor"}, "stored_report retention"),
+    (ALL, "archived_run"),  # which run each may see: see tests/contrib/retention
     ({"integrator", "operator"}, "start"),
     ({"operator", "auditor"}, "fleet recoveries notice_log channels rule_changes rule_change"),
     ({"integrator", "operator", "auditor"}, "limits"),
@@ -86,7 +87,7 @@ ACT = _by_name(
         pool_closings limit_settings limit_resets breaker_openings breaker_closings migration_looks migrating
         new_halt halt_stages halt_liftings version_closings version_openings new_ramp ramp_shares
         ramp_resumptions ramp_rollbacks ramp_completions forks new_starts requeues worker_drains host_deaths
-        context_looks context_resumptions context_retries notice_replays
+        context_looks context_resumptions context_retries notice_replays restorations
         """,
     ),
     ({"approver_finance", "approver_legal"}, "decision inquiries delegations claims releases changes"),
@@ -97,7 +98,7 @@ ACT = _by_name(
         new_queue queue_changes queue_closings queue_openings queue_removals queue_limits queue_lifts
         queue_proofs queue_reasons queue_grants queue_timings new_calendar calendar_changes calendar_removals
         new_policy policy_versions policy_retirements policy_restorations four_eyes new_channel channel_changes
-        channel_ends channel_tests
+        channel_ends channel_tests new_retention_policy retention_policy_ends new_legal_hold legal_hold_ends erasures
         """,
     ),
     (
@@ -146,10 +147,10 @@ PARTS: dict[str, Any] = {
     "name": "summary",
 }
 PARTS |= dict.fromkeys(("n", "page", "seq"), 1)
-PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "halt"), UUID(int=1))
+PARTS |= dict.fromkeys(("wait_id", "schedule_id", "approval_id", "change_id", "halt", "archived_id"), UUID(int=1))
 PARTS |= dict.fromkeys(("pk", "device_id", "key_id", "pool_id", "ramp_id", "deputy_id", "grant_id"), 404)
 PARTS |= dict.fromkeys(("delivery_id", "channel_id", "absence_id"), 404)
-PARTS |= {"report": "outcomes", "stored_id": 404, "finding_id": 404}
+PARTS |= {"report": "outcomes", "stored_id": 404, "finding_id": 404, "policy_id": 404, "hold_id": 404}
 ROUTES = dict(_routes(get_resolver("durableagents.urls_console").url_patterns))
 # Addresses of one run. To an integrator who neither started it nor has its tag, the run doesn't exist.
 OF_A_RUN = {name for name, parts in ROUTES.items() if "run_id" in parts}
@@ -241,7 +242,7 @@ def test_a_page_opens_for_its_roles_and_no_other(
     names = others(names, role)
     opened = {name: somebody.client.get(path_of(name), follow=True).status_code for name in names}
     hidden = {"approval", "rule_change", "calendar", "changes", "standing_grant", "document", "document_page", "plan"}
-    hidden |= {"stored_report"}
+    hidden |= {"stored_report", "archived_run"}
     hidden |= set() if is_own or role in READERS else {"batch"}
     hidden |= OF_A_RUN if role == "integrator" and not is_own else set()
     may = {name: 404 if name in hidden else 200 for name in names if role in READ[name]}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
@@ -49,6 +49,8 @@ pytestmark = pytest.mark.django_db
 RUNS = 6_000  # fills every page and list
 # They check a record against every table on request: no list, and never reloaded automatically.
 CHECKS = {"verification", "verify_all", "api-verification", "api-run-verification", "api-run-evidence"}
+# They read a file, or count what is due; none is reloaded automatically.
+ARCHIVED = {"archived_run", "api-archived-run", "api-archived-run-events", "retention"}
 # For a ready run: whether any worker has its version.
 READY = 1
 # The filled rows carry no codes: the audit and a decided case check whether they may lack them; by= looks up the name.
@@ -196,6 +198,8 @@ def samples(name: str) -> list[Any]:
             return [kind.name for kind in catalogue.REPORTS.values() if not kind.of_run]
         case "stored_id":
             return [stored_report().pk]
+        case "archived_id":
+            return [UUID(int=1)]
         case _:
             raise AssertionError(f"an address has a part {name!r}: say here what stands for it")
 
@@ -293,7 +297,7 @@ def ramp() -> Ramp:
 
 def addresses() -> Iterator[str]:
     for name, route in named(get_resolver()):
-        if is_read(route) and name not in CHECKS | ELSEWHERE:
+        if is_read(route) and name not in CHECKS | ARCHIVED | ELSEWHERE:
             parts = list(route.pattern.converters)
             yield from (reverse(name, args=[each]) for each in samples(parts[0])) if parts else (reverse(name),)
 

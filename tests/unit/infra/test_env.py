@@ -219,6 +219,8 @@ def test_nothing_else_reads_the_environment() -> None:
     sudo = 'runs/management/commands/declare_dead.py: through = os.environ.get("SUDO_USER", "") if uid == 0 else ""'
     # Nor is what an agent's test reads: it has no settings.
     outside = {
+        # The secrets of tools, and keys that a setting names.
+        "durableagents/secret_sources.py: text = os.environ.get(variable_of(name))",
         "durableagents/testing/plugin.py: for module in "
         '(os.environ.get("DURABLEAGENTS_AGENTS", "") if named is None else named).split(","):',
         'runs/engine/recordings/recording.py: known = key or os.environ.get(KEY_VARIABLE, "")',

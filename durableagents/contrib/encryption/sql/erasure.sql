@@ -119,7 +119,7 @@ BEGIN
     DELETE FROM public.runs_overheard WHERE run_id = p_run;
     UPDATE public.runs_run SET about = '' WHERE id = p_run;
     UPDATE public.runs_wait SET detail = encryption_members(detail, v_waited), lacking = NULL WHERE run_id = p_run;
-    UPDATE public.approvals_approval SET title = '', effect = '', plan = '', evidence = '[]', documents = '[]', why = '', same = NULL, call = NULL
+    UPDATE public.approvals_approval SET title = '', effect = '', plan = '', evidence = '[]', documents = '[]', why = '', same = NULL, call = NULL, amount = NULL
     WHERE run_id = p_run;
     UPDATE public.approvals_decision
     SET justification = '', before = encryption_members(before, v_facts), after = encryption_members(after, v_facts),
