@@ -42,9 +42,10 @@ _README = """\
 Evidence bundle of Durable Agents
 =================================
 
-Verify it with Python 3.9 or newer, without network or installation:
+Verify it with Python 3.9 or newer, without network or installation. Extract verify.py, then run it:
 
-    python verify.py THIS-BUNDLE.zip
+    python3 -c "import zipfile; zipfile.ZipFile('THIS-BUNDLE.zip').extract('verify.py')"
+    python3 -I verify.py THIS-BUNDLE.zip
 
 Add `--key KEY` with the operator's public key, and `--witness FILE` with a witness's copy of the seals, if you have
 them from elsewhere. Whoever could replace this bundle could replace the verify.py in it: take verify.py from the

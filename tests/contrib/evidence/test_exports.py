@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import subprocess
 import tracemalloc
 import zipfile
 from collections.abc import Callable
@@ -126,9 +127,18 @@ def command(*arguments: object) -> str:
 
 def test_the_command_exports_runs_or_a_filter(paid: UUID, stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     stage.start(buying(tools, 9000))
-    assert command(paid, "--output", tmp_path / "one.zip").startswith("0 ")
+    told = command(paid, "--output", tmp_path / "one.zip")
+    assert told.startswith("0 ")
     assert (tmp_path / "one.zip").stat().st_mode & 0o777 == 0o600
     assert verified(tmp_path / "one.zip").code == 0
+    odd = command(paid, "--output", tmp_path / "$it's.zip")
+    for name, printed in (("one.zip", told), ("$it's.zip", odd)):
+        lines = [line.strip() for line in printed.splitlines() if line.startswith("  python3 ")]
+        for line in lines:
+            done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (name, line, done.stderr)
+        assert len(lines) == 2 and "RESULT: everything above is proven" in done.stdout
+    (tmp_path / "$it's.zip").unlink()
     told = command("--filter", "state=completed", "--output", tmp_path / "two.zip", "--redact", "amount")
     assert told.startswith("0 ") and "1 run(s)" in told
     refused = {

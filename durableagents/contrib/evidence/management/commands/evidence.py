@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -66,7 +67,11 @@ class Command(BaseCommand):
         self.stdout.write(f"{output}: {done.runs} run(s), {done.size} bytes, SHA-256 {done.sha256}")
         if choice.is_any:
             self.stdout.write(f"{done.left_out} value(s) left out: {', '.join(choice.words)}")
-        self.stdout.write(f"Verify it with: python verify.py {output.name}")
+        self.stdout.write("Verify it, in its folder, with the program that it holds:")
+        code = f"import zipfile; zipfile.ZipFile({output.name!r}).extract('verify.py')"
+        is_plain = not set('"$`\\!') & set(code)
+        self.stdout.write(f'  python3 -c "{code}"' if is_plain else f"  python3 -c {quote(code)}")
+        self.stdout.write(f"  python3 -I verify.py {quote(output.name)}")
 
     def _refusal(self, why: str) -> SystemExit:
         self.stderr.write(f"evidence: {why}")
