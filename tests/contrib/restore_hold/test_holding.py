@@ -284,7 +284,20 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
     with pytest.raises(SystemExit) as held:
         call_command("restore_hold", "status", stdout=said)
     assert held.value.code == 1 and "payer@1.0.0" in said.getvalue()
-    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=io.StringIO())
+    said = io.StringIO()
+    call_command("restore_hold", "lift", "--tag", "eu", "--reason", "Europe is cleared", stdout=said)
+    assert "lifted for tag eu" in said.getvalue() and "no longer" not in said.getvalue()
+    for unknown in (
+        ["--agent", "nosuchagent"],
+        ["--tag", "e"],
+        ["--agent", "payer", "--tag", "us"],
+        ["--agent", "paye"],
+    ):
+        with pytest.raises(CommandError, match=f"tag us|{unknown[1]}") as refused:
+            call_command("restore_hold", "lift", *unknown, "--reason", "its calls are cleared")
+        assert refused.value.returncode == 2 and (in_force().agents, in_force().tags) == ([], ["eu"])
+    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=said)
+    assert "It was lifted before, and is no longer, for tag eu." in said.getvalue()
     everybody_goes_on()
     assert stage.drive() == "completed"
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
