@@ -6,7 +6,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -57,6 +57,26 @@ def number() -> int:
 
 def lift(hold: HaltNow) -> None:
     acts.lift(hold.halt, LiftBody(justification="compared with the bank", revision=None), by=OLGA)
+
+
+def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], on_host: OnHost) -> None:
+    some_run()
+    file = on_host("one")
+    holding.settle()
+    commit()
+    file.write_text("{")
+    for _ in range(3):  # as found, as the hold left it, and as a worker that starts later found it
+        said = io.StringIO()
+        with suppress(SystemExit):
+            call_command("restore_hold", "status", stdout=said)
+        (line,) = [each for each in said.getvalue().splitlines() if each.startswith("head")]
+        assert "damaged" in line and "missing" not in line
+        holding.settle()
+    file.unlink()
+    call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
+    said = io.StringIO()
+    call_command("restore_hold", "status", stdout=said)
+    assert "\tmissing" in said.getvalue()
 
 
 @pytest.fixture

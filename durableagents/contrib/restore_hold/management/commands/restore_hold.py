@@ -11,10 +11,11 @@ from django.db import Error
 from pydantic import ValidationError
 
 from durableagents.contrib.restore_hold import database, heads, holding
-from durableagents.contrib.restore_hold.comparing import Hold, compare, lsn_text
+from durableagents.contrib.restore_hold.comparing import DAMAGED, Hold, compare, lsn_text
 from durableagents.contrib.restore_hold.doubts import find_doubts
-from durableagents.contrib.restore_hold.heads import Head
+from durableagents.contrib.restore_hold.heads import Head, HeadDamaged
 from durableagents.contrib.restore_hold.marking import is_on
+from durableagents.contrib.restore_hold.models import Finding
 from ledger.append import justified
 from ledger.errors import DurableAgentsError, JustificationRequired, first_line
 from runs.engine.agents import registry
@@ -103,6 +104,17 @@ class Command(BaseCommand):
             self.stdout.write(f"It was lifted before, and is no longer, for {', '.join(again)}.")
 
 
+def _without_mark(head: Head | HeadDamaged | None) -> str:
+    """Return why this host's head names no mark. A hold replaces a damaged file by one that only names the hold."""
+    if isinstance(head, HeadDamaged):
+        return f"{head}"
+    hold = holding.find_hold()
+    found = Finding.objects.filter(halt=hold.halt, reason=DAMAGED) if hold is not None else Finding.objects.none()
+    if head is not None and found.filter(host=head.host).exists():
+        return f"damaged: the file is kept as {heads.path().name}.damaged"
+    return "missing"
+
+
 def _named(agents: Iterable[str], tags: Iterable[str]) -> list[str]:
     return [*(f"agent {_plain(name)}" for name in agents), *(f"tag {_plain(name)}" for name in tags)]
 
@@ -127,7 +139,7 @@ def _lines() -> Iterator[str]:
         where = f"timeline {head.timeline}, {lsn_text(head.lsn)}"
         yield f"head\t{heads.path()}\tmark {head.number}\t{where}\tsystem {head.system}"
     else:
-        yield f"head\t{heads.path()}\t{'missing' if head is None or isinstance(head, Head) else head}"
+        yield f"head\t{heads.path()}\t{_without_mark(head)}"
     where = f"timeline {known.timeline}, {lsn_text(known.lsn)}"
     yield f"database\tmark {known.number} by {known.host_name or 'nobody'}\t{where}\tsystem {known.system}"
     verdict = compare(head, known)
