@@ -21,6 +21,7 @@ from durableagents.contrib.restore_hold import heads, holding, marking
 from durableagents.contrib.restore_hold.comparing import Adopt, Found, Hold
 from durableagents.contrib.restore_hold.doubts import find_doubts
 from durableagents.contrib.restore_hold.models import Finding, Mark
+from durableagents.management.commands import up
 from ledger.models import ActRecord
 from runs.connections import dsn
 from runs.models import HaltNow, Run
@@ -77,6 +78,15 @@ def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], 
     said = io.StringIO()
     call_command("restore_hold", "status", stdout=said)
     assert "\tmissing" in said.getvalue()
+
+
+def test_up_says_that_the_installation_is_held(some_run: Callable[[], Run], on_host: OnHost) -> None:
+    on_host("one")
+    assert up.held() == ""
+    call_command("restore_hold", "place", "--reason", "moving", stdout=io.StringIO())
+    assert "HELD" in up.held() and "restore_hold status" in up.held()
+    call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
+    assert up.held() == ""
 
 
 @pytest.fixture
