@@ -127,6 +127,21 @@ def test_missing_or_changed_value_stops_the_run_by_name_before_anything_is_sent(
         assert any(f"the stored value {digest.hex()} {said}" in problem for problem in verify(run.id).problems), harm
 
 
+def test_missing_input_is_the_only_problem_that_verification_finds(
+    stage: Stage, tools: Toolbox, store: stores.Folder
+) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    assert verify(run.pk).problems == []
+    place = stored_at(bytes(Event.objects.get(run_id=run.pk, seq=1).sealed))
+    assert place is not None
+    (store.root / run.pk.hex[-2:] / run.pk.hex / place[1].hex()).unlink()
+    found = verify(run.pk).problems
+    assert len(found) == 1, found
+    problem = found[0]
+    assert problem.startswith("event 1 can't be read") and "is missing" in problem
+
+
 def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
     agent = passing(tools)
     run = stage.start(agent, item=LARGE)
