@@ -13,13 +13,14 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.core.files.storage import FileSystemStorage, InMemoryStorage, Storage
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import transaction
 from django.test import Client
 from pydantic import BaseModel
 
 from durableagents import Context, End
 from durableagents.contrib.large_values import collecting, stores
+from durableagents.contrib.large_values.management.commands.large_values import Command
 from durableagents.contrib.large_values.models import Collection
 from durableagents.identity.auth import issue_key
 from ledger import codec
@@ -215,7 +216,10 @@ def test_command_names_what_is_wrong(settings: Any, tmp_path: Path) -> None:
     def said(*words: str) -> str:
         out = io.StringIO()
         try:
-            call_command("large_values", *words, stdout=out)
+            # As from the shell: call_command would leave out the checks before a command.
+            command = Command(stdout=out)
+            options = command.create_parser("manage.py", "large_values").parse_args(words)
+            command.execute(**vars(options))
         except CommandError as error:
             return str(error)
         return out.getvalue()
@@ -227,7 +231,7 @@ def test_command_names_what_is_wrong(settings: Any, tmp_path: Path) -> None:
     use(Path("values"))
     assert "absolute path" in said("prepare") and "absolute path" in said("status")
     use(tmp_path / "none")
-    assert "not an existing folder" in said("prepare")
+    assert "not an existing folder" in said("prepare") and "is not there: mount its volume" in said("status")
     use(tmp_path)
     assert "prepare" in said("status") and stores.refusal() is not None
     assert "ready" in said("prepare") and said("status") == "0 run(s), 0 value(s), 0 bytes\n"
