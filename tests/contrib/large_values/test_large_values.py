@@ -23,6 +23,7 @@ from durableagents.contrib.large_values import collecting, stores
 from durableagents.contrib.large_values.management.commands.large_values import Command
 from durableagents.contrib.large_values.models import Collection
 from durableagents.identity.auth import issue_key
+from durableagents.server import health
 from ledger import codec
 from ledger import events as e
 from ledger.codec import Cut, pack, stored_at, unpack, unpack_head
@@ -143,7 +144,9 @@ def test_missing_input_is_the_only_problem_that_verification_finds(
     assert problem.startswith("event 1 can't be read") and "is missing" in problem
 
 
-def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
+def test_store_that_is_away_is_an_outage_and_loses_nothing(
+    stage: Stage, tools: Toolbox, store: stores.Folder, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = passing(tools)
     run = stage.start(agent, item=LARGE)
     stage.settle(run)
@@ -157,8 +160,12 @@ def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: 
     answer = api.get(f"runs/{run.pk}/events")
     assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
     assert stores.refusal() is not None
+    monkeypatch.setitem(health.more_checks, "large_values", store.problem)
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["checks"]["large_values"]["ok"]) == (503, False)
     store.root.rmdir()
     away.rename(store.root)
+    assert client.get("/readyz").json()["checks"]["large_values"]["ok"] is True
     stage.decide(run)
     stage.settle(run)
     assert fresh(run).state == "completed" and verify(run.id).problems == []
