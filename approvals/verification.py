@@ -111,7 +111,7 @@ class Gates:
                 "queue": request.queue,
                 "tool": request.tool,
                 "rule": request.rule,
-                "requested_by": self.created_by,
+                "requested_by": row.requested_by if self.journal.is_start_unreadable else self.created_by,
                 "deadline": self.times.deadline(request, row),
                 "state": self._states(row),
                 "revision": row.previous.revision + 1 if row.previous else 1,

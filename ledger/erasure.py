@@ -21,7 +21,7 @@ class Erasure:
     reason: str
 
     def __str__(self) -> str:
-        return f"Erased on {self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC by {self.by}: {self.reason}"
+        return f"Content erased on {self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC by {self.by}: {self.reason}"
 
 
 class Erased(DurableAgentsError, ValueError):

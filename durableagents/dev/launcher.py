@@ -155,11 +155,18 @@ class Launcher:
     """One `make up`, from taking the lock to the last process's end."""
 
     def __init__(
-        self, environment: Environment, companion: Companion, *, before_serving: Callable[[], None] | None = None
+        self,
+        environment: Environment,
+        companion: Companion,
+        *,
+        before_serving: Callable[[], None] | None = None,
+        notice: Callable[[], str] | None = None,
     ) -> None:
-        """`before_serving` is called once the database is migrated, before web and workers start."""
+        """`before_serving` is called once the database is migrated, before web and workers start; `notice` once all is
+        up, for lines to print then."""
         self.env = environment
         self._before_serving = before_serving
+        self._notice = notice
         self.companion = companion
         self.data = environment.data
         self.mark = instance_id(self.data)
@@ -425,9 +432,9 @@ class Launcher:
         self._is_announced = True
         child_processes.give_memory_back()  # passwords of new accounts were hashed here
         seconds = time.monotonic() - self._started
-        self._say(
-            f"Durable Agents is up after {seconds:.0f} s\n{self.companion.greeting}  Ctrl-C drains and stops everything"
-        )
+        notice = self._notice() if self._notice is not None else ""
+        greeting = f"{notice}{self.companion.greeting}  Ctrl-C drains and stops everything"
+        self._say(f"Durable Agents is up after {seconds:.0f} s\n{greeting}")
 
     def _say(self, text: str) -> None:
         _print(text, sys.stdout)

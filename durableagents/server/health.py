@@ -33,6 +33,9 @@ _answered_at: dict[str, float] = {}
 
 ALIVE = {"status": "ok"}
 
+# Further checks, by name: each returns a problem, or "". Apps register theirs.
+more_checks: dict[str, Callable[[], str]] = {}
+
 
 # Other methods get a 405, not a missing token.
 @csrf_exempt
@@ -84,6 +87,8 @@ def _probe(answer: Future[_Probed]) -> None:
             if _has_passed("writes", _takes_writes):
                 checks["writes"] = {"ok": True, "age_seconds": 0.0}
             checks["workers"] = _aged(_worker_age, WORKER_LIMIT_SECONDS)
+            for name, problem in more_checks.items():
+                checks[name] = {"ok": not problem(), "age_seconds": None}
             checks["sweeper"] = _aged(members.last_sweep_age_seconds, SWEEPER_LIMIT_SECONDS)
             facts["unserved_versions"] = _unserved()
         answer.set_result((checks, facts))

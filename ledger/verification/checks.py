@@ -219,7 +219,8 @@ class Acts:
             yield f"{what} has a place among those that belong to no run"
         act = self.acts.get((row.action, row.seq or 0))
         if act is None:
-            yield f"{what} has no event"
+            if row.action != "start" or not self.journal.is_start_unreadable:
+                yield f"{what} has no event"
             return
         columns = act.columns | {"chain": self.journal.hash_at(row.seq or 0)}
         if self.journal.is_erased:

@@ -73,6 +73,7 @@ class ReadJournal:
     claims: dict[int, e.RunClaimed] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     size: int = 0  # of all events, in bytes
+    is_start_unreadable: bool = False  # nothing can be compared with the first event, which is named as a problem
     is_erased: bool = False  # its payloads can't be read any more, and events have none
     notes: list[str] = field(default_factory=list)
     _row: dict[type[Model], Any] = field(default_factory=dict)
@@ -385,6 +386,7 @@ def _line(journal: ReadJournal, row: Event, problems: list[str], used: set[bytes
     try:
         event = e.decode(link.clear, _payload(journal, link.sealed))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
+        journal.is_start_unreadable |= row.seq == 1
         problems.append(f"event {row.seq} can't be read: {type(error).__name__}: {error}")
         return None
     if (event.KIND, event.slot, event.attempt, event.fact) != (row.kind, row.slot, row.attempt, row.fact):

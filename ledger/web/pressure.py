@@ -116,4 +116,5 @@ class Notice:
 _failures = _Failures()
 busy_notice = Notice("busy")
 outage_notice = Notice("database not available")
+content_notice = Notice("content not available")
 no_writes_notice = Notice("database takes no writes")

@@ -164,9 +164,10 @@ def _outage(error: BaseException) -> dict[str, Any]:
         pressure.no_writes_notice.note(first_line(error))
         pressure.renew_connections()
         return _read_only()
-    pressure.outage_notice.note(first_line(error))
     if isinstance(error, ContentUnavailable):
+        pressure.content_notice.note(first_line(error))
         return _key_missing() if isinstance(error, KeyMissing) else _store_away()
+    pressure.outage_notice.note(first_line(error))
     return _unavailable()
 
 

@@ -39,7 +39,7 @@ class Assigned:
             return
         for seq, told in self.told:
             side = told.to_version if told.is_new else told.from_version
-            if side != self.version:
+            if side != self.version and not self.journal.is_start_unreadable:
                 yield f"event {seq} gives it version {side}, and it is of {self.version}"
             if told.why == "share" and told.is_new is not (told.place < told.share):
                 yield f"event {seq} gives place {told.place} the wrong side of {told.share}"

@@ -124,7 +124,8 @@ class RunFields:
             yield "the run's row is gone"
             return
         if self.created is None:
-            yield "the journal does not begin with the run's creation"
+            if not self.journal.is_start_unreadable:
+                yield "the journal does not begin with the run's creation"
             return
         made = self.created
         # A requested failure has no error code if an operator then cancels. Older runs have no `about`.

@@ -9,7 +9,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
-from durableagents.contrib.evidence.leaving_out import Choice
+from durableagents.contrib.evidence.leaving_out import Choice, paths_in
 from durableagents.contrib.evidence.serving import ROLES, bundle_response
 from ledger.web.api_base import ApiView, Query, described
 
@@ -29,6 +29,6 @@ class RunEvidence(ApiView):
     )
     def get(self, request: Request, run_id: UUID) -> FileResponse:
         query = Query(request, "redact", "payloads")
-        paths = [each.strip() for each in (query.text("redact") or "").split(",") if each.strip()]
+        paths = paths_in(query.text("redact") or "") if "redact" in request.query_params else []
         is_without = query.choice("payloads", ("full", "none")) == "none"
         return bundle_response(run_id, Choice(paths, is_without), by=self.by)

@@ -20,7 +20,7 @@ from durableagents.contrib.evidence import record, verify
 from durableagents.contrib.evidence.archive import Archive
 from durableagents.contrib.evidence.contents import RunContents, as_json, as_lines
 from durableagents.contrib.evidence.errors import CannotSign, CannotWrite
-from durableagents.contrib.evidence.leaving_out import Choice, LeavingOut
+from durableagents.contrib.evidence.leaving_out import Choice, LeavingOut, check_matched
 from durableagents.contrib.evidence.proofs import Proofs, key_rows
 from durableagents.contrib.seals.keyring import SealKeyProblem, sign
 from durableagents.contrib.seals.models import SealedHead
@@ -42,9 +42,10 @@ _README = """\
 Evidence bundle of Durable Agents
 =================================
 
-Verify it with Python 3.9 or newer, without network or installation:
+Verify it with Python 3.9 or newer, without network or installation. Extract verify.py, then run it:
 
-    python verify.py THIS-BUNDLE.zip
+    python3 -c "import zipfile; zipfile.ZipFile('THIS-BUNDLE.zip').extract('verify.py')"
+    python3 -I verify.py THIS-BUNDLE.zip
 
 Add `--key KEY` with the operator's public key, and `--witness FILE` with a witness's copy of the seals, if you have
 them from elsewhere. Whoever could replace this bundle could replace the verify.py in it: take verify.py from the
@@ -74,6 +75,7 @@ class Exported:
     sha256: str
     size: int
     runs: int
+    left_out: int  # values, on request
 
 
 def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice, reason: str = "") -> Exported:
@@ -92,7 +94,7 @@ def export(run_ids: Sequence[UUID], file: BinaryIO, *, by: Actor, choice: Choice
             with snapshot():
                 making.write_runs()
             making.finish()
-        exported = _measured(file, len(making.runs))
+        exported = _measured(file, making)
         _record(making, exported, by)
         return exported
     except OSError as error:
@@ -128,14 +130,17 @@ class Making:
         self.archive, self.proofs = archive, Proofs()
         self.runs: list[dict[str, Any]] = []
         self.records: list[record.RunRecord] = []
+        self.left_out, self.unmatched = 0, list(choice.paths)
         self.made_at = database_now().isoformat(timespec="microseconds")
 
     def write_runs(self) -> None:
-        """Write the files of all runs. Raises NotFound for a run that there isn't."""
+        """Write the files of all runs. Raises NotFound for an unknown run, InvalidInput for a field to leave out that
+        no run has."""
         self.archive.add("README.txt", [_README.encode()])
         self.archive.add("verify.py", [Path(verify.__file__).read_bytes()])
         for run_id in self.run_ids:
             self._write_run(run_id)
+        check_matched(self.unmatched)
         self.keys = key_rows()
 
     def _write_run(self, run_id: UUID) -> None:
@@ -157,6 +162,8 @@ class Making:
             self.archive.add(folder + "key.json", as_json({"cipher": "AES-256-GCM", "key": key.hex()}))
         if not self.choice.is_any:
             self.archive.add(folder + "left_out.json", as_json({"key": contents.leaving_out.key.hex()}))
+        self.left_out += contents.leaving_out.count
+        self.unmatched = [path for path in self.unmatched if path in contents.leaving_out.unmatched]
         self.runs.append({"id": str(run_id), "events": head.seq, "head": bytes(head.chain).hex()})
         if len(self.records) < record.MAX_RUNS:
             self.records.append(record.run_record(contents, about, proofs, acts))
@@ -184,14 +191,14 @@ class Making:
         self.archive.add(verify.SIGNATURE, as_json(signed))
 
 
-def _measured(file: BinaryIO, runs: int) -> Exported:
+def _measured(file: BinaryIO, making: Making) -> Exported:
     file.flush()
     digest, size = hashlib.sha256(), file.seek(0, 2)
     file.seek(0)
     while part := file.read(1024 * 1024):
         digest.update(part)
     file.seek(0)
-    return Exported(digest.hexdigest(), size, runs)
+    return Exported(digest.hexdigest(), size, len(making.runs), making.left_out)
 
 
 @transaction.atomic

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,25 @@ class Choice:
         return ["all payloads"] if self.is_without_payloads else list(self.paths)
 
 
+def paths_in(text: str) -> list[str]:
+    """Return the fields of a comma-separated list. Raises InvalidInput if it names none: nothing would be left out."""
+    paths = [each.strip() for each in text.replace("\n", ",").split(",") if each.strip()]
+    if not paths:
+        what = {"field": "redact", "problem": f"{text[:80]!r} names no field", "fix": "name fields, or leave it away"}
+        raise InvalidInput("What is to be left out can't be read.", errors=[what])
+    return paths
+
+
+def check_matched(unmatched: Iterable[str]) -> None:
+    """Raises InvalidInput if there are fields that no exported run has: whoever named them expects them left out."""
+    errors = [
+        {"field": "redact", "problem": f"{path!r} matches no field", "fix": "correct the name, or leave it away"}
+        for path in unmatched
+    ]
+    if errors:
+        raise InvalidInput("Nothing was exported: no run has all fields that are to be left out.", errors=errors)
+
+
 def key_of(run_id: UUID) -> bytes:
     """Return the key of the digests of what is left out of this run's bundles: equal values have equal digests."""
     master = Path(settings.DURABLEAGENTS_MASTER_KEY_FILE).read_bytes().strip()
@@ -69,14 +88,21 @@ def key_of(run_id: UUID) -> bytes:
 
 
 class LeavingOut:
-    """Leaves values out of one run's rows. `pointers` are the digests of what the last row lost, by JSON pointer."""
+    """Leaves values out of one run's rows. `pointers` are the digests of what the last row lost, by JSON pointer;
+    `count` is how many values were left out on request, in all rows."""
 
     def __init__(self, run_id: UUID, choice: Choice) -> None:
         self.key, self.choice = key_of(run_id), choice
         self.pointers: dict[str, str] = {}
+        self.count = 0
         self._private = Redaction(choice.paths)
         self._texts: re.Pattern[str] | None = None
         self._whole: frozenset[str] = frozenset()
+
+    @property
+    def unmatched(self) -> list[str]:
+        """Return the chosen fields that no row had. Where all payloads are left out, no field has to be found."""
+        return [] if self.choice.is_without_payloads else list(self._private.unmatched)
 
     @property
     def has_to_learn(self) -> bool:
@@ -139,7 +165,7 @@ class LeavingOut:
                     self._shown(each, f"{pointer}/{n}", path, has_tokens=has_tokens) for n, each in enumerate(value)
                 ]
             case str() if has_tokens and "/callbacks/" in value and masked(value) != value:
-                return self._left_out(value, pointer)
+                return self._left_out(value, pointer, is_requested=False)
             case str() | int() | float() if self._whole and not isinstance(value, bool) and self._quotes(str(value)):
                 return self._left_out(value, pointer)
             case _:
@@ -148,18 +174,21 @@ class LeavingOut:
     def _field(self, name: str, value: Any, pointer: str, path: tuple[str, ...], *, has_tokens: bool) -> Any:
         inner = (*path, name.lower())
         pointer = f"{pointer}/{_escaped(name)}"
-        is_token = has_tokens and inner == ("callback_token",) and value
-        if value is not None and (is_token or (self.choice.paths and self._private.is_private(inner))):
+        self._private.notice(inner)
+        if value is not None and self.choice.paths and self._private.is_private(inner):
             return self._left_out(value, pointer)
+        if has_tokens and inner == ("callback_token",) and value:
+            return self._left_out(value, pointer, is_requested=False)
         return self._shown(value, pointer, inner, has_tokens=has_tokens)
 
     def _quotes(self, text: str) -> bool:
         """Return whether a text is, or holds, a private value."""
         return text in self._whole or (self._texts is not None and self._texts.search(text) is not None)
 
-    def _left_out(self, value: Any, pointer: str) -> Any:
+    def _left_out(self, value: Any, pointer: str, *, is_requested: bool = True) -> Any:
         if value is None:
             return None
+        self.count += is_requested
         digest = left_out_digest(self.key, value)
         self.pointers[pointer] = digest
         return {"left out": digest}

@@ -10,7 +10,7 @@ from typing import Any
 from django.template.loader import render_to_string
 
 from durableagents.contrib.evidence.contents import RunContents
-from durableagents.contrib.evidence.verify import Call, Line, minute
+from durableagents.contrib.evidence.verify import Call, Line, minute, without_digest
 from ledger.web.text_safety import pieces
 
 # A routine run prints on three pages. What is beyond these numbers is in the bundle's other files.
@@ -118,7 +118,7 @@ def _asked_for(contents: RunContents, approval_id: str) -> AskedFor:
     amount = line.inner("amount")
     decision = facts.decisions.get(approval_id)
     return AskedFor(
-        title=visible(line.inner("title") or line["tool"] or "Question", 120),
+        title=visible(without_digest("title", line.inner("title")) or line["tool"] or "Question", 120),
         amount=visible(f"{amount['value']} {amount.get('currency', '')}", 60) if _is_amount(amount) else "",
         queue=visible(line["queue"], 80),
         at=minute(line.at),
@@ -134,7 +134,7 @@ def _is_amount(amount: Any) -> bool:
 
 
 def _answer(line: Line) -> Answer:
-    why = line.inner("justification") or line["reason"] or ""
+    why = without_digest("reason", line.inner("justification")) or line["reason"] or ""
     role = visible(line["role"] or "", 80)
     verdict = visible(line["verdict"] or "", 20)
     return Answer(verdict, visible(line["by"], 80), role, minute(line.at), visible(why, MAX_WHY), line.seq)
@@ -169,7 +169,7 @@ def _act(row: dict[str, Any]) -> dict[str, Any]:
         "by": visible(row["by"], 80),
         "role": visible(row["role"], 80),
         "at": minute(at.isoformat()),
-        "why": visible(row["justification"], MAX_WHY),
+        "why": visible(without_digest("reason", row["justification"]), MAX_WHY),
     }
 
 

@@ -1,4 +1,4 @@
-"""Verify an evidence bundle: `python verify.py bundle.zip [--witness FILE] [--key KEY] [--full BUNDLE]`.
+"""Verify an evidence bundle: `python3 -I verify.py bundle.zip [--witness FILE] [--key KEY] [--full BUNDLE]`.
 
 Needs Python 3.9 or newer and nothing else: no installation, no database, no network. If `cryptography` or `zstandard`
 are installed, they are used because they are faster. The result is the same.
@@ -783,6 +783,11 @@ def minute(at: str) -> str:
     return str(datetime.fromisoformat(at).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
 
 
+def without_digest(name: str, value: Any) -> Any:
+    """Return a value for people: a note in place of the digest of one that was left out."""
+    return f"({name} left out)" if isinstance(value, dict) and set(value) == {"left out"} else value
+
+
 def unhex(text: Any, size: int) -> bytes:
     data = bytes.fromhex(text)
     if len(data) != size:
@@ -1190,8 +1195,10 @@ class RunCheck:
     def _approvals(self) -> None:
         for n, question in enumerate(self.facts.questions.values(), 1):
             line = question.line
-            title = safe(line.inner("title") or line["tool"] or "a question", 100)
-            self.report.say(f'  Approval {n}: "{title}"{_amount(line)}, queue {safe(line["queue"])}, event {line.seq}')
+            title = without_digest("title", line.inner("title"))
+            if title == line.inner("title"):
+                title = f'"{safe(title or line["tool"] or "a question", 100)}"'
+            self.report.say(f"  Approval {n}: {title}{_amount(line)}, queue {safe(line['queue'])}, event {line.seq}")
             for vote in self.facts.votes.get(line["approval_id"], ()):
                 self.report.say(f"    vote: {_who(vote)}")
             decision = self.facts.decisions.get(line["approval_id"])
@@ -1255,7 +1262,8 @@ def _amount(line: Line) -> str:
     amount = line.inner("amount")
     if not isinstance(amount, dict) or "value" not in amount:
         return ""
-    return f", {safe(amount['value'])} {safe(amount.get('currency', ''))}"
+    value, currency = (without_digest(name, amount.get(name, "")) for name in ("value", "currency"))
+    return f", {safe(value)} {safe(currency)}"
 
 
 # --- the whole bundle -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 
-from durableagents.contrib.evidence.leaving_out import Choice
+from durableagents.contrib.evidence.leaving_out import Choice, paths_in
 from durableagents.contrib.evidence.serving import ROLES, bundle_response, must_export
 from durableagents.contrib.seals.models import SealKey
 from ledger.errors import DurableAgentsError
@@ -47,8 +47,8 @@ class RunExports(EvidencePage):
 
     def post(self, request: HttpRequest, run_id: UUID) -> HttpResponseBase:
         typed = {name: str(request.POST.get(name, ""))[:2000].replace("\x00", "") for name in ("redact", "reason")}
-        paths = [each.strip() for each in typed["redact"].replace("\n", ",").split(",") if each.strip()]
         try:
+            paths = paths_in(typed["redact"]) if typed["redact"].strip() else []
             choice = Choice(paths, is_without_payloads="without" in request.POST)
             return bundle_response(run_id, choice, by=self.acting(request), reason=typed["reason"].strip())
         except DurableAgentsError as error:

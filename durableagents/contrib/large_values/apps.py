@@ -13,6 +13,7 @@ class LargeValuesConfig(AppConfig):
     def ready(self) -> None:
         """Use the store of the settings, if they name one."""
         from durableagents.contrib.large_values import collecting, stores
+        from durableagents.server import health
         from ledger import codec, privileges
         from runs import background, features
 
@@ -26,5 +27,6 @@ class LargeValuesConfig(AppConfig):
                 periodic=(background.Duty("large values: orphans", collecting.IS_DUE, collecting.collect_when_due),),
             )
         )
+        health.more_checks["large_values"] = store.problem
         if stores.refusal not in privileges.others:
             privileges.others.append(stores.refusal)

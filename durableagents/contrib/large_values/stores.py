@@ -61,9 +61,10 @@ class Folder:
         if not self.root.is_absolute():
             return f"DURABLEAGENTS_LARGE_VALUES={self.root} is not an absolute path"
         if not (self.root / MARKER).is_file():
+            there = "is not a store of large values" if self.root.is_dir() else "is not there"
             return (
-                f"DURABLEAGENTS_LARGE_VALUES={self.root} is not a store of large values: mount its volume, or, "
-                "if it is new, run `manage.py large_values prepare`"
+                f"DURABLEAGENTS_LARGE_VALUES={self.root} {there}: mount its volume, or, if it is new, run "
+                "`manage.py large_values prepare`"
             )
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             return f"DURABLEAGENTS_LARGE_VALUES={self.root} can't be written by this user"
@@ -72,7 +73,10 @@ class Folder:
     def prepare(self) -> None:
         """Mark an existing folder as the store. Raises Unavailable."""
         if not self.root.is_absolute() or not self.root.is_dir():
-            raise Unavailable(f"DURABLEAGENTS_LARGE_VALUES={self.root} is not an existing folder with an absolute path")
+            raise Unavailable(
+                f"DURABLEAGENTS_LARGE_VALUES={self.root} is not an existing folder with an absolute path: mount its "
+                "volume or create the folder, then run `manage.py large_values prepare` again"
+            )
         try:
             (self.root / MARKER).touch(mode=0o600)
             _flush(self.root)

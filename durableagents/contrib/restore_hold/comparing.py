@@ -9,6 +9,7 @@ from uuid import UUID
 from durableagents.contrib.restore_hold.heads import Head, HeadDamaged
 
 Reason = Literal["no-head", "damaged-head", "other-system", "other-database", "behind", "unconfirmed"]
+DAMAGED: Reason = "damaged-head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def _verdict(head: Head | HeadDamaged | None, database: Database, sends: bool) -
 
 def _without_head(head: Head | HeadDamaged | None, database: Database, sends: bool) -> Verdict:
     if isinstance(head, HeadDamaged):
-        return Adopt("a living worker vouches") if database.is_vouched else Hold("damaged-head", f"{head}.")
+        return Adopt("a living worker vouches") if database.is_vouched else Hold(DAMAGED, f"{head}.")
     if database.number == 0:
         return Adopt("no worker ever acknowledged anything in this database")
     if database.is_vouched:

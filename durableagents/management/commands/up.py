@@ -10,8 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command, get_commands
 from django.core.management.base import BaseCommand
+from django.db import Error
 
 from durableagents.env import EnvironmentProblem
+from ledger.errors import first_line
 
 
 class Command(BaseCommand):
@@ -43,7 +45,25 @@ class Command(BaseCommand):
                 " migrate, web and worker under a process manager"
             )
         companion = Demo(environment) if environment.has_demo else Alone(environment)
-        sys.exit(Launcher(environment, companion, before_serving=_hold if options["hold"] else None).run())
+        before = _hold if options["hold"] else None
+        sys.exit(Launcher(environment, companion, before_serving=before, notice=held).run())
+
+
+def held() -> str:
+    """Return lines about halts of the whole installation, under which nothing is executed."""
+    from runs.models import Halt, HaltNow
+
+    try:
+        halts = list(HaltNow.objects.filter(kind=Halt.Kind.HALT, scope=Halt.Scope.ALL).order_by("since"))
+    except Error as error:
+        return f"  Whether it is halted can't be told: {first_line(error)}\n"
+    lines = []
+    for halt in halts:
+        # Only holds of a restored database have a key here.
+        how = "manage.py restore_hold status" if halt.key and "restore_hold" in get_commands() else "the page Halts"
+        some = "only what was let through" if halt.is_staged else "nothing"
+        lines.append(f"  HELD since {halt.since:%Y-%m-%d %H:%M} UTC: it executes {some}. See {how}\n")
+    return "".join(lines)
 
 
 def _hold() -> None:

@@ -53,8 +53,11 @@ class Redaction:
     declared: Secrets = NOTHING
     _known: dict[str, str] = field(default_factory=dict, init=False)
     _ways: dict[str, list[Callable[[str], str]]] = field(default_factory=dict, init=False)
+    # Those of `paths` that nothing had so far.
+    unmatched: dict[str, Pattern] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self.unmatched = {path: pattern_of(path) for path in self.paths}
         self._patterns = [*map(pattern_of, self.paths), *sorted(self.declared.patterns)]
 
     def keeps(self, event: e.Event) -> bool:
@@ -70,6 +73,11 @@ class Redaction:
     def learnt(self) -> frozenset[str]:
         """Return the private values that were learnt, as texts."""
         return frozenset(self._known)
+
+    def notice(self, path: tuple[str, ...]) -> None:
+        """Take note that a document has this path, in small letters."""
+        if self.unmatched:
+            self.unmatched = {each: end for each, end in self.unmatched.items() if not matches(path, [end])}
 
     def is_private(self, path: tuple[str, ...]) -> bool:
         """Return whether a field's name or path is private."""
@@ -87,6 +95,7 @@ class Redaction:
         )
 
     def _collect(self, value: Any, path: tuple[str, ...] = (), *, inside: bool = False) -> None:
+        self.notice(path)
         inside = inside or self.is_private(path)
         match value:
             case dict():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import html
 import json
 import sys
 from dataclasses import replace
@@ -88,6 +89,9 @@ def test_a_redacted_bundle_proves_what_it_leaves_out(paid: UUID, saved: Saved) -
         said = verified(path)
         assert said.code == 0 and any(SENT in line and "[signed]" in line for line in said.lines), said.text
         assert not any("[hash]" in line and SENT in line for line in said.lines)
+        readable = said.text + html.unescape(files["record.html"].decode())
+        assert readable.count("(title left out)") == (2 if choice.is_without_payloads else 0)
+        assert "{'left out'" not in readable
         said = verified(path, "--full", full)
         assert said.code == 0 and "are those of the full bundle" in said.text, said.text
         assert verified(path, "--full", path).code == 1

@@ -6,7 +6,10 @@ import errno
 import io
 import json
 import os
+import re
+import subprocess
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -14,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 
@@ -23,6 +27,7 @@ from durableagents.contrib.evidence.export import export
 from durableagents.contrib.evidence.leaving_out import Choice
 from durableagents.contrib.large_values import stores
 from durableagents.contrib.seals.keyring import key_path
+from durableagents.identity.auth import issue_key
 from ledger import codec
 from ledger import events as e
 from ledger.append import append
@@ -46,10 +51,10 @@ def exported() -> list[ActRecord]:
 def test_each_export_is_on_record_for_each_run(paid: UUID, stage: Stage, tools: Toolbox) -> None:
     other = stage.start(buying(tools)).pk
     file = io.BytesIO()
-    done = export([paid, other], file, by=OPS, choice=Choice(["iban"]), reason="the audit of 2026")
+    done = export([paid, other], file, by=OPS, choice=Choice(["amount"]), reason="the audit of 2026")
     one, two = exported()
     assert {one.subject, two.subject} == {f"run {paid}", f"run {other}"} and one.by == "os:ops"
-    assert one.justification == "the audit of 2026" and one.after["left_out"] == ["iban"]
+    assert one.justification == "the audit of 2026" and one.after["left_out"] == ["amount"]
     assert one.after["sha256"] == done.sha256 and one.after["bytes"] == len(file.getvalue())
     assert one.after["events"] == 10
     assert [each for each in verify_registers() if each.problems] == []
@@ -122,9 +127,18 @@ def command(*arguments: object) -> str:
 
 def test_the_command_exports_runs_or_a_filter(paid: UUID, stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
     stage.start(buying(tools, 9000))
-    assert command(paid, "--output", tmp_path / "one.zip").startswith("0 ")
+    told = command(paid, "--output", tmp_path / "one.zip")
+    assert told.startswith("0 ")
     assert (tmp_path / "one.zip").stat().st_mode & 0o777 == 0o600
     assert verified(tmp_path / "one.zip").code == 0
+    odd = command(paid, "--output", tmp_path / "$it's.zip")
+    for name, printed in (("one.zip", told), ("$it's.zip", odd)):
+        lines = [line.strip() for line in printed.splitlines() if line.startswith("  python3 ")]
+        for line in lines:
+            done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, (name, line, done.stderr)
+        assert len(lines) == 2 and "RESULT: everything above is proven" in done.stdout
+    (tmp_path / "$it's.zip").unlink()
     told = command("--filter", "state=completed", "--output", tmp_path / "two.zip", "--redact", "amount")
     assert told.startswith("0 ") and "1 run(s)" in told
     refused = {
@@ -170,6 +184,33 @@ def test_large_values_from_their_store_are_in_the_bundle(
         assert "contents are what the sealed bytes hold" in verified(saved(bundle), *plain).text
     changed = bundle.replace(big["kept"][1000:1050].encode(), b"A" * 50)
     assert f"event {big['seq']}: its content can't be compared" in verified(saved(changed)).text
+
+
+_WRONG = ("amuont", "amount,amuont", "amount.name", "", " , ")
+
+
+def test_a_field_that_no_run_has_is_refused(paid: UUID, stage: Stage, tools: Toolbox, tmp_path: Path) -> None:
+    """A misspelled field must not export what its author wanted to leave out."""
+    other = stage.start(buying(tools)).pk
+    refused = [(text, text.rpartition(",")[2].strip()) for text in _WRONG]
+    address = f"/api/v1/runs/{paid}/evidence"
+    told = command(paid, other, "--output", tmp_path / "one.zip", "--redact", "amount,Arguments.Name")
+    assert told.startswith("0 ") and "value(s) left out: amount, Arguments.Name" in told, told
+    assert "\n0 value" not in told and len(exported()) == 2
+    with zipfile.ZipFile(tmp_path / "one.zip") as bundle:
+        texts = b"".join(bundle.read(name) for name in bundle.namelist() if name.startswith("runs/"))
+    assert not re.findall(rb"[^0-9a-f]5000[^0-9a-f]", texts)
+    anna = somebody("anna", "auditor")
+    client, key = signed_in(anna), issue_key(User.objects.get(username="anna"), "test")
+    for text, name in refused:
+        told = command(paid, other, "--output", tmp_path / "two.zip", "--redact", text)
+        assert told.startswith("2 ") and name in told and "s no field" in told, told
+        answer = Client().get(address, {"redact": text}, headers={"Authorization": f"Bearer {key}"})
+        assert answer.status_code == 422 and name in str(answer.json()["errors"]), answer.content
+        if text:
+            answer = client.post(f"/runs/{paid}/evidence/exports", {"redact": text})
+            assert answer.status_code == 422 and name in answer.content.decode()
+    assert len(exported()) == 2 and not (tmp_path / "two.zip").exists()
 
 
 @pytest.mark.timeout(900)

@@ -13,15 +13,17 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.core.files.storage import FileSystemStorage, InMemoryStorage, Storage
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import transaction
 from django.test import Client
 from pydantic import BaseModel
 
 from durableagents import Context, End
 from durableagents.contrib.large_values import collecting, stores
+from durableagents.contrib.large_values.management.commands.large_values import Command
 from durableagents.contrib.large_values.models import Collection
 from durableagents.identity.auth import issue_key
+from durableagents.server import health
 from ledger import codec
 from ledger import events as e
 from ledger.codec import Cut, pack, stored_at, unpack, unpack_head
@@ -127,7 +129,24 @@ def test_missing_or_changed_value_stops_the_run_by_name_before_anything_is_sent(
         assert any(f"the stored value {digest.hex()} {said}" in problem for problem in verify(run.id).problems), harm
 
 
-def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: Toolbox, store: stores.Folder) -> None:
+def test_missing_input_is_the_only_problem_that_verification_finds(
+    stage: Stage, tools: Toolbox, store: stores.Folder
+) -> None:
+    run = stage.start(passing(tools), item=LARGE)
+    stage.settle(run)
+    assert verify(run.pk).problems == []
+    place = stored_at(bytes(Event.objects.get(run_id=run.pk, seq=1).sealed))
+    assert place is not None
+    (store.root / run.pk.hex[-2:] / run.pk.hex / place[1].hex()).unlink()
+    found = verify(run.pk).problems
+    assert len(found) == 1, found
+    problem = found[0]
+    assert problem.startswith("event 1 can't be read") and "is missing" in problem
+
+
+def test_store_that_is_away_is_an_outage_and_loses_nothing(
+    stage: Stage, tools: Toolbox, store: stores.Folder, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = passing(tools)
     run = stage.start(agent, item=LARGE)
     stage.settle(run)
@@ -141,8 +160,12 @@ def test_store_that_is_away_is_an_outage_and_loses_nothing(stage: Stage, tools: 
     answer = api.get(f"runs/{run.pk}/events")
     assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable")
     assert stores.refusal() is not None
+    monkeypatch.setitem(health.more_checks, "large_values", store.problem)
+    ready = client.get("/readyz")
+    assert (ready.status_code, ready.json()["checks"]["large_values"]["ok"]) == (503, False)
     store.root.rmdir()
     away.rename(store.root)
+    assert client.get("/readyz").json()["checks"]["large_values"]["ok"] is True
     stage.decide(run)
     stage.settle(run)
     assert fresh(run).state == "completed" and verify(run.id).problems == []
@@ -200,7 +223,10 @@ def test_command_names_what_is_wrong(settings: Any, tmp_path: Path) -> None:
     def said(*words: str) -> str:
         out = io.StringIO()
         try:
-            call_command("large_values", *words, stdout=out)
+            # As from the shell: call_command would leave out the checks before a command.
+            command = Command(stdout=out)
+            options = command.create_parser("manage.py", "large_values").parse_args(words)
+            command.execute(**vars(options))
         except CommandError as error:
             return str(error)
         return out.getvalue()
@@ -212,7 +238,7 @@ def test_command_names_what_is_wrong(settings: Any, tmp_path: Path) -> None:
     use(Path("values"))
     assert "absolute path" in said("prepare") and "absolute path" in said("status")
     use(tmp_path / "none")
-    assert "not an existing folder" in said("prepare")
+    assert "not an existing folder" in said("prepare") and "is not there: mount its volume" in said("status")
     use(tmp_path)
     assert "prepare" in said("status") and stores.refusal() is not None
     assert "ready" in said("prepare") and said("status") == "0 run(s), 0 value(s), 0 bytes\n"

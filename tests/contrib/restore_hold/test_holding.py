@@ -6,7 +6,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -21,6 +21,7 @@ from durableagents.contrib.restore_hold import heads, holding, marking
 from durableagents.contrib.restore_hold.comparing import Adopt, Found, Hold
 from durableagents.contrib.restore_hold.doubts import find_doubts
 from durableagents.contrib.restore_hold.models import Finding, Mark
+from durableagents.management.commands import up
 from ledger.models import ActRecord
 from runs.connections import dsn
 from runs.models import HaltNow, Run
@@ -57,6 +58,35 @@ def number() -> int:
 
 def lift(hold: HaltNow) -> None:
     acts.lift(hold.halt, LiftBody(justification="compared with the bank", revision=None), by=OLGA)
+
+
+def test_status_says_that_the_head_file_is_damaged(some_run: Callable[[], Run], on_host: OnHost) -> None:
+    some_run()
+    file = on_host("one")
+    holding.settle()
+    commit()
+    file.write_text("{")
+    for _ in range(3):  # as found, as the hold left it, and as a worker that starts later found it
+        said = io.StringIO()
+        with suppress(SystemExit):
+            call_command("restore_hold", "status", stdout=said)
+        (line,) = [each for each in said.getvalue().splitlines() if each.startswith("head")]
+        assert "damaged" in line and "missing" not in line
+        holding.settle()
+    file.unlink()
+    call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
+    said = io.StringIO()
+    call_command("restore_hold", "status", stdout=said)
+    assert "\tmissing" in said.getvalue()
+
+
+def test_up_says_that_the_installation_is_held(some_run: Callable[[], Run], on_host: OnHost) -> None:
+    on_host("one")
+    assert up.held() == ""
+    call_command("restore_hold", "place", "--reason", "moving", stdout=io.StringIO())
+    assert "HELD" in up.held() and "restore_hold status" in up.held()
+    call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())
+    assert up.held() == ""
 
 
 @pytest.fixture
@@ -284,7 +314,20 @@ def test_the_page_of_halts_and_the_command_list_the_calls_in_doubt(
     with pytest.raises(SystemExit) as held:
         call_command("restore_hold", "status", stdout=said)
     assert held.value.code == 1 and "payer@1.0.0" in said.getvalue()
-    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=io.StringIO())
+    said = io.StringIO()
+    call_command("restore_hold", "lift", "--tag", "eu", "--reason", "Europe is cleared", stdout=said)
+    assert "lifted for tag eu" in said.getvalue() and "no longer" not in said.getvalue()
+    for unknown in (
+        ["--agent", "nosuchagent"],
+        ["--tag", "e"],
+        ["--agent", "payer", "--tag", "us"],
+        ["--agent", "paye"],
+    ):
+        with pytest.raises(CommandError, match=f"tag us|{unknown[1]}") as refused:
+            call_command("restore_hold", "lift", *unknown, "--reason", "its calls are cleared")
+        assert refused.value.returncode == 2 and (in_force().agents, in_force().tags) == ([], ["eu"])
+    call_command("restore_hold", "lift", "--agent", "payer", "--reason", "its calls are cleared", stdout=said)
+    assert "It was lifted before, and is no longer, for tag eu." in said.getvalue()
     everybody_goes_on()
     assert stage.drive() == "completed"
     call_command("restore_hold", "lift", "--all", "--reason", "all are cleared", stdout=io.StringIO())

@@ -29,7 +29,8 @@ BEGIN
         SELECT FROM public.ledger_ledgerentry s WHERE s.run_id = p.run_id AND s.slot = p.slot AND s.attempt >= p.attempt AND s.id > p.id
         AND s.fact IN ('committed', 'failed', 'reconciled', 'compensated'));
     IF n > 0 THEN
-        RETURN format('%s of its calls have no known outcome', n);
+        RETURN CASE WHEN n = 1 THEN '1 of its calls has no known outcome: settle it on Reconcile'
+            ELSE format('%s of its calls have no known outcome: settle them on Reconcile', n) END;
     END IF;
     -- Active relatives may still read its content, or undo its effects.
     WITH RECURSIVE above AS (

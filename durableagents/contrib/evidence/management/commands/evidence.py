@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import parse_qsl
 from uuid import UUID
@@ -14,7 +15,7 @@ from django.core.management.base import BaseCommand
 from django.http import QueryDict
 
 from durableagents.contrib.evidence.export import MAX_RUNS, Exported, export
-from durableagents.contrib.evidence.leaving_out import Choice
+from durableagents.contrib.evidence.leaving_out import Choice, paths_in
 from ledger.codec import ContentUnavailable
 from ledger.errors import DurableAgentsError
 from runs.management.shell import operator
@@ -43,7 +44,9 @@ class Command(BaseCommand):
             help="runs as in the address of the list of runs: 'state=completed&agent=refund&where=amount > 100'",
         )
         out.add_argument("--output", type=Path, required=True, metavar="FILE", help="a file that doesn't exist yet")
-        out.add_argument("--redact", action="append", default=[], metavar="PATH", help="a field to leave out")
+        out.add_argument(
+            "--redact", action="append", default=[], metavar="PATH,…", help="fields to leave out: iban,customer.name"
+        )
         out.add_argument("--without-payloads", action="store_true", help="leave out all payloads")
         out.add_argument("--reason", default="", help="for whom, or why; on record")
 
@@ -51,7 +54,8 @@ class Command(BaseCommand):
         """Write the bundle, or nothing."""
         output: Path = given["output"]
         try:
-            choice = Choice(given["redact"], given["without_payloads"])
+            paths = [path for text in given["redact"] for path in paths_in(text)]
+            choice = Choice(paths, given["without_payloads"])
             done = _write(_chosen(given["runs"], given["filter"]), output, choice, given["reason"].strip())
         except (NotExported, ContentUnavailable) as error:
             raise self._refusal(str(error)) from None
@@ -61,7 +65,13 @@ class Command(BaseCommand):
         except OSError as error:
             raise self._refusal(f"cannot write {output}: {error.strerror}") from None
         self.stdout.write(f"{output}: {done.runs} run(s), {done.size} bytes, SHA-256 {done.sha256}")
-        self.stdout.write(f"Verify it with: python verify.py {output.name}")
+        if choice.is_any:
+            self.stdout.write(f"{done.left_out} value(s) left out: {', '.join(choice.words)}")
+        self.stdout.write("Verify it, in its folder, with the program that it holds:")
+        code = f"import zipfile; zipfile.ZipFile({output.name!r}).extract('verify.py')"
+        is_plain = not set('"$`\\!') & set(code)
+        self.stdout.write(f'  python3 -c "{code}"' if is_plain else f"  python3 -c {quote(code)}")
+        self.stdout.write(f"  python3 -I verify.py {quote(output.name)}")
 
     def _refusal(self, why: str) -> SystemExit:
         self.stderr.write(f"evidence: {why}")

@@ -11,6 +11,8 @@ from durableagents.contrib.large_values import collecting, stores
 
 
 class Command(BaseCommand):
+    # The checks of other commands refuse a folder that isn't prepared.
+    requires_system_checks = ()
     help = "Prepare the store of large values, show its state, or delete values that nothing refers to."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:

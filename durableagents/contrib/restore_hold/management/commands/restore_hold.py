@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -11,13 +11,16 @@ from django.db import Error
 from pydantic import ValidationError
 
 from durableagents.contrib.restore_hold import database, heads, holding
-from durableagents.contrib.restore_hold.comparing import Hold, compare, lsn_text
+from durableagents.contrib.restore_hold.comparing import DAMAGED, Hold, compare, lsn_text
 from durableagents.contrib.restore_hold.doubts import find_doubts
-from durableagents.contrib.restore_hold.heads import Head
+from durableagents.contrib.restore_hold.heads import Head, HeadDamaged
 from durableagents.contrib.restore_hold.marking import is_on
+from durableagents.contrib.restore_hold.models import Finding
 from ledger.append import justified
 from ledger.errors import DurableAgentsError, JustificationRequired, first_line
+from runs.engine.agents import registry
 from runs.management.shell import operator
+from runs.models import AgentVersion, Run, RunTag
 from runs.services.halts import acts
 from runs.services.halts.acts import LiftBody, StageBody
 
@@ -86,10 +89,45 @@ class Command(BaseCommand):
             acts.lift(hold.halt, LiftBody(justification=reason, revision=None), by=by)
             self.stdout.write("The hold is lifted. Runs continue within seconds.")
             return
-        body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=None)
+        if unknown := _named(
+            [each for each in agent if not _is_agent(each)], [each for each in tag if not _is_tag(each)]
+        ):
+            problem = f"nothing here has the name: {', '.join(unknown)}. The hold is as it was; correct the name"
+            raise CommandError(problem, returncode=2)
+        # With the revision that was read: what is said to be held again is what this replaces.
+        body = StageBody(justification=reason, share=None, agents=agent, tags=tag, revision=hold.n)
         acts.stage(hold.halt, body, by=by)
-        named = ", ".join([*(f"agent {name}" for name in agent), *(f"tag {name}" for name in tag)])
-        self.stdout.write(f"The hold is lifted for {named}. All other runs stay held.")
+        named = _named(agent, tag)
+        self.stdout.write(f"The hold is lifted for {', '.join(named)}. All other runs stay held.")
+        before = [*([f"{hold.share / 100:g}% of the runs"] if hold.share else []), *_named(hold.agents, hold.tags)]
+        if again := [each for each in before if each not in named]:
+            self.stdout.write(f"It was lifted before, and is no longer, for {', '.join(again)}.")
+
+
+def _without_mark(head: Head | HeadDamaged | None) -> str:
+    """Return why this host's head names no mark. A hold replaces a damaged file by one that only names the hold."""
+    if isinstance(head, HeadDamaged):
+        return f"{head}"
+    hold = holding.find_hold()
+    found = Finding.objects.filter(halt=hold.halt, reason=DAMAGED) if hold is not None else Finding.objects.none()
+    if head is not None and found.filter(host=head.host).exists():
+        return f"damaged: the file is kept as {heads.path().name}.damaged"
+    return "missing"
+
+
+def _named(agents: Iterable[str], tags: Iterable[str]) -> list[str]:
+    return [*(f"agent {_plain(name)}" for name in agents), *(f"tag {_plain(name)}" for name in tags)]
+
+
+def _is_agent(name: str) -> bool:
+    """Return whether a run, a version or a registered agent has the name."""
+    is_here = any(each.name == name for each in registry.agents())
+    versions = AgentVersion.objects.filter(graph_id__startswith=f"{name}@")
+    return is_here or Run.objects.filter(agent=name).exists() or versions.exists()
+
+
+def _is_tag(tag: str) -> bool:
+    return RunTag.objects.filter(tag=tag).exists()
 
 
 def _lines() -> Iterator[str]:
@@ -101,7 +139,7 @@ def _lines() -> Iterator[str]:
         where = f"timeline {head.timeline}, {lsn_text(head.lsn)}"
         yield f"head\t{heads.path()}\tmark {head.number}\t{where}\tsystem {head.system}"
     else:
-        yield f"head\t{heads.path()}\t{'missing' if head is None or isinstance(head, Head) else head}"
+        yield f"head\t{heads.path()}\t{_without_mark(head)}"
     where = f"timeline {known.timeline}, {lsn_text(known.lsn)}"
     yield f"database\tmark {known.number} by {known.host_name or 'nobody'}\t{where}\tsystem {known.system}"
     verdict = compare(head, known)
@@ -112,7 +150,7 @@ def _lines() -> Iterator[str]:
         return
     yield f"held\t{hold.halt}\tsince {hold.since:%Y-%m-%d %H:%M} UTC\tby {hold.by}\t{_plain(hold.why)}"
     if hold.is_staged:
-        yield "\t".join(["lifted for", *(f"agent {a}" for a in hold.agents), *(f"tag {t}" for t in hold.tags)])
+        yield "\t".join(["lifted for", *_named(hold.agents, hold.tags)])
     for each in holding.findings_of(hold.halt):
         yield f"found\t{_plain(each.host_name)}\t{each.reason}\thead: mark {each.head.get('number')}"
     doubts = find_doubts()
