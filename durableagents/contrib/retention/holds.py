@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from pydantic import AwareDatetime, Field
 
 from durableagents.contrib.retention.models import Hold, HoldEnd
-from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, check_text, may, store, wrong
+from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, alone, check_text, may, store, wrong
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -79,6 +79,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
 def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_hold_lift", by, justification)
+    alone()
     row = Hold.objects.filter(pk=hold_id).first()
     if row is None:
         raise NotFound("legal hold", hold_id)

@@ -19,10 +19,10 @@ from ledger.actors import Actor
 from ledger.errors import Forbidden, InvalidInput, JustificationRequired, NotFound
 from ledger.models import ActRecord
 from runs import features
-from tests.contrib.retention.keeping import SHELL, archived, ended, gone, hold, picture, policy
+from tests.contrib.retention.keeping import SHELL, archived, as_runtime, ended, gone, hold, picture, policy
 from tests.contrib.retention.test_archiving import age_archives, files
 from tests.integration.api.conftest import Api, person
-from tests.integration.runs.stage import Stage
+from tests.integration.runs.stage import Stage, at_once
 from tests.world import OLGA, Toolbox
 
 
@@ -83,6 +83,31 @@ def test_what_is_no_policy_or_hold_is_refused(stage: Stage) -> None:
     with pytest.raises(CommandError, match="archive_days"):
         call_command("retention", "policy", "--archive-days", "0", "--reason", "none", stdout=io.StringIO())
     assert not Policy.objects.exists() and not Hold.objects.exists() and not ActRecord.objects.exists()
+
+
+def test_the_runtime_role_sets_and_ends_rules(stage: Stage) -> None:
+    def said(*args: str) -> str:
+        out = io.StringIO()
+        call_command("retention", *args, "--reason", "as the web process", stdout=out)
+        return out.getvalue()
+
+    with as_runtime():
+        for start, end in ((("policy", "--archive-days", "3"), "end"), (("hold", "--tag", "x"), "lift")):
+            assert "is in force" in said(*start)
+            row = (Policy if end == "end" else Hold).objects.get()
+            assert "was" in said(end, str(row.pk))
+            with pytest.raises(CommandError, match="before"):
+                said(end, str(row.pk))
+    assert policies.in_force() == holds.in_force() == []
+    kept, asked = policy(), hold(tag="x")
+    assert len(_ended(at_once(*[lambda: policies.end(kept.pk, by=SHELL, justification="at once")] * 3))) == 1
+    assert len(_ended(at_once(*[lambda: holds.lift(asked.pk, by=SHELL, justification="at once")] * 3))) == 1
+
+
+def _ended(found: list[Any]) -> list[Any]:
+    """Return those that ended a rule; all others were told that it had ended."""
+    assert all(isinstance(each, (Policy, Hold, policies.NotInForce)) for each in found), found
+    return [each for each in found if not isinstance(each, Exception)]
 
 
 def _by(act: Callable[..., Any], by: Actor) -> None:
