@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -66,7 +66,16 @@ class Done:
 
     @property
     def said(self) -> Said:
-        return Said(self.entry.run_id, self.entry.at, self.entry.by, self.entry.reason)
+        return _said(self.entry)
+
+
+def _said(entry: Erasure) -> Said:
+    return Said(entry.run_id, entry.at, entry.by, entry.reason)
+
+
+def entries(run_ids: Collection[UUID]) -> dict[UUID, Said]:
+    """Return those of these runs that are in the register, for runs whose journal is in an archive."""
+    return {row.run_id: _said(row) for row in Erasure.objects.filter(run_id__in=run_ids)}
 
 
 def find(run_id: UUID) -> Erasure | None:

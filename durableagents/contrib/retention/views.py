@@ -13,6 +13,7 @@ from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.retention import holds, listed, places, policies, register, report, restoring
 from durableagents.contrib.retention.holds import LegalHoldBody
 from durableagents.contrib.retention.policies import RetentionPolicyBody
+from ledger.erasure import erasure_of
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
@@ -140,6 +141,7 @@ class ArchivedRunPage(Page):
         shown = {
             "row": row,
             "deleted_at": register.deleted_at(row),
+            "erasure": erasure_of(row.run_id),
             "digest": bytes(row.digest).hex(),
             "chain": bytes(row.chain).hex(),
             "lines": found[:_SHOWN],
