@@ -138,7 +138,10 @@ def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
 def _hashes(row: Archive) -> dict[int, bytes] | None:
     if deleted_at(row) is not None:
         return None
-    return {event.seq: bytes(event.hash) for event in events_of(row)}
+    try:
+        return {event.seq: bytes(event.hash) for event in events_of(row)}
+    except places.StorageUnavailable as error:
+        raise ArchiveDamaged(f"the archive {row.place} can't be compared: {error}") from error
 
 
 def verify(row: Archive) -> Verification:
@@ -230,10 +233,19 @@ def _file_problem(rows: list[Archive]) -> str:
     return ""
 
 
+def _unavailable() -> str:
+    """Return why no archive can be read at all, or ""."""
+    try:
+        places.storage()
+    except places.StorageUnavailable as error:
+        return str(error)
+    return ""
+
+
 def every_archived_run() -> Listed | None:
     """Check the register of archives and each file (record check of `ledger verify --all`); None without archives."""
     total, problems = 0, list[str]()
-    after = 0
+    after, away, unread = 0, _unavailable(), 0
     while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):
         after, total = batch[-1].pk, total + len(batch)
         problems += [
@@ -243,8 +255,12 @@ def every_archived_run() -> Listed | None:
         rows = [row for row in batch if current.get(row.run_id) == row]
         problems += _strays(rows)
         for place in dict.fromkeys(row.place for row in rows if deleted_at(row) is None):
-            if problem := _file_problem([row for row in rows if row.place == place]):
+            if away:
+                unread += 1
+            elif problem := _file_problem([row for row in rows if row.place == place]):
                 problems.append(problem)
+    if unread:
+        problems.append(f"{unread} archive(s) can't be read: {away}")
     restored = Restoration.objects.count()
     problems += [f"the restoration of archive {row.pk} was not written by this installation" for row in _forged()]
     pending = Pending.objects.count()

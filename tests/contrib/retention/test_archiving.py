@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from django.core.files.storage import FileSystemStorage
+from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from durableagents import Context, End
@@ -252,6 +253,30 @@ def test_a_missing_or_altered_archive_is_named(stage: Stage, tools: Toolbox, fol
             "SET session_replication_role = origin"
         )
     assert [str(each) for each in check_database() if each.run_id == run.pk and "the run is gone" in each.text]
+
+
+def test_verification_goes_on_without_the_storage(
+    stage: Stage, tools: Toolbox, folder: Path, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy()
+    other = ended(stage, tools, days=0)
+    run = stage.start(calling(tools, "order", "a desk"))
+    sealing.seal_all()
+    stage.settle(run)
+    age(run.pk)
+    archiving.run()
+    assert gone(run.pk) and list(check_database()) == [] == registers()
+    folder.rename(folder.with_name("away"))  # the volume is not mounted
+    for configured in (folder, None):
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"archive": configured})
+        for command in (("ledger", "verify", "--all"), ("seals", "verify")):
+            with pytest.raises(SystemExit):
+                call_command(*command)
+            told = capsys.readouterr().out
+            assert f"run {run.pk}: the archive" in told and "can't be compared: " in told, told
+            assert "DURABLEAGENTS_ARCHIVE" in told and str(other.pk) not in told
+            assert ("1 archive(s) can't be read: " in told) == (command[0] == "ledger")
+        assert problems(other.pk) == []
 
 
 def test_only_the_functions_remove_and_only_what_is_due(
