@@ -214,7 +214,7 @@ def test_a_run_that_moves_meanwhile_stays(stage: Stage, tools: Toolbox, monkeypa
 
     monkeypatch.setattr(failpoints, "hit", retried)
     (problem,) = archiving.run().problems
-    assert "stays: it has not ended" in problem
+    assert problem == f"run {run.pk} stays: it has not ended"
     assert not Archive.objects.exists() and fresh(run).state == "running"
     moved = ended(stage, tools)
 

@@ -232,6 +232,16 @@ def test_the_command_shows_lists_and_restores(stage: Stage, tools: Toolbox) -> N
     assert "due now: 1" in said("report")
     told = "1 run(s) would be archived, 0 archive(s) would be deleted, 0 problem(s)"
     assert said("run", "--dry-run") == f"archive run {run.pk}\n{told}\n"
+    out = io.StringIO()
+    with as_runtime():
+        for args in (("run", "--dry-run"), ("run",)):
+            with pytest.raises(CommandError) as refused:
+                call_command("retention", *args, stdout=out, stderr=out)
+            assert refused.value.returncode == 1
+    why = "Nothing can be removed: this database role may not remove runs: use DURABLEAGENTS_DB_ROLE=owner"
+    lines = out.getvalue().splitlines()
+    assert lines[0] == f"archive run {run.pk}" and lines[2].startswith("1 run(s) would be") and not gone(run.pk)
+    assert lines[1].startswith(why) and lines[3].startswith(why) and lines[4].startswith("0 run(s) archived")
     assert "1 run(s) archived" in said("run", "--limit", "5")
     assert "a word" in said("show", str(run.pk), "--payloads") and "a word" not in said("show", str(run.pk))
     assert f"restored: {run.pk}" in said("restore", str(run.pk), "--reason", "asked for")
