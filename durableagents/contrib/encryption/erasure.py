@@ -28,6 +28,7 @@ from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER, declare_family
 from ledger.models import Coded
 from ledger.verification.runs import verify
+from ledger.web.seeing.viewers import explained
 from runs import features
 from runs.models import Run
 from runs.services.command import journal
@@ -88,11 +89,11 @@ def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification
     and the shell of the server; a second person must agree where that is set. A run that is erased already gives the
     same answer, and changes nothing.
 
-    Raises Forbidden, NotFound, JustificationRequired, NotErasable, Proposed."""
+    Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed."""
     _must_be_admin(by)
     why = justified(ACTION, justification)
     if not Run.objects.filter(pk=run_id).exists():
-        raise NotFound("run", run_id)
+        raise explained(NotFound("run", run_id), run_id)
     if (entry := find(run_id)) is not None:
         return Done(entry, (), remains(run_id), is_new=False)
     return _erase(run_id, with_children=with_children, justification=why, by=by)

@@ -45,7 +45,9 @@ class RunArchived(DurableAgentsError):
         erasure = erasure_of(row.run_id)
         super().__init__(
             f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. "
-            + (f"{erasure}. What is left can be read and restored." if erasure else "It can be read and restored."),
+            + (f"{erasure}. What is left" if erasure else "It")
+            + " can be read. For anything else restore it first: `Restore run` on its page, or "
+            f"`manage.py retention restore {row.run_id} --reason …`.",
             archive=reverse("api-archived-run", args=[row.run_id]),
         )
         self.page = reverse("archived_run", args=[row.run_id])

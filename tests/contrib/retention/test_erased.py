@@ -18,7 +18,7 @@ from ledger.verification.registers import verify_registers
 from ledger.verification.runs import verify
 from runs.models import Run
 from tests.contrib.encryption.test_payloads import cold
-from tests.contrib.retention.keeping import SHELL, age, archived, gone, picture, policy
+from tests.contrib.retention.keeping import SHELL, age, gone, picture, policy
 from tests.integration.api.conftest import Api, person
 from tests.integration.runs.stage import Stage
 from tests.world import agent_of, ends_with
@@ -78,4 +78,20 @@ def test_an_erased_run_is_archived_as_erased(stage: Stage) -> None:
             "SET session_replication_role = origin"
         )
     assert any("erasure register has no entry" in each for each in registers())
-    assert register.RunArchived(archived(other.pk)).detail.endswith("It can be read and restored.")
+
+
+def test_an_archived_run_is_restored_before_it_is_erased(stage: Stage) -> None:
+    run = told(stage)
+    policy()
+    archiving.run()
+    with pytest.raises(register.RunArchived, match=f"retention restore {run.pk} --reason"):
+        erasure.erase(run.pk, by=SHELL, justification=WHY)
+    err = io.StringIO()
+    with pytest.raises(SystemExit):
+        call_command("runs", "erase", str(run.pk), "--reason", WHY, stderr=err)
+    assert "was archived on" in err.getvalue() and "restore it first" in err.getvalue()
+    admin = Api(issue_key(person("ada", "operator", is_superuser=True, is_staff=True), "test"))
+    refused = admin.post(f"runs/{run.pk}/erase", {"justification": WHY})
+    assert (refused.status_code, refused.json()["code"]) == (410, "archived")
+    restoring.restore(run.pk, by=SHELL, justification=WHY)
+    assert erasure.erase(run.pk, by=SHELL, justification=WHY).is_new and registers() == []
