@@ -125,6 +125,17 @@ def test_a_hold_keeps_runs_and_archives_until_it_is_lifted(stage: Stage, tools: 
     assert archiving.run().archived == 0
     holds.lift(by_time.pk, by=SHELL, justification="the case is over")
     assert archiving.run().archived == 1 and gone(other.pk) and not gone(run.pk)
+    for given, counts in (
+        ({"run_id": run.pk}, (1, 0)),
+        ({"agent": run.agent, "created_from": run.created_at}, (1, 0)),
+        ({"agent": other.agent, "created_to": other.created_at}, (0, 1)),
+        ({"created_from": min(run.created_at, other.created_at)}, (1, 1)),
+        ({"tag": "typed:wrong"}, (0, 0)),
+        ({"business_key": "none"}, (0, 0)),
+    ):
+        found = holds.covered(Hold(**given))
+        assert (found.live, found.archived) == counts, given
+        assert ("No run fits it now" in str(found)) == (counts == (0, 0))
     late = hold(run_id=other.pk)
     age_archives()
     assert archiving.run().deleted == 0
@@ -209,6 +220,7 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
     refused = browser.post("/retention/policies", {"archive_days": "0", "justification": "<b>none</b>"})
     assert refused.status_code == 422 and "&lt;b&gt;none" in refused.content.decode()
     assert browser.post("/retention/holds", {"tag": "case-7", "justification": "a court"}).status_code == 302
+    assert "No run fits it now" in browser.get("/retention").content.decode()
     assert operator.post(f"retention/archives/{run.pk}/restore", {"justification": ""}).status_code == 422
     whole = files(folder)[0].read_bytes()
     files(folder)[0].write_bytes(whole[:-1])

@@ -115,7 +115,8 @@ class Command(BaseCommand):
         found = {name: given[name] for name in names}
         run = {"run_id": _run_id(given["run_id"])} if given["run_id"] else {}
         body = fit(holds.LegalHoldBody, found | run | {"justification": given["reason"]})
-        self.stdout.write(f"{holds.place(body, by=whoever())} is in force")
+        row = holds.place(body, by=whoever())
+        self.stdout.write(f"{row} is in force. {holds.covered(row)}")
 
     def _end(self, given: dict[str, Any]) -> None:
         self.stdout.write(f"{policies.end(given['id'], by=whoever(), justification=given['reason'])} was ended")
