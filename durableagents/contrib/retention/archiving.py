@@ -405,8 +405,18 @@ def _delete_family(family: UUID, progress: Progress) -> None:
         _forget(row)
 
 
+# Files of a run that hold no run that is archived now: its deleted one, and those that it was restored from earlier.
+_LEFT = """
+    SELECT DISTINCT a.place FROM retention_archive a WHERE a.run_id = %s AND NOT EXISTS (
+        SELECT FROM retention_archive b WHERE b.family = a.family AND b.place = a.place
+            AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = b.id)
+            AND NOT EXISTS (SELECT FROM retention_deletion d WHERE d.archive_id = b.id))"""
+
+
 def _forget(row: Archive) -> None:
-    places.remove(row.place)
+    """Delete all files of a run whose archive was deleted on record, and its key. Raises StorageUnavailable, Stays."""
+    for place in {row.place} | {place for (place,) in _rows(_LEFT, [row.run_id])}:
+        places.remove(place)
     try:
         _execute("SELECT retention_forget(%s)", [row.run_id])
     except DatabaseError as error:

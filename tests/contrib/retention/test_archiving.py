@@ -24,7 +24,7 @@ from ledger.verification.registers import verify_registers
 from runs import failpoints
 from runs.models import Run
 from runs.services import lifecycle
-from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, picture, policy, problems
+from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, hold, picture, policy, problems
 from tests.integration.runs import stories
 from tests.integration.runs.moving import moved, old, renamed
 from tests.integration.runs.situations import Situations
@@ -157,6 +157,23 @@ def age_archives() -> None:
             row.seal()
             row.save(update_fields=["code"])
         cursor.execute("SET session_replication_role = origin")
+
+
+def test_a_deletion_takes_files_of_earlier_archives_too(stage: Stage, tools: Toolbox, folder: Path) -> None:
+    policy(delete_days=1)
+    run, other = ended(stage, tools), ended(stage, tools)
+    for n in range(3):
+        assert archiving.run().problems == []
+        if n < 2:
+            restoring.restore(run.pk, by=SHELL, justification="asked for")
+            Run.objects.filter(pk=run.pk).update(priority=n + 1)  # so that its next file is another one
+            age_restorations()
+    assert len(files(folder)) == 4 == len(set(Archive.objects.values_list("place", flat=True)))
+    kept = hold(run_id=other.pk)
+    age_archives()
+    assert archiving.run().deleted == 1
+    assert files(folder) == [Path(folder, archived(other.pk).place)] and kept.pk
+    assert problems(run.pk) == problems(other.pk) == []
 
 
 def test_without_a_good_file_nothing_is_removed(
