@@ -64,9 +64,28 @@ class Progress:
 
 def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
     """Archive what is due, at most `limit` runs, and delete archives that are due; with `is_dry` only list them. A
-    database role that may remove nothing is a problem; a dry run then lists what the owner's role would remove.
-    Raises StorageUnavailable, ClockBehind, Stays."""
+    round is kept with its problems, also one that is given up. A database role that may remove nothing is a problem; a
+    dry run then lists what the owner's role would remove. Raises StorageUnavailable, ClockBehind, Stays."""
     progress = Progress()
+    try:
+        _go_through(progress, limit, is_dry)
+    except DurableAgentsError as error:  # a full disk, say: what was done before counts, and the reason is kept
+        progress.report(str(error))
+        if not is_dry:
+            _keep(progress)
+        raise
+    if not is_dry:
+        _keep(progress)
+    return progress
+
+
+def _keep(progress: Progress) -> None:
+    Round.objects.create(
+        at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
+    )
+
+
+def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
     places.storage()
     check_register()
     if not is_dry:
@@ -89,21 +108,14 @@ def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
             progress.notes.append(f"delete the archive of run {family}")
             continue
         _guarded(progress, _delete_family, family)
-    if not is_dry:
-        Round.objects.create(
-            at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
-        )
-    return progress
 
 
 def run_when_due() -> None:
-    """Do a round as a job of workers. A round that can't be done is recorded with the reason, and tried again in an
-    hour."""
+    """Do a round as a job of workers. A round that can't be done, or not to its end, is tried again in an hour."""
     try:
         run()
     except DurableAgentsError as error:
-        log.error("nothing was archived: %s", error)
-        Round.objects.create(at=database_now(), archived=0, deleted=0, problems=[str(error)])
+        log.error("the round was given up: %s", error)
 
 
 def _guarded(progress: Progress, act: Any, family: UUID) -> None:

@@ -212,6 +212,9 @@ def test_archived_runs_over_http(stage: Stage, tools: Toolbox, folder: Path) -> 
 
     browser = Client()
     browser.force_login(ada)
+    policy(archive_days=1000, delete_days=1)
+    page = browser.get("/retention").content.decode()
+    assert ">1 day<" in page and ">1000 days<" in page
     page = browser.get(f"/runs/{run.pk}")
     assert page.status_code == 410 and f"/archive/{run.pk}" in page.content.decode()
     for address in ("/retention", f"/archive/{run.pk}"):
