@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
 from ledger import events as e
 from ledger.errors import DurableAgentsError
-from ledger.models import Event
+from ledger.models import Event, Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,27 @@ class Erased(DurableAgentsError, ValueError):
         DurableAgentsError.__init__(self, f"Run {run_id} has no content any more. {told}", run_id=str(run_id))
 
 
+# Return those of these runs that were erased, from a register of its own; set by apps that erase.
+_registers: list[Callable[[Collection[UUID]], Mapping[UUID, Erasure]]] = []
+
+
+def register(entries: Callable[[Collection[UUID]], Mapping[UUID, Erasure]]) -> None:
+    """Add a function that returns those of these runs that were erased, also where a run's journal is in an archive.
+    Idempotent."""
+    if entries not in _registers:
+        _registers.append(entries)
+
+
+def on_record(run_ids: Collection[UUID]) -> dict[UUID, Erasure]:
+    """Return the erasures of those of these runs that a register names."""
+    return {run_id: found for entries in _registers for run_id, found in entries(run_ids).items()}
+
+
 def erasure_of(run_id: UUID) -> Erasure | None:
-    """Return the erasure of a run's content, by its last event; None if that is another one or unreadable."""
+    """Return the erasure of a run's content, by its last event; None if that is another one or unreadable. Of a run
+    whose journal is elsewhere, return the register's entry."""
+    if not Head.objects.filter(pk=run_id).exists():
+        return on_record([run_id]).get(run_id)
     row = Event.objects.filter(run_id=run_id).order_by("-seq").only("run_id", "seq", "at", "kind", "clear").first()
     if row is None or row.kind != e.ContentErased.KIND:
         return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ArchiveDamaged(Exception):
-    """An archive is missing, or not as it was recorded. The message names it."""
+    """An archive is missing, can't be read, or is not as it was recorded. The message names it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ class EncryptionConfig(AppConfig):
     console_urls = "durableagents.contrib.encryption.console_urls"
 
     def ready(self) -> None:
-        from durableagents.contrib.encryption import own_features, rotation, run_keys
+        from durableagents.contrib.encryption import erasure, own_features, rotation, run_keys
         from ledger import codec, privileges
+        from ledger import erasure as erased
         from runs import features
 
         keys = run_keys.RunKeys()
         codec.use_cipher(keys)
         features.install(own_features.feature(keys))
+        erased.register(erasure.entries)
         if rotation.refusal not in privileges.others:
             privileges.others.append(rotation.refusal)

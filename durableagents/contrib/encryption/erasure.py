@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -28,6 +28,7 @@ from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER, declare_family
 from ledger.models import Coded
 from ledger.verification.runs import verify
+from ledger.web.seeing.viewers import explained
 from runs import features
 from runs.models import Run
 from runs.services.command import journal
@@ -66,7 +67,16 @@ class Done:
 
     @property
     def said(self) -> Said:
-        return Said(self.entry.run_id, self.entry.at, self.entry.by, self.entry.reason)
+        return _said(self.entry)
+
+
+def _said(entry: Erasure) -> Said:
+    return Said(entry.run_id, entry.at, entry.by, entry.reason)
+
+
+def entries(run_ids: Collection[UUID]) -> dict[UUID, Said]:
+    """Return those of these runs that are in the register, for runs whose journal is in an archive."""
+    return {row.run_id: _said(row) for row in Erasure.objects.filter(run_id__in=run_ids)}
 
 
 def find(run_id: UUID) -> Erasure | None:
@@ -79,11 +89,11 @@ def erase(run_id: UUID, *, with_children: bool = False, by: Actor, justification
     and the shell of the server; a second person must agree where that is set. A run that is erased already gives the
     same answer, and changes nothing.
 
-    Raises Forbidden, NotFound, JustificationRequired, NotErasable, Proposed."""
+    Raises Forbidden, NotFound (or what became of the run), JustificationRequired, NotErasable, Proposed."""
     _must_be_admin(by)
     why = justified(ACTION, justification)
     if not Run.objects.filter(pk=run_id).exists():
-        raise NotFound("run", run_id)
+        raise explained(NotFound("run", run_id), run_id)
     if (entry := find(run_id)) is not None:
         return Done(entry, (), remains(run_id), is_new=False)
     return _erase(run_id, with_children=with_children, justification=why, by=by)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from durableagents.contrib.retention import holds, listed, policies, register, r
 from durableagents.contrib.retention.holds import LegalHoldBody
 from durableagents.contrib.retention.models import Archive, Hold, Policy
 from durableagents.contrib.retention.policies import RetentionPolicyBody
+from ledger.erasure import Erasure, on_record
 from ledger.web.api_base import READ, ApiView, Query, described, read_body
 from ledger.web.fields import ActorName, Rows, RunId
 from ledger.web.roles import AUDITOR, OPERATOR
@@ -83,6 +85,7 @@ class ArchivedRunRow(Shape):
     size: int = Field(description="Size of the file in bytes.")
     at: datetime = Field(description="Time of the archiving.")
     deleted_at: datetime | None = Field(description="Time when the archive was deleted; null: it is there.")
+    erased_at: datetime | None = Field(description="Time when the run's content was erased; null: it was not.")
 
 
 class ArchivedRunPage(Page):
@@ -190,7 +193,8 @@ class ArchivedRuns(ApiView):
         found = listed.archived(
             agent=query.text("agent") or "", tag=query.text("tag") or "", before=after or None, limit=query.limit + 1
         )
-        return query.page(found, lambda row: {"after": str(row.pk)}, _archived_row)
+        erased = on_record([row.run_id for row in found])
+        return query.page(found, lambda row: {"after": str(row.pk)}, lambda row: _archived_row(row, erased))
 
 
 class ArchivedRun(ApiView):
@@ -201,7 +205,8 @@ class ArchivedRun(ApiView):
     @described("Get an archived run", ArchivedRunRow)
     def get(self, request: Request, archived_id: UUID) -> Response:
         Query(request)
-        return Response(_archived_row(register.find(archived_id)))
+        row = register.find(archived_id)
+        return Response(_archived_row(row, on_record([row.run_id])))
 
 
 class ArchivedEvents(ApiView):
@@ -239,7 +244,11 @@ def _hold_row(row: Hold) -> LegalHoldRow:
     return LegalHoldRow.of(row)
 
 
-def _archived_row(row: Archive) -> ArchivedRunRow:
+def _archived_row(row: Archive, erased: Mapping[UUID, Erasure]) -> ArchivedRunRow:
     return ArchivedRunRow.of(
-        row, hash=bytes(row.chain).hex(), digest=bytes(row.digest).hex(), deleted_at=register.deleted_at(row)
+        row,
+        hash=bytes(row.chain).hex(),
+        digest=bytes(row.digest).hex(),
+        deleted_at=register.deleted_at(row),
+        erased_at=erased[row.run_id].at if row.run_id in erased else None,
     )

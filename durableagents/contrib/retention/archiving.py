@@ -63,44 +63,59 @@ class Progress:
 
 
 def run(*, limit: int | None = None, is_dry: bool = False) -> Progress:
-    """Archive what is due, at most `limit` runs, and delete archives that are due; with `is_dry` only list them.
-    Raises StorageUnavailable, ClockBehind, Stays."""
+    """Archive what is due, at most `limit` runs, and delete archives that are due; with `is_dry` only list them. A
+    round is kept with its problems, also one that is given up. A database role that may remove nothing is a problem; a
+    dry run then lists what the owner's role would remove. Raises StorageUnavailable, ClockBehind, Stays."""
     progress = Progress()
+    try:
+        _go_through(progress, limit, is_dry)
+    except DurableAgentsError as error:  # a full disk, say: what was done before counts, and the reason is kept
+        progress.report(str(error))
+        if not is_dry:
+            _keep(progress)
+        raise
+    if not is_dry:
+        _keep(progress)
+    return progress
+
+
+def _keep(progress: Progress) -> None:
+    Round.objects.create(
+        at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
+    )
+
+
+def _go_through(progress: Progress, limit: int | None, is_dry: bool) -> None:
     places.storage()
     check_register()
     if not is_dry:
         finish(progress)
-    for root in due_roots():
+    if forbidden := _forbidden():
+        progress.report(f"Nothing can be removed: {forbidden}")
+    for root in due_roots() if is_dry or not forbidden else ():
         if limit is not None and progress.archived >= limit:
             break
         if is_dry:
             members = family_of(root)
-            if refusal_of(members) is None:
+            if refusal_of(root, members, for_owner=bool(forbidden)) is None:
                 progress.archived += len(members)
                 progress.notes.append(f"archive run {root}" + (f" with {len(members) - 1} more" * (len(members) > 1)))
             continue
         _guarded(progress, _archive_family, root)
-    for family in due_archives():
+    for family in due_archives(for_owner=bool(forbidden)) if is_dry or not forbidden else ():
         if is_dry:
             progress.deleted += 1
             progress.notes.append(f"delete the archive of run {family}")
             continue
         _guarded(progress, _delete_family, family)
-    if not is_dry:
-        Round.objects.create(
-            at=database_now(), archived=progress.archived, deleted=progress.deleted, problems=progress.problems
-        )
-    return progress
 
 
 def run_when_due() -> None:
-    """Do a round as a job of workers. A round that can't be done is recorded with the reason, and tried again in an
-    hour."""
+    """Do a round as a job of workers. A round that can't be done, or not to its end, is tried again in an hour."""
     try:
         run()
     except DurableAgentsError as error:
-        log.error("nothing was archived: %s", error)
-        Round.objects.create(at=database_now(), archived=0, deleted=0, problems=[str(error)])
+        log.error("the round was given up: %s", error)
 
 
 def _guarded(progress: Progress, act: Any, family: UUID) -> None:
@@ -110,7 +125,14 @@ def _guarded(progress: Progress, act: Any, family: UUID) -> None:
     except places.StorageUnavailable:
         raise
     except (DurableAgentsError, ArchiveDamaged) as error:
-        progress.report(f"run {family}: {error}")
+        told = str(error)
+        progress.report(told if told.startswith("run ") else f"run {family}: {told}")
+
+
+def _forbidden() -> str | None:
+    """Return why this database role may remove nothing at all, or None."""
+    found: str | None = _rows("SELECT retention_forbids(NULL)")[0][0]
+    return found
 
 
 def check_register() -> None:
@@ -147,16 +169,17 @@ def family_of(root: UUID) -> list[UUID]:
     return [row[0] for row in _rows("SELECT id FROM retention_family(%s, %s) id ORDER BY id", [root, MAX_FAMILY + 1])]
 
 
-def refusal_of(members: Sequence[UUID]) -> str | None:
-    """Return why a family stays, or None: each of its runs must be due, and no feature may need one."""
+def refusal_of(root: UUID, members: Sequence[UUID], *, for_owner: bool = False) -> str | None:
+    """Return why a family stays, or None: each of its runs must be due, and no feature may need one. With `for_owner`
+    whatever this database role may remove."""
     if len(members) > MAX_FAMILY:
-        return f"it has more than {MAX_FAMILY} related runs"
-    asked = "SELECT id, coalesce(retention_refusal(id), retention_forbids(%s)) FROM unnest(%s::uuid[]) id"
+        return f"run {root} stays: it has more than {MAX_FAMILY} related runs"
+    asked = "SELECT id, coalesce(retention_refusal(id), CASE WHEN NOT %s THEN retention_forbids(%s) END) "
     ended = database_now() if not members else _oldest_end(members)
-    for run_id, why in _rows(asked, [ended, list(members)]):
+    for run_id, why in _rows(asked + "FROM unnest(%s::uuid[]) id", [for_owner, ended, list(members)]):
         why = why or features.removal_refusal(run_id)
         if why:
-            return f"run {run_id} stays: {why}"
+            return f"run {root} stays" + (f" with run {run_id}" if run_id != root else "") + f": {why}"
     return None
 
 
@@ -210,8 +233,8 @@ def _written(root: UUID, progress: Progress) -> list[Archive]:
     if not _rows(f"SELECT pg_try_advisory_xact_lock({_LOCK})", [str(root)])[0][0]:
         return []  # another process archives it
     members = family_of(root)
-    if (why := refusal_of(members)) is not None:
-        progress.notes.append(f"run {root} stays: {why}")
+    if (why := refusal_of(root, members)) is not None:
+        progress.notes.append(why)
         return []
     heads = {head.run_id: head for head in Head.objects.filter(pk__in=members)}
     tables = list(RunTable.objects.order_by("n"))
@@ -345,19 +368,21 @@ _OLD = """
       AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = a.id) AND a.family > %s
     ORDER BY a.family LIMIT %s"""
 _MAY_GO = """
-    SELECT a.run_id, coalesce(retention_delete_refusal(a.run_id), retention_forbids(a.ended_at))
+    SELECT a.run_id,
+        coalesce(retention_delete_refusal(a.run_id), CASE WHEN NOT %s THEN retention_forbids(a.ended_at) END)
     FROM retention_archive a WHERE a.id = ANY (%s)"""
 
 
-def due_archives() -> Iterator[UUID]:
-    """Yield families whose archive is due to be deleted: for each of its runs."""
+def due_archives(*, for_owner: bool = False) -> Iterator[UUID]:
+    """Yield families whose archive is due to be deleted: for each of its runs; with `for_owner` whatever this database
+    role may remove."""
     days = [row.delete_days for row in policies.in_force() if row.delete_days is not None]
     if not days:
         return
     before, after = database_now() - timedelta(days=min(days)), NO_RUN
     while rows := _rows(_OLD, [before, after, _ROOTS]):
         after = rows[-1][0]
-        yield from (family for (family,) in rows if _archives_may_go(family))
+        yield from (family for (family,) in rows if _archives_may_go(family, for_owner=for_owner))
 
 
 def entries_of(family: UUID) -> list[Archive]:
@@ -366,9 +391,9 @@ def entries_of(family: UUID) -> list[Archive]:
     return [row for row in register.standing(runs).values() if row.family == family]
 
 
-def _archives_may_go(family: UUID) -> bool:
+def _archives_may_go(family: UUID, *, for_owner: bool = False) -> bool:
     rows = entries_of(family)
-    refusals = [why for _, why in _rows(_MAY_GO, [[row.pk for row in rows]])]
+    refusals = [why for _, why in _rows(_MAY_GO, [for_owner, [row.pk for row in rows]])]
     return bool(rows) and not any(refusals) and not any(features.removal_refusal(row.run_id) for row in rows)
 
 
@@ -392,8 +417,18 @@ def _delete_family(family: UUID, progress: Progress) -> None:
         _forget(row)
 
 
+# Files of a run that hold no run that is archived now: its deleted one, and those that it was restored from earlier.
+_LEFT = """
+    SELECT DISTINCT a.place FROM retention_archive a WHERE a.run_id = %s AND NOT EXISTS (
+        SELECT FROM retention_archive b WHERE b.family = a.family AND b.place = a.place
+            AND NOT EXISTS (SELECT FROM retention_restoration r WHERE r.archive_id = b.id)
+            AND NOT EXISTS (SELECT FROM retention_deletion d WHERE d.archive_id = b.id))"""
+
+
 def _forget(row: Archive) -> None:
-    places.remove(row.place)
+    """Delete all files of a run whose archive was deleted on record, and its key. Raises StorageUnavailable, Stays."""
+    for place in {row.place} | {place for (place,) in _rows(_LEFT, [row.run_id])}:
+        places.remove(place)
     try:
         _execute("SELECT retention_forget(%s)", [row.run_id])
     except DatabaseError as error:

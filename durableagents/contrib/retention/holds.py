@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models import QuerySet
 from pydantic import AwareDatetime, Field
 
-from durableagents.contrib.retention.models import Hold, HoldEnd
-from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, check_text, may, store, wrong
+from durableagents.contrib.retention.models import Archive, Hold, HoldEnd
+from durableagents.contrib.retention.policies import FAMILY, Name, NotInForce, alone, check_text, may, store, wrong
 from ledger.actors import Actor
 from ledger.append import acted
 from ledger.clock import database_now
@@ -18,8 +20,10 @@ from ledger.errors import NotFound
 from ledger.four_eyes.guards import second
 from ledger.four_eyes.known import SUPERUSER
 from ledger.web.bodies import Justified
+from runs.models import Run, RunTag
 
 MAX_HOLDS = 500
+MAX_COUNTED = 10_000
 # Locked exclusively while a hold is placed, shared while runs are removed: a hold counts from its commit on.
 LOCK = "hashtextextended('retention holds', 89)"
 _FILTERS = ("agent", "tag", "business_key", "created_from", "created_to")
@@ -79,6 +83,7 @@ def place(body: LegalHoldBody, *, by: Actor) -> Hold:
 def lift(hold_id: int, *, by: Actor, justification: str) -> Hold:
     """Lift a hold. Raises NotInForce, NotFound, Forbidden, JustificationRequired."""
     why = may("retention_hold_lift", by, justification)
+    alone()
     row = Hold.objects.filter(pk=hold_id).first()
     if row is None:
         raise NotFound("legal hold", hold_id)
@@ -101,6 +106,51 @@ def refusal(run_id: UUID) -> str | None:
     if row is None:
         return None
     return f"Legal hold {row[1]} keeps it" + ("" if row[0] == run_id else f", by way of run {row[0]}")
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How many runs a hold keeps now: `live` ones, in the database, and `archived` ones whose archive is there."""
+
+    live: int
+    archived: int
+
+    def __str__(self) -> str:
+        if not self.live and not self.archived:
+            return "No run fits it now: it keeps only later ones. If you expected some, check its fields"
+        return f"It keeps {_runs(self.live)} in the database and {_runs(self.archived)} in archives now"
+
+
+def covered(row: Hold) -> Covered:
+    """Count the runs that a hold is on, each kind up to MAX_COUNTED: one run with all that are related to it, or those
+    that fit the fields."""
+    live: QuerySet[Run] = Run.objects.all()
+    archived = Archive.objects.filter(restoration__isnull=True, deletion__isnull=True)
+    if row.run_id is not None:
+        related = _relatives(row.run_id)
+        live, archived = live.filter(pk__in=related), archived.filter(run_id__in=related)
+    given: dict[str, Any] = {
+        "agent": row.agent,
+        "business_key": row.business_key,
+        "created_at__gte": row.created_from,
+        "created_at__lte": row.created_to,
+    }
+    fields = {name: value for name, value in given.items() if value}
+    live, archived = live.filter(**fields), archived.filter(**fields)
+    if row.tag:
+        live = live.filter(pk__in=RunTag.objects.filter(tag=row.tag).values("run_id"))
+        archived = archived.filter(tags__contains=[row.tag])
+    return Covered(*(found.order_by()[: MAX_COUNTED + 1].count() for found in (live, archived)))
+
+
+def _runs(count: int) -> str:
+    return f"more than {MAX_COUNTED:,} runs" if count > MAX_COUNTED else f"{count} run" + "s" * (count != 1)
+
+
+def _relatives(run_id: UUID) -> list[UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM retention_relatives(%s)", [run_id])
+        return [found for (found,) in cursor.fetchall()]
 
 
 def said(row: Hold) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from durableagents.contrib.retention import register
 from durableagents.contrib.retention.models import Archive
 from ledger import events as e
 from ledger.codec import unpack
+from ledger.erasure import Erased
 from ledger.errors import DurableAgentsError
 from ledger.verification.archives import ArchiveDamaged
 from ledger.verification.runs import UNREADABLE
@@ -26,7 +27,8 @@ class ArchiveUnreadable(DurableAgentsError):
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """An event as people read it; `payload` is None without the right to read it."""
+    """An event as people read it; `payload` is None without the right to read it, and once it is
+    erased."""
 
     seq: int
     at: datetime
@@ -73,5 +75,7 @@ def lines(row: Archive, *, after: int = 0, limit: int = 100) -> list[EventLine]:
 def _payload(event: Any) -> Any:
     try:
         return e.decode(bytes(event.clear), unpack(event.sealed)).payload
+    except Erased:
+        return None
     except UNREADABLE as error:
         return f"(unreadable: {type(error).__name__})"

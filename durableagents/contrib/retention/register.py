@@ -18,6 +18,7 @@ from ledger import events as e
 from ledger.chain import Link
 from ledger.codec import unpack
 from ledger.codes import SQL_MADE, is_genuine, may_lack_code
+from ledger.erasure import Erased, Erasure, erasure_of
 from ledger.errors import DurableAgentsError, NotFound
 from ledger.keys import code_key
 from ledger.models import Event
@@ -41,8 +42,12 @@ class RunArchived(DurableAgentsError):
     page_label = "Open the archived run"
 
     def __init__(self, row: Archive) -> None:
+        erasure = erasure_of(row.run_id)
         super().__init__(
-            f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. It can be read and restored.",
+            f"Run {row.run_id} was archived on {row.at:%Y-%m-%d} by policy {row.policy}. "
+            + (f"{erasure}. What is left" if erasure else "It")
+            + " can be read. For anything else restore it first: `Restore run` on its page, or "
+            f"`manage.py retention restore {row.run_id} --reason …`.",
             archive=reverse("api-archived-run", args=[row.run_id]),
         )
         self.page = reverse("archived_run", args=[row.run_id])
@@ -135,7 +140,10 @@ def archived(run_ids: Collection[UUID]) -> Mapping[UUID, ArchivedRun]:
 def _hashes(row: Archive) -> dict[int, bytes] | None:
     if deleted_at(row) is not None:
         return None
-    return {event.seq: bytes(event.hash) for event in events_of(row)}
+    try:
+        return {event.seq: bytes(event.hash) for event in events_of(row)}
+    except places.StorageUnavailable as error:
+        raise ArchiveDamaged(f"the archive {row.place} can't be compared: {error}") from error
 
 
 def verify(row: Archive) -> Verification:
@@ -143,20 +151,50 @@ def verify(row: Archive) -> Verification:
     if (at := deleted_at(row)) is not None:
         return Verification(row.run_id, 0, row.created_at, at, bytes(row.chain).hex(), [])
     problems: list[str] = []
-    count, first, last = 0, None, None
+    count, first, end = 0, None, None
     try:
         for event in events_of(row):
-            count, first, last = count + 1, first or event.at, event.at
+            count, first, end = count + 1, first or event.at, event
             problems += _event_problems(row.run_id, event)
     except (ArchiveDamaged, places.StorageUnavailable) as error:
         problems.append(str(error))
+    erasure = erasure_of(row.run_id)
+    if end is not None:
+        problems += _erasure_problems(end, erasure)
     problems += _strays([row])
-    return Verification(row.run_id, count, first, last, bytes(row.chain).hex(), problems)
+    notes = [f"{erasure}. Its chain and its codes were checked"] if erasure else []
+    last = end.at if end is not None else None
+    return Verification(row.run_id, count, first, last, bytes(row.chain).hex(), problems, notes)
+
+
+def _erasure_problems(end: Event, erasure: Erasure | None) -> Iterator[str]:
+    """Compare an archived run's last event with the register of erasures."""
+    if end.kind != e.ContentErased.KIND:
+        if erasure is not None:
+            yield "the erasure register names it, and its last event is no erasure"
+        return
+    try:
+        event = e.decode(bytes(end.clear))
+    except UNREADABLE:
+        return  # reported with the event
+    told = (event.by, event.reason, end.at) if isinstance(event, e.ContentErased) else None
+    if erasure is None:
+        yield f"event {end.seq}, ContentErased, has no entry in the erasure register"
+    elif told != (erasure.by, erasure.reason, erasure.at):
+        yield f"event {end.seq}, ContentErased, is not what the erasure register says"
+
+
+def _payload(sealed: Any) -> Any:
+    """Return an event's payload; None if it was erased on record. Raises ValueError."""
+    try:
+        return unpack(sealed)
+    except Erased:
+        return None
 
 
 def _event_problems(run_id: UUID, row: Event) -> Iterator[str]:
     try:
-        event = e.decode(bytes(row.clear), unpack(row.sealed))
+        event = e.decode(bytes(row.clear), _payload(row.sealed))
     except UNREADABLE as error:
         yield f"event {row.seq} can't be read: {type(error).__name__}: {error}"
         return
@@ -197,10 +235,19 @@ def _file_problem(rows: list[Archive]) -> str:
     return ""
 
 
+def _unavailable() -> str:
+    """Return why no archive can be read at all, or ""."""
+    try:
+        places.storage()
+    except places.StorageUnavailable as error:
+        return str(error)
+    return ""
+
+
 def every_archived_run() -> Listed | None:
     """Check the register of archives and each file (record check of `ledger verify --all`); None without archives."""
     total, problems = 0, list[str]()
-    after = 0
+    after, away, unread = 0, _unavailable(), 0
     while batch := list(Archive.objects.filter(pk__gt=after).select_related("deletion").order_by("pk")[:_BATCH]):
         after, total = batch[-1].pk, total + len(batch)
         problems += [
@@ -210,8 +257,12 @@ def every_archived_run() -> Listed | None:
         rows = [row for row in batch if current.get(row.run_id) == row]
         problems += _strays(rows)
         for place in dict.fromkeys(row.place for row in rows if deleted_at(row) is None):
-            if problem := _file_problem([row for row in rows if row.place == place]):
+            if away:
+                unread += 1
+            elif problem := _file_problem([row for row in rows if row.place == place]):
                 problems.append(problem)
+    if unread:
+        problems.append(f"{unread} archive(s) can't be read: {away}")
     restored = Restoration.objects.count()
     problems += [f"the restoration of archive {row.pk} was not written by this installation" for row in _forged()]
     pending = Pending.objects.count()

@@ -60,6 +60,7 @@ KEPT = {
     "runs_listener": "who watches now",
     "runs_overheard": "live output, which expires by itself",
     "runs_permit": "calls in flight",
+    "encryption_erasure": "the register of erasures",
 }
 _ORDERING = """
     SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY array_position(i.indkey::int2[], a.attnum))

@@ -12,7 +12,9 @@ from django.shortcuts import redirect
 from approvals.queues.who import ADMIN, is_admin
 from durableagents.contrib.retention import holds, listed, places, policies, register, report, restoring
 from durableagents.contrib.retention.holds import LegalHoldBody
+from durableagents.contrib.retention.models import Hold
 from durableagents.contrib.retention.policies import RetentionPolicyBody
+from ledger.erasure import erasure_of
 from ledger.errors import DurableAgentsError
 from ledger.web.page_base import Page
 from ledger.web.page_forms import Refused, Sent
@@ -83,8 +85,12 @@ class _Act(RetentionPage):
             if hasattr(error, "change"):
                 raise  # a second person has to agree
             return self.tell(request, Refused(self.act, error, form.kept))
-        messages.success(request, self.done, extra_tags="ok")
+        self.confirm(request)
         return redirect("retention")
+
+    def confirm(self, request: HttpRequest) -> None:
+        """Say on the next page what was done."""
+        messages.success(request, self.done, extra_tags="ok")
 
     def perform(self, form: Sent, by: Any, **named: int) -> None:
         raise NotImplementedError
@@ -105,10 +111,19 @@ class PolicyEnds(_Act):
 
 
 class NewHold(_Act):
-    act, done = "hold", "Legal hold placed. It counts from now on."
+    act, done = "hold", "Legal hold placed."
+    row: Hold
 
     def perform(self, form: Sent, by: Any, **named: int) -> None:
-        holds.place(form.read(LegalHoldBody), by=by)
+        self.row = holds.place(form.read(LegalHoldBody), by=by)
+
+    def confirm(self, request: HttpRequest) -> None:
+        """Say also how many runs the hold keeps: none may be a mistake in a field."""
+        found = holds.covered(self.row)
+        if found.live or found.archived:
+            messages.success(request, f"{self.done} {found}.", extra_tags="ok")
+        else:
+            messages.warning(request, f"{self.done} {found}.", extra_tags="hold")
 
 
 class HoldEnds(_Act):
@@ -140,6 +155,7 @@ class ArchivedRunPage(Page):
         shown = {
             "row": row,
             "deleted_at": register.deleted_at(row),
+            "erasure": erasure_of(row.run_id),
             "digest": bytes(row.digest).hex(),
             "chain": bytes(row.chain).hex(),
             "lines": found[:_SHOWN],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +27,17 @@ def policy(**given: Any) -> Policy:
 
 def hold(**given: Any) -> Hold:
     return holds.place(holds.LegalHoldBody(**{"justification": "a court asked"} | given), by=SHELL)
+
+
+@contextmanager
+def as_runtime() -> Iterator[None]:
+    """Let this connection have the rights of the role of web and workers."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION AUTHORIZATION durableagents")
+        try:
+            yield
+        finally:
+            cursor.execute("RESET SESSION AUTHORIZATION")
 
 
 def age(run_id: UUID, days: int = 40) -> None:

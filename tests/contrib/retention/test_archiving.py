@@ -11,11 +11,12 @@ from uuid import UUID
 
 import pytest
 from django.core.files.storage import FileSystemStorage
+from django.core.management import call_command
 from django.db import DatabaseError, connection, transaction
 
 from durableagents import Context, End
 from durableagents.contrib.retention import archiving, places, restoring
-from durableagents.contrib.retention.models import Archive, Deletion, Pending
+from durableagents.contrib.retention.models import Archive, Deletion, Pending, Round
 from durableagents.contrib.seals import sealing
 from durableagents.contrib.seals.verification import check_database
 from ledger.errors import NotFound
@@ -23,7 +24,7 @@ from ledger.verification.registers import verify_registers
 from runs import failpoints
 from runs.models import Run
 from runs.services import lifecycle
-from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, picture, policy, problems
+from tests.contrib.retention.keeping import SHELL, age, archived, ended, gone, hold, picture, policy, problems
 from tests.integration.runs import stories
 from tests.integration.runs.moving import moved, old, renamed
 from tests.integration.runs.situations import Situations
@@ -158,6 +159,23 @@ def age_archives() -> None:
         cursor.execute("SET session_replication_role = origin")
 
 
+def test_a_deletion_takes_files_of_earlier_archives_too(stage: Stage, tools: Toolbox, folder: Path) -> None:
+    policy(delete_days=1)
+    run, other = ended(stage, tools), ended(stage, tools)
+    for n in range(3):
+        assert archiving.run().problems == []
+        if n < 2:
+            restoring.restore(run.pk, by=SHELL, justification="asked for")
+            Run.objects.filter(pk=run.pk).update(priority=n + 1)  # so that its next file is another one
+            age_restorations()
+    assert len(files(folder)) == 4 == len(set(Archive.objects.values_list("place", flat=True)))
+    kept = hold(run_id=other.pk)
+    age_archives()
+    assert archiving.run().deleted == 1
+    assert files(folder) == [Path(folder, archived(other.pk).place)] and kept.pk
+    assert problems(run.pk) == problems(other.pk) == []
+
+
 def test_without_a_good_file_nothing_is_removed(
     stage: Stage, tools: Toolbox, folder: Path, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +212,7 @@ def test_without_a_good_file_nothing_is_removed(
         patched.setattr(FileSystemStorage, "_save", full)
         with pytest.raises(places.StorageUnavailable, match=r"can't be stored: No space left"):
             archiving.run()
-        assert files(folder) == []
+        assert files(folder) == [] and "No space left" in str(Round.objects.latest("pk").problems)
         patched.setattr(FileSystemStorage, "_save", lossy)
         (problem,) = archiving.run().problems
         assert "was altered: its SHA-256 is" in problem
@@ -213,7 +231,7 @@ def test_a_run_that_moves_meanwhile_stays(stage: Stage, tools: Toolbox, monkeypa
 
     monkeypatch.setattr(failpoints, "hit", retried)
     (problem,) = archiving.run().problems
-    assert "stays: it has not ended" in problem
+    assert problem == f"run {run.pk} stays: it has not ended"
     assert not Archive.objects.exists() and fresh(run).state == "running"
     moved = ended(stage, tools)
 
@@ -252,6 +270,30 @@ def test_a_missing_or_altered_archive_is_named(stage: Stage, tools: Toolbox, fol
             "SET session_replication_role = origin"
         )
     assert [str(each) for each in check_database() if each.run_id == run.pk and "the run is gone" in each.text]
+
+
+def test_verification_goes_on_without_the_storage(
+    stage: Stage, tools: Toolbox, folder: Path, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy()
+    other = ended(stage, tools, days=0)
+    run = stage.start(calling(tools, "order", "a desk"))
+    sealing.seal_all()
+    stage.settle(run)
+    age(run.pk)
+    archiving.run()
+    assert gone(run.pk) and list(check_database()) == [] == registers()
+    folder.rename(folder.with_name("away"))  # the volume is not mounted
+    for configured in (folder, None):
+        settings.DURABLEAGENTS = settings.DURABLEAGENTS.model_copy(update={"archive": configured})
+        for command in (("ledger", "verify", "--all"), ("seals", "verify")):
+            with pytest.raises(SystemExit):
+                call_command(*command)
+            told = capsys.readouterr().out
+            assert f"run {run.pk}: the archive" in told and "can't be compared: " in told, told
+            assert "DURABLEAGENTS_ARCHIVE" in told and str(other.pk) not in told
+            assert ("1 archive(s) can't be read: " in told) == (command[0] == "ledger")
+        assert problems(other.pk) == []
 
 
 def test_only_the_functions_remove_and_only_what_is_due(

@@ -19,6 +19,7 @@ from ledger import events as e
 from ledger.append import acted, justified
 from ledger.clock import database_now
 from ledger.codec import unpack
+from ledger.erasure import Erased, erasure_of
 from ledger.errors import DurableAgentsError, Forbidden, InvalidInput
 from ledger.verification.archives import ArchiveDamaged
 from ledger.verification.runs import UNREADABLE
@@ -114,7 +115,8 @@ class Command(BaseCommand):
         found = {name: given[name] for name in names}
         run = {"run_id": _run_id(given["run_id"])} if given["run_id"] else {}
         body = fit(holds.LegalHoldBody, found | run | {"justification": given["reason"]})
-        self.stdout.write(f"{holds.place(body, by=whoever())} is in force")
+        row = holds.place(body, by=whoever())
+        self.stdout.write(f"{row} is in force. {holds.covered(row)}")
 
     def _end(self, given: dict[str, Any]) -> None:
         self.stdout.write(f"{policies.end(given['id'], by=whoever(), justification=given['reason'])} was ended")
@@ -134,6 +136,8 @@ class Command(BaseCommand):
             f"run {row.run_id}, {row.agent}@{row.version}, {row.state}, archived {row.at.isoformat()} by policy "
             f"{row.policy} in {row.place}, {row.seq} events"
         )
+        if (erasure := erasure_of(row.run_id)) is not None:
+            self.stdout.write(f"{erasure}. Its events have no content any more")
         if (at := register.deleted_at(row)) is not None:
             self.stdout.write(f"the archive was deleted {at.isoformat()}")
             return
@@ -171,6 +175,8 @@ class Command(BaseCommand):
 def _content(event: Any) -> str:
     try:
         payload = e.decode(bytes(event.clear), unpack(event.sealed)).payload
+    except Erased:
+        return "(erased)"
     except UNREADABLE as error:
         return f"(unreadable: {type(error).__name__})"
     return json.dumps(payload, ensure_ascii=True, default=str)
