@@ -56,7 +56,7 @@ class SecretUnavailable(NotBegun):
 
 
 class SecretStore(Protocol):
-    """Where the values of secrets are read."""
+    """The source of secrets' values."""
 
     async def values(self, names: Collection[str]) -> Mapping[str, str]:
         """Return the values by name. Raises SecretUnavailable."""

@@ -1,4 +1,4 @@
-"""What a bundle leaves out of contents: private fields on request, and the tokens of callback addresses always."""
+"""Contents left out of a bundle: private fields on request, and the tokens of callback addresses always."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _escaped(name: str) -> str:
 
 @dataclass(frozen=True)
 class Choice:
-    """What to leave out: fields by path endings such as `iban` or `customer.name`, or all payloads."""
+    """The contents to leave out: fields by path endings such as `iban` or `customer.name`, or all payloads."""
 
     paths: Sequence[str] = ()
     is_without_payloads: bool = False

@@ -899,7 +899,7 @@ class Call(NamedTuple):
 
 
 class Facts:
-    """What a run's events say of approvals and calls."""
+    """Approvals and calls of a run, from its events."""
 
     def __init__(self) -> None:
         self.questions: dict[str, Question] = {}
@@ -1270,7 +1270,7 @@ def _amount(line: Line) -> str:
 
 
 class Asked(NamedTuple):
-    """What the verifier brings from elsewhere."""
+    """Keys and seals that the verifier has from elsewhere."""
 
     keys: list[bytes]
     witnesses: list[Path]

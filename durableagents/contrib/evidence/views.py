@@ -15,7 +15,7 @@ from ledger.web.page_base import Page
 
 
 class EvidencePage(Page):
-    """What a bundle holds, and a form that downloads it."""
+    """Describe a run's bundle, with a form that downloads it."""
 
     template = "evidence/run.html"
     section = "runs"

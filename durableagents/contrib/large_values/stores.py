@@ -1,4 +1,4 @@
-"""Where large values are kept: a folder that all hosts share, or a storage that Django's STORAGES names."""
+"""Stores of large values: a folder that all hosts share, or a storage that Django's STORAGES names."""
 
 # A value is written under its SHA-256, in a folder of its run, before the transaction that refers to it. No two values
 # are the same, so nothing is ever overwritten. If the transaction is rolled back, the value is an orphan: see

@@ -60,7 +60,7 @@ class Fact:
 
 @dataclass(slots=True)
 class _Pass:
-    """How far this pass has read, beyond the places that are kept."""
+    """The places up to which this pass has read, beyond the places that are kept."""
 
     event: tuple[datetime, UUID, int] | None = None
     entry: int | None = None

@@ -1,4 +1,4 @@
-"""What a report is: its definition in plain English, its queries, who may read it, and the function that makes it."""
+"""Reports: their definitions in plain English, their queries, readers, and the functions that make them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durableagents.contrib.reports.tables import Figure, Report, Table
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a report counts, what it leaves out, and how its period is meant."""
+    """The definition of a report: what it counts and leaves out, and how its period is meant."""
 
     counts: str
     leaves_out: str
@@ -22,7 +22,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a report is made for: a period, or a run."""
+    """The scope of a report: a period, or a run."""
 
     now: datetime
     period: Period
@@ -31,7 +31,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a report's function returns."""
+    """The result of a report's function."""
 
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()

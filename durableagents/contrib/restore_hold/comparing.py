@@ -14,7 +14,7 @@ DAMAGED: Reason = "damaged-head"
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """What the database says of itself. `had` and `accepted` are about the head's line if it ended here; `is_accepted`:
+    """The database's own account. `had` and `accepted` are about the head's line if it ended here; `is_accepted`:
     the halt that the head waits for is lifted; `is_vouched`: a live worker found its host's head here."""
 
     system: str

@@ -1,4 +1,4 @@
-"""What a restored database would send first, and which calls may have happened without it."""
+"""Calls in doubt: those that a restored database would send first, or that may have happened without it."""
 
 from __future__ import annotations
 

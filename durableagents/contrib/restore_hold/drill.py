@@ -55,7 +55,7 @@ class DrillImpossible(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a database came."""
+    """The last position of a database."""
 
     lsn: int
     at: datetime
@@ -77,7 +77,7 @@ class Check:
 
 @dataclass(slots=True)
 class Report:
-    """What a drill found. RTO: from the start of the restore until the copy is verified. RPO: what was acknowledged
+    """The result of a drill. RTO: from the start of the restore until the copy is verified. RPO: what was acknowledged
     when the backup was complete and is not in the copy."""
 
     began_at: str

@@ -47,7 +47,7 @@ class PastLine(models.Model):
 
 
 class Finding(Coded):
-    """What a host found when it compared its head with the database under a halt; its last one counts."""
+    """The finding of a host that compared its head with the database under a halt; its last one counts."""
 
     halt = models.UUIDField()
     host = models.UUIDField()

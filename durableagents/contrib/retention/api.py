@@ -108,7 +108,7 @@ class ArchivedEventPage(Page):
 
 
 class RestoredRow(Shape):
-    """What came back."""
+    """The runs that were restored."""
 
     runs: list[UUID] = Field(description="Ids of the restored runs.")
 

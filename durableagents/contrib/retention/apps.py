@@ -1,4 +1,4 @@
-"""How long runs are kept, archives of runs, and legal holds. See README.md."""
+"""Retention of runs: policies, archives and legal holds. See README.md."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class ClockBehind(DurableAgentsError):
 
 @dataclass
 class Progress:
-    """What a round did. `runs` counts runs; `notes` say what would be done, or why a run that is due stays."""
+    """The result of a round. `runs` counts runs; `notes` say what would be done, or why a run that is due stays."""
 
     archived: int = 0
     deleted: int = 0

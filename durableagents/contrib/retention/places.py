@@ -1,4 +1,4 @@
-"""Where archives are kept: a folder by DURABLEAGENTS_ARCHIVE, or any storage that Django's STORAGES names `archive`."""
+"""Storage of archives: a folder by DURABLEAGENTS_ARCHIVE, or any storage that Django's STORAGES names `archive`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rules do: how many runs go, what goes next, what a hold keeps."""
+"""The effect of the rules: how many runs go, which go next, which a hold keeps."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def bundle_of(*run_ids: UUID, choice: Choice = EVERYTHING, by: Actor = OPS) -> b
 
 @dataclass
 class Verdict:
-    """What verify.py said."""
+    """The output of verify.py."""
 
     code: int
     text: str

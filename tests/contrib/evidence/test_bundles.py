@@ -1,4 +1,4 @@
-"""What bundles hold and prove: full, redacted, erased, of running runs, of several people, and with a witness."""
+"""Contents and proofs of bundles: full, redacted, erased, of running runs, of several people, and with a witness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verify.py writes out by itself gives what the libraries give."""
+"""The functions of verify.py give the same results as the libraries."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ __all__ = ["_agents_of_this_test", "outside", "stage", "tools"]
 
 @dataclass
 class Scenario:
-    """What was done, counted while it was done."""
+    """The acts of a story, counted as they are done."""
 
     stage: Stage
     people: dict[str, Actor] = field(default_factory=dict)

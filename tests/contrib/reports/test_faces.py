@@ -1,4 +1,4 @@
-"""Who may read which report, and what page, API and command say to bad input; reports by schedule and mail."""
+"""Readers of each report; bad input to page, API and command; reports by schedule and mail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from a head and a database, and the head file. Pure, but for the file."""
+"""Comparisons of a head with a database, and the head file. Pure, but for the file."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ CHARGES = "charges.txt"
 
 
 class Order(BaseModel):
-    """What is charged, and how long after the start the second time."""
+    """The charges, and how long after the start the second one is due."""
 
     name: str
     pause_seconds: float

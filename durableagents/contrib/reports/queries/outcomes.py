@@ -1,4 +1,4 @@
-"""How runs ended: completion rate, times, tokens and money, by agent and version."""
+"""Outcomes of runs: completion rate, times, tokens and money, by agent and version."""
 
 from __future__ import annotations
 
