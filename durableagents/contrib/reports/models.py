@@ -65,8 +65,8 @@ class Closure(models.Model):
 
 
 class DetectorPlace(models.Model):
-    """The place up to which the detector has read, in one row. All that is older has been examined. Without the row, all
-    is read again."""
+    """The place up to which the detector has read, in one row. All that is older has been examined. Without the row,
+    all is read again."""
 
     id = models.SmallIntegerField(primary_key=True)
     checked_at = models.DateTimeField(null=True)

@@ -110,7 +110,7 @@ def refusal(run_id: UUID) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The numbers of runs that a hold keeps now: `live` ones in the database, `archived` ones whose archive is there."""
+    """The numbers of runs that a hold keeps now: `live` ones are in the database, `archived` ones in their archive."""
 
     live: int
     archived: int
