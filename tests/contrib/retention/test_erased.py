@@ -53,7 +53,7 @@ def test_an_erased_run_is_archived_as_erased(stage: Stage) -> None:
     assert archiving.run().archived == 2 and gone(run.pk) and Erasure.objects.filter(run_id=run.pk).exists()
     for _ in range(2):
         found = verify(run.pk)
-        assert found.problems == [] and found.notes[0].startswith("Erased on ") and WHY in found.notes[0]
+        assert found.problems == [] and found.notes[0].startswith("Content erased on ") and WHY in found.notes[0]
         cold()
     assert verify(other.pk).notes == [] and registers() == []
     out = io.StringIO()
@@ -64,7 +64,7 @@ def test_an_erased_run_is_archived_as_erased(stage: Stage) -> None:
     by_run = {row["run_id"]: row["erased_at"] for row in api.get("retention/archives").json()["results"]}
     assert by_run[str(run.pk)] and by_run[str(other.pk)] is None
     assert api.get(f"retention/archives/{run.pk}").json()["erased_at"]
-    assert "Erased on" in api.get(f"runs/{run.pk}").json()["detail"]
+    assert "erased on" in api.get(f"runs/{run.pk}").json()["detail"]
     browser = Client()
     browser.force_login(petra)
     page = browser.get(f"/archive/{run.pk}").content.decode()
