@@ -238,9 +238,11 @@ class RunKeys:
     def _drop_erased(self) -> None:
         """Forget the keys of runs that were erased meanwhile, in whatever process: at most once a second, and not in an
         event loop, which only drives runs that have not ended. Nor without a connection: then nothing was read."""
-        link: Any = connection.connection
         now = time.monotonic()
-        if now < self._look_at or link is None or link.closed or asyncio._get_running_loop() is not None:
+        if now < self._look_at or asyncio._get_running_loop() is not None:
+            return  # before the connection is looked up, which costs more than encrypting
+        link: Any = connection.connection
+        if link is None or link.closed:
             return
         if link.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.INTRANS):
             return
