@@ -87,8 +87,10 @@ BEGIN
 END $$;
 
 -- Whether rows of a run come back from an archive: its row says already what its events did. Only the tables' owner can say so, in a function.
+-- In plpgsql, because a trigger's condition would have an SQL function parsed again for each statement.
 CREATE OR REPLACE FUNCTION ledger_comes_back() RETURNS boolean
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(current_setting('durableagents.restores', true), '') = 'on'
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(current_setting('durableagents.restores', true), '') = 'on'
        AND current_user = (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'public.ledger_event'::regclass);
-$$;
+END $$;
