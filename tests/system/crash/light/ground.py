@@ -1,4 +1,8 @@
-"""The base of light schedules: a separate database, and lanes that take one seed after the other."""
+"""The base of light schedules: a separate database, and lanes that take one seed after the other.
+
+Payloads are encrypted, all but the smallest are kept outside the database, and what the lanes write is sealed meanwhile
+and delivered to a witness, which is compared at the end.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,9 @@ from tests.system.crash.steps import MODELS, PRICE
 from tests.system.crash.tally import Tally
 
 Report = Callable[[str, Tally], None]
+# Payloads are small here: most are kept outside the database.
+KEEPS_FROM_BYTES = 256
+SEAL_SECONDS = 2.0
 _CONTEXT = multiprocessing.get_context("fork")
 
 
@@ -38,6 +45,8 @@ class Ground:
         self._folder = folder
         self._server = Server(folder)
         self._patience_seconds = patience_seconds
+        self._witness = folder.absolute() / "witness" / "seals.jsonl"
+        self._sealed_at = 0.0
 
     def prepare(self) -> None:
         self._server.prepare()
@@ -46,15 +55,23 @@ class Ground:
             **plain_env(self._folder),
             "DURABLEAGENTS_AGENTS": "tests.system.crash.agents",
             "DURABLEAGENTS_LOG_LEVEL": "INFO",
+            "DURABLEAGENTS_LARGE_VALUES": str(self._folder.absolute() / "values"),
+            "DURABLEAGENTS_SEAL_WITNESSES": f"file://{self._witness}",
         }
         for name in [name for name in os.environ if name.startswith("DURABLEAGENTS_") or name.startswith("DATABASE_")]:
             del os.environ[name]
         os.environ.update(environment, DJANGO_SETTINGS_MODULE="durableagents.settings")
-        command = [sys.executable, "manage.py", "migrate", "--noinput", "--verbosity=0"]
-        subprocess.run(command, cwd=CHECKOUT, env={**os.environ, "DURABLEAGENTS_DB_ROLE": "owner"}, check=True)
+        self._witness.parent.mkdir()
+        (self._folder / "values").mkdir()
+        owner = {**os.environ, "DURABLEAGENTS_DB_ROLE": "owner"}
+        for command in (["large_values", "prepare"], ["migrate", "--noinput", "--verbosity=0"]):
+            subprocess.run([sys.executable, "manage.py", *command], cwd=CHECKOUT, env=owner, check=True)
         import django
 
         django.setup()
+        from durableagents.contrib.large_values.stores import Folder
+
+        Folder.keeps_from = KEEPS_FROM_BYTES
         _put_people()
         _put_price()
 
@@ -80,10 +97,44 @@ class Ground:
                     if seed is None:
                         links.pop(link).join()  # type: ignore[arg-type]
                 self._keep_database()
+                self._seal()
+            report("seals", self._check_seals())
         finally:
             for process in links.values():
                 process.terminate()
                 process.join()
+
+    def _seal(self) -> None:
+        """Seal and deliver what the lanes have written, unless the database is just restarting."""
+        from django.conf import settings
+        from django.db import InterfaceError, OperationalError, connection
+
+        from durableagents.contrib.seals import sealing, witnesses
+
+        if time.monotonic() - self._sealed_at < SEAL_SECONDS:
+            return
+        try:
+            sealing.seal_all()
+            for witness in settings.DURABLEAGENTS.seal_witnesses:
+                witnesses.deliver(witness)
+        except (OperationalError, InterfaceError):
+            connection.close()
+        self._sealed_at = time.monotonic()
+
+    def _check_seals(self) -> Tally:
+        """Compare the database and the witness's copy with what was sealed while processes were killed."""
+        from durableagents.contrib.seals.models import Seal
+        from durableagents.contrib.seals.verification import check_database, check_witness
+        from tests.system.crash.light.lane import patiently
+
+        self._sealed_at = 0.0
+        patiently(self._seal)
+        found = [Finding("broken", "-", str(each)) for each in (*check_database(), *check_witness(self._witness))]
+        if not Seal.objects.exists():
+            found.append(Finding("broken", "-", "nothing was sealed"))
+        if not any(path.is_file() for path in (self._folder / "values").glob("*/**/*")):
+            found.append(Finding("broken", "-", "no value was kept outside the database"))
+        return Tally(findings=found, failed_seeds=["seals"] if found else [])
 
     def _keep_database(self) -> None:
         assert self._server.process is not None
