@@ -177,7 +177,7 @@ class PipeBell:
     """Tells the lane a run's progress after each commit, in the place of the host's wake-up."""
 
     def __init__(self, ends: Ends) -> None:
-        self._ends = ends
+        self._ends, self.rings = ends, 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -185,6 +185,7 @@ class PipeBell:
     async def __aexit__(self, *_: object) -> None: ...
 
     def ring(self, run_id: UUID | str, seq: int) -> None:
+        self.rings += 1
         self._ends.say("at", run_id, seq)
 
 

@@ -60,6 +60,8 @@ PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 0.25
 # A stopped worker resumes this long after its run was taken over, if nothing needs it earlier.
 ZOMBIE_SECONDS = 0.3
+# As a worker does now and then: runs of the dead that were locked as they died are freed.
+ENDED_SECONDS = 2.0
 
 
 class Lane:
@@ -141,6 +143,7 @@ class Performance:
         self._armed: list[Beginning] = []
         self._acts: list[Act] = list(schedule.acts)
         self._seq: dict[str, int] = {}
+        self._freed_at = time.monotonic()
         self._woken_at: dict[int, float] = {}
         self.kills = self.refused = 0
 
@@ -307,6 +310,9 @@ class Performance:
                 member.is_declared_dead = True
                 patiently(lambda m=member: failover.worker_died(m.id, "the schedule says so"))  # type: ignore[misc]
                 self._woken_at[member.pid] = time.monotonic() + ZOMBIE_SECONDS
+        if time.monotonic() - self._freed_at >= ENDED_SECONDS:
+            self._freed_at = time.monotonic()
+            patiently(lambda: failover.watch_with(None, is_thorough=True))
         while len(self.crew.at_work()) < self._schedule.workers:
             self.crew.hire()
         if dead:
