@@ -47,6 +47,12 @@ class VisitEntered(Event):
     visit: int
 
 
+class CheckpointSkipped(Event):
+    """A worker could not use the checkpoint at event `at`, and continued from the one before. Payload: the reason."""
+
+    at: int
+
+
 class RunParked(Event):
     """Every branch waits; the worker released the run. `waits` are the slots waited for."""
 

@@ -105,7 +105,9 @@ class Driver:
         self.meter = Meter(history.caps, history.used, counts_reads=history.counts_reads)
         for call, usage in reserved_by(self.tape):
             self.meter.reserve(call, usage)
-        return history.reply
+        known = {event.at for event in history.tail if isinstance(event, e.CheckpointSkipped)}
+        skipped = [e.CheckpointSkipped(at=seq, payload=why) for seq, why in history.skipped if seq not in known]
+        return await self.journal.commit(Batch(skipped)) if skipped else history.reply
 
     async def _begin(self) -> str | None:
         """Enter the first node with a state made from the input, or the entry of a renewal, fork or migration."""

@@ -306,7 +306,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A claimant's view of a run, from its newest readable checkpoint; `counts_reads`: reads need an intent."""
+    """A claimant's view of a run, from its newest readable checkpoint; `counts_reads`: reads need an intent; `skipped`
+    are newer checkpoints that can't be used, each with its event's number and the reason."""
 
     snapshot: Snapshot | None
     tail: Sequence[Event]
@@ -317,6 +318,7 @@ class History:
     depth: int = 0
     counts_reads: bool = False
     forked: RunForked | None = None
+    skipped: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

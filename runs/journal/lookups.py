@@ -85,7 +85,7 @@ class Lookups:
             events = await (await connection.execute(EVENTS, [self._run_id, cut.seq])).fetchall()
         created, tail = read(self._run_id, events, cut, at_least=max(at_least, flags[0]), said=said)
         forked = forked_in(self._run_id, events)
-        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked)
+        return History(cut.snapshot, tail, created, Reply(*flags), caps, used, depth, counts_reads, forked, cut.skipped)
 
     async def signal(self, name: str, n: int) -> SignalReceived | SignalCarried:
         """Return a signal, which can't change any more, checked against its hash. Raises JournalBroken."""

@@ -167,15 +167,18 @@ def with_cut(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The checkpoint a claimant continues from, at event `seq`; without a snapshot only the place matters."""
+    """The checkpoint a claimant continues from, at event `seq`; without a snapshot only the place matters. `skipped`
+    are places of newer ones that can't be used, each with its reason."""
 
     seq: int = 0
     snapshot: Snapshot | None = None
     digest: str = ""
+    skipped: tuple[tuple[int, str], ...] = ()
 
 
 def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
     """Return the newest checkpoint with a valid checksum; one of a newer format is not skipped, but raises."""
+    skipped: list[tuple[int, str]] = []
     for seq, generation, node, visit, fingerprint, state, stored, schema_version in rows:
         why = "fails its checksum"
         if checksum(node, visit, bytes(state)) == bytes(stored):
@@ -183,12 +186,14 @@ def newest_sound(run_id: str, rows: Sequence[TupleRow]) -> Cut:
                 snapshot = Snapshot(
                     node, visit, generation, fingerprint, STATES.upgraded(schema_version, unpack(state))
                 )
-                return Cut(seq, snapshot, cut_digest(generation, node, visit, fingerprint, bytes(state)))
+                digest = cut_digest(generation, node, visit, fingerprint, bytes(state))
+                return Cut(seq, snapshot, digest, tuple(skipped))
             except UnknownFormat as error:
                 raise JournalBroken(f"the checkpoint at event {seq}: {error}", "unknown_format") from error
             except ValueError as error:  # its state is kept elsewhere, and is damaged there
                 why = f"can't be read: {error}"
         log.error("run %s: the checkpoint at event %s %s; falling back to the one before", run_id, seq, why)
+        skipped.append((seq, why))
     if rows:
         raise JournalBroken(f"none of the last {len(rows)} checkpoints is sound: the oldest of them {why}")
     return Cut()

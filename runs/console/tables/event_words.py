@@ -308,6 +308,7 @@ EVENTS: dict[str, Callable[[Facts, int], str]] = {
     "EffectLeft": lambda f, _: f"{_effect(f)} kept, by {visible(f['by'])}",
     "RunClaimed": lambda f, _: f"epoch {_plain(f['epoch'])} by pid {_plain(f['pid'])} ({_plain(f['cause'])})",
     "VisitEntered": lambda f, _: f"{_words(f['node'])}, visit {_plain(f['visit'])}",
+    "CheckpointSkipped": lambda f, _: f"at event {_plain(f['at'])}: damaged, continued from the one before",
     "RunParked": lambda f, _: f"{_words(f['state'])}; released by the worker",
     "RunReleased": lambda f, _: visible(f["reason"]),
     "RunPaused": _by,

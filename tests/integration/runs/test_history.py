@@ -72,6 +72,7 @@ def test_damaged_checkpoint_falls_back(stage: Stage, outside: Outside, asleep: R
     drawn = [x.payload for x in events(asleep, e.ValueRead)]
     assert [value for _, value in output(asleep)] == drawn and len(drawn) == 3
     assert len(events(asleep, e.VisitEntered)) == 3
+    assert sorted(x.at for x in events(asleep, e.CheckpointSkipped)) == sorted(newest), "each once, on the record"
     check_against_journal(asleep, damaged="the checkpoint at event")
 
 
