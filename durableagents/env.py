@@ -102,6 +102,7 @@ class Environment(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", validation_alias="DURABLEAGENTS_LOG_LEVEL"
     )
+    log_format: Literal["text", "json"] = Field(default="text", validation_alias="DURABLEAGENTS_LOG_FORMAT")
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")

@@ -259,13 +259,20 @@ LANGUAGE_CODE = "en"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
+    "formatters": {"text": {"()": "durableagents.logs.OneLine"}, "json": {"()": "durableagents.logs.OneObject"}},
     "filters": {
+        "context": {"()": "durableagents.logs.Context"},
         "no_links": {"()": "durableagents.logs.LinksStaySecret"},
         "not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"},
         "outages_are_said_elsewhere": {"()": "durableagents.logs.OutagesAreSaidElsewhere"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["no_links"]}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": DURABLEAGENTS.log_format,
+            "filters": ["context", "no_links"],
+        }
+    },
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
         # A 4xx is the caller's mistake and answered with details; only 5xx is ours to log.

@@ -31,6 +31,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from ledger import context, observers
 from ledger import events as e
 from ledger.errors import StaleLease, first_line
 from runs import failpoints, features, log_messages
@@ -361,7 +362,10 @@ class Host:
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to its end. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
+        context.drive.set(context.Drive(str(claimed.run_id), claimed.trace_id, claimed.epoch))
+        driven = self._observed(claimed)
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
+        how = "lost"
         try:
             failpoints.hit("CP0")
             agent = registry.find(claimed.graph_id)
@@ -386,6 +390,8 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
+            if driven is not None:
+                observers.drove(replace(driven, outcome=how))
             if claimed.parent is not None:
                 bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
             # It may have been claimed here again already, by another task.
@@ -393,6 +399,15 @@ class Host:
                 del self._active[claimed.run_id]
             if self._is_busy or not is_done or self._permits.is_capping:
                 self._bell.set()
+
+    def _observed(self, claimed: Claim) -> observers.Driven | None:
+        """Tell observers, if there are any, that a drive begins."""
+        if not observers.installed:
+            return None
+        names = str(claimed.run_id), claimed.trace_id, claimed.graph_id
+        driven = observers.Driven(*names, claimed.epoch, str(self.worker.id))
+        observers.drove(driven)
+        return driven
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
         """Retry after an engine error unless the database refused it for good, then stop the run for an operator."""
