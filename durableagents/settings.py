@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.reports",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
+    "durableagents.contrib.tracing",
     "durableagents",
 ]
 
@@ -284,6 +285,7 @@ LOGGING = {
         },
         # Invalid HTTP is answered; a line each would let anybody fill the disk.
         "durableagents.server.doors": {"level": "ERROR"},
+        "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing says when the collector is away
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "fido2": {"level": "WARNING"},  # it logs each new passkey

@@ -363,7 +363,6 @@ class Host:
         """Drive one claim to its end. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
         context.drive.set(context.Drive(str(claimed.run_id), claimed.trace_id, claimed.epoch))
-        driven = self._observed(claimed)
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
         how = "lost"
         try:
@@ -390,8 +389,8 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
-            if driven is not None:
-                observers.drove(replace(driven, outcome=how))
+            if observers.installed:
+                observers.drove(claimed.driven(self.worker, how))
             if claimed.parent is not None:
                 bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
             # It may have been claimed here again already, by another task.
@@ -399,15 +398,6 @@ class Host:
                 del self._active[claimed.run_id]
             if self._is_busy or not is_done or self._permits.is_capping:
                 self._bell.set()
-
-    def _observed(self, claimed: Claim) -> observers.Driven | None:
-        """Tell observers, if there are any, that a drive begins."""
-        if not observers.installed:
-            return None
-        names = str(claimed.run_id), claimed.trace_id, claimed.graph_id
-        driven = observers.Driven(*names, claimed.epoch, str(self.worker.id))
-        observers.drove(driven)
-        return driven
 
     async def _engine_failed(self, run_id: UUID, error: Exception) -> None:
         """Retry after an engine error unless the database refused it for good, then stop the run for an operator."""
