@@ -102,6 +102,13 @@ class Environment(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", validation_alias="DURABLEAGENTS_LOG_LEVEL"
     )
+    log_format: Literal["text", "json"] = Field(default="text", validation_alias="DURABLEAGENTS_LOG_FORMAT")
+    otlp_endpoint: str | None = Field(default=None, validation_alias="DURABLEAGENTS_OTLP_ENDPOINT")
+    # The exporter's own variables, which it reads itself: here they switch tracing on and off.
+    otel_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_ENDPOINT")
+    otel_traces_endpoint: str = Field(default="", validation_alias="OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    is_otel_disabled: bool = Field(default=False, validation_alias="OTEL_SDK_DISABLED")
+    trace_ratio: float = Field(default=1.0, ge=0, le=1, validation_alias="DURABLEAGENTS_TRACE_RATIO")
     database_direct_url: str | None = Field(default=None, validation_alias="DATABASE_DIRECT_URL")
     drain_seconds: float = Field(default=12.0, ge=0, le=86_400, validation_alias="DURABLEAGENTS_DRAIN_SECONDS")
     host_ttl_seconds: float = Field(default=30.0, ge=5, le=86_400, validation_alias="DURABLEAGENTS_HOST_TTL_SECONDS")
@@ -294,7 +301,7 @@ class Environment(BaseSettings):
             )
         return self
 
-    @field_validator("public_url")
+    @field_validator("public_url", "otlp_endpoint")
     @classmethod
     def _http_address(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"https?://[A-Za-z0-9.\-\[\]:]+(/[A-Za-z0-9._~/\-]*)?", value):

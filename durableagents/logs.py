@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
+from typing import Any
+
+from ledger import context
 
 
 class NotReadyIsAnAnswer(logging.Filter):
@@ -29,12 +33,37 @@ class OutagesAreSaidElsewhere(logging.Filter):
 class LinksStaySecret(logging.Filter):
     """Removes one-time links (set-up, invitation, reset) from log messages, such as Django's error lines."""
 
-    _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
-
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
-        if (told := self._LINK.sub(r"/\1/…", said)) != said:
+        if (told := without_secrets(said)) != said:
             record.msg, record.args = told, None
+        return True
+
+
+_LINK = re.compile(r"/(setup|invited|reset|callbacks)/[^\s'\"<>]+")
+
+
+def without_secrets(text: str) -> str:
+    """Return text without the secrets of one-time links and callback addresses."""
+    return _LINK.sub(r"/\1/…", text)
+
+
+class Context(logging.Filter):
+    """Adds to each record the run and request that it belongs to, as `record.context`."""
+
+    _RUN = re.compile(r"\brun ([0-9a-f]{8}-[0-9a-f-]{27})\b")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        known: dict[str, str | int] = {}
+        if (drive := context.drive.get()) is not None:
+            known = {"run_id": drive.run_id, "trace_id": drive.trace_id, "epoch": drive.epoch}
+        elif (named := self._RUN.search(record.getMessage())) is not None:
+            known = {"run_id": named[1]}
+        if (request := context.request.get()) is not None:
+            known["request_id"] = request.id
+            if request.trace_id:
+                known.setdefault("trace_id", request.trace_id)
+        record.context = known
         return True
 
 
@@ -50,4 +79,25 @@ class OneLine(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(process)d %(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        return super().formatMessage(record).replace("\r", "\\r").replace("\n", "\\n")
+        line = super().formatMessage(record).replace("\r", "\\r").replace("\n", "\\n")
+        known: dict[str, str | int] = getattr(record, "context", {})
+        return f"{line} [{' '.join(f'{name}={value}' for name, value in known.items())}]" if known else line
+
+
+class OneObject(OneLine):
+    """One JSON object per line, in ASCII, with the traceback as a member. Standard members can't be replaced."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = dict(getattr(record, "fields", {})) | {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "pid": record.process,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "context", {}),
+        }
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            told["stack"] = record.stack_info
+        return json.dumps(told, default=str)

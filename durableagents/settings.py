@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.reports",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
+    "durableagents.contrib.tracing",
     "durableagents",
 ]
 
@@ -259,13 +260,20 @@ LANGUAGE_CODE = "en"
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"()": "durableagents.logs.OneLine"}},
+    "formatters": {"text": {"()": "durableagents.logs.OneLine"}, "json": {"()": "durableagents.logs.OneObject"}},
     "filters": {
+        "context": {"()": "durableagents.logs.Context"},
         "no_links": {"()": "durableagents.logs.LinksStaySecret"},
         "not_ready_is_an_answer": {"()": "durableagents.logs.NotReadyIsAnAnswer"},
         "outages_are_said_elsewhere": {"()": "durableagents.logs.OutagesAreSaidElsewhere"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["no_links"]}},
+    "handlers": {
+        "stderr": {
+            "class": "logging.StreamHandler",
+            "formatter": DURABLEAGENTS.log_format,
+            "filters": ["context", "no_links"],
+        }
+    },
     "root": {"handlers": ["stderr"], "level": DURABLEAGENTS.log_level},
     "loggers": {
         # A 4xx is the caller's mistake and answered with details; only 5xx is ours to log.
@@ -277,6 +285,7 @@ LOGGING = {
         },
         # Invalid HTTP is answered; a line each would let anybody fill the disk.
         "durableagents.server.doors": {"level": "ERROR"},
+        "opentelemetry": {"level": "CRITICAL"},  # durableagents/contrib/tracing says when the collector is away
         "httpx": {"level": "WARNING"},
         "httpx2": {"level": "WARNING"},
         "fido2": {"level": "WARNING"},  # it logs each new passkey

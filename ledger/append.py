@@ -13,8 +13,9 @@ from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 
+from ledger import observers
 from ledger.actors import Actor
 from ledger.chain import body_hash
 from ledger.clock import database_now
@@ -104,7 +105,10 @@ def append(run_id: UUID, *events: Event, by: Actor, entries: Sequence[Entry] = (
             f"SELECT ledger_append_as(%s, %s, {events_sql}, {facts_sql})",
             [run_id, by.ref, *events_values, *facts_values],
         )
-        return int(cursor.fetchone()[0])
+        seq = int(cursor.fetchone()[0])
+    if observers.installed:
+        transaction.on_commit(lambda: observers.wrote(observers.Written(str(run_id), events)), robust=True)
+    return seq
 
 
 def locked_head(run_id: UUID) -> Head:

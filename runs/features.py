@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
+from ledger import observers
 from ledger.four_eyes import changes
 from ledger.verification import registers, runs
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from ledger.actors import Actor
     from ledger.models import Head, RuleChange
+    from ledger.observers import Observer
     from ledger.verification.registers import Listed
     from ledger.verification.runs import Check, ReadJournal
     from runs.background import Duty
@@ -105,6 +107,8 @@ class Feature:
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
+    # Told of what was written and answered.
+    observers: Sequence[Observer] = ()
     # Reasons of this process, called often, why it must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
@@ -156,6 +160,7 @@ def install(*features: Feature) -> None:
         runs.register(*each.run_checks, **each.run_tables)
         registers.register(*each.record_checks)
         changes.subscribe(*each.on_change_proposed)
+        observers.register(*each.observers)
 
 
 def every(parts: Callable[[Feature], Sequence[T]]) -> Iterator[T]:

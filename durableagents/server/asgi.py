@@ -32,6 +32,7 @@ from durableagents.server.admission import Admission  # noqa: E402
 from durableagents.server.handler import Handler  # noqa: E402
 from durableagents.server.limits import BodyLimit, Headers, Message, Receive, Scope, Send  # noqa: E402
 from durableagents.server.proxies import Proxies  # noqa: E402
+from durableagents.server.requests import Requests  # noqa: E402
 from durableagents.server.routing import websocket_urlpatterns  # noqa: E402
 from runs import features  # noqa: E402
 from runs.fleet import members, version_changes  # noqa: E402
@@ -162,7 +163,7 @@ class Lifespan:
 _http = Handler()
 application = ProtocolTypeRouter(
     {
-        "http": Proxies(Headers(BodyLimit(Admission(_http)))),
+        "http": Proxies(Requests(Headers(BodyLimit(Admission(_http))))),
         "websocket": Proxies(SameOrigin(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }

@@ -19,9 +19,11 @@ from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
+from django.utils.functional import SimpleLazyObject, empty
 
 from durableagents.server.admission import SLOTS
 from durableagents.server.limits import Receive, Scope
+from ledger import context
 
 
 class Handler(ASGIHandler):
@@ -84,12 +86,22 @@ class Handler(ASGIHandler):
             request, refusal = self.create_request(scope, io.BytesIO(body))
             response: Any = refusal if request is None else self.get_response(request)
             response._handler_class = type(self)
+            if request is not None:
+                _note_actor(request)
             answer: HttpResponseBase = _whole(response) if response.streaming else response
         except BaseException:
             signals.request_finished.send(sender=type(self))
             raise
         response.close()  # ends the request: its connection returns to the pool
         return answer
+
+
+def _note_actor(request: Any) -> None:
+    """Note who sent the request, if that was read: reading it here would be another query."""
+    current, user = context.request.get(), vars(request).get("user")
+    is_unread = isinstance(user, SimpleLazyObject) and user._wrapped is empty
+    if current is not None and not is_unread and getattr(user, "pk", None) is not None:
+        current.actor = f"{'user' if getattr(request, 'auth', None) is None else 'key'}:{user.pk}"
 
 
 async def _gathered(receive: Receive) -> bytes:

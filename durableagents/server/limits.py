@@ -18,6 +18,7 @@ Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 API_LIMIT = 1024 * 1024
 PAGE_LIMIT = 2_621_440
@@ -216,6 +217,7 @@ async def _drain(receive: Receive) -> None:
 async def answer(scope: Scope, send: Send, document: dict[str, Any]) -> None:
     """Send a problem document, or an equivalent page to people, and close the connection."""
     if problems.is_for_programs(scope["path"]):
+        document = problems.identified(document)
         body, own = json.dumps(document).encode(), [(b"content-type", problems.CONTENT_TYPE.encode())]
     else:
         body, own = _page(document["status"], document["title"], document["detail"]), _PAGE_HEADERS

@@ -183,6 +183,7 @@ def serve(listener: socket.socket, *, patience_seconds: float, ready_fd: int | N
     from durableagents.server.asgi import application
 
     def say_ready() -> None:
+        log.info("web process %s serves on port %s", os.getpid(), listener.getsockname()[1])
         if ready_fd is not None:
             os.write(ready_fd, b"ready\n")
             os.close(ready_fd)

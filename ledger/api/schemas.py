@@ -49,6 +49,7 @@ class EntryRow(Shape):
     digest: str | None = Field(description="SHA-256 of the arguments or of the result; null: none.")
     actor: ActorName
     at: datetime = Field(description="Time of the fact.")
+    span_id: str = Field(description="Span of the call in the run's trace, 16 hex digits, if the run is traced.")
 
 
 class EntryPage(Page):

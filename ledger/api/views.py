@@ -17,6 +17,7 @@ from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, Ver
 from ledger.append import is_recorded
 from ledger.errors import NotFound
 from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.spans import span_id
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
@@ -52,7 +53,11 @@ class Entries(ApiView):
     @described("List a run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
         hidden = {} if reads(run_id) else {"key": None}
-        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden))
+        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden, **_span(row)))
+
+
+def _span(row: LedgerEntry) -> dict[str, str]:
+    return {"span_id": span_id(str(row.run_id), row.slot, row.attempt, "call")}
 
 
 class Overrides(ApiView):

@@ -33,6 +33,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from ledger import context
 from ledger.codec import ContentUnavailable, KeyMissing
 from ledger.errors import Busy, DurableAgentsError, NotFound, Proposed, first_line
 from ledger.web import pressure
@@ -64,14 +65,22 @@ _HINTS = {
 def document(status: int, code: str, title: str, detail: str, **extra: Any) -> dict[str, Any]:
     """Return a problem document. Our own members never replace the standard ones."""
     own = {name: value for name, value in extra.items() if name not in _STANDARD}
-    return {
-        "type": f"urn:durableagents:problem:{code}",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        **own,
-    }
+    return identified(
+        {
+            "type": f"urn:durableagents:problem:{code}",
+            "title": title,
+            "status": status,
+            "detail": detail,
+            "code": code,
+            **own,
+        }
+    )
+
+
+def identified(problem: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with the id of the current request, if there is one."""
+    request_id = context.request_id()
+    return problem | {"request_id": request_id} if request_id else problem
 
 
 def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
@@ -80,7 +89,7 @@ def waiting(error: Proposed) -> tuple[dict[str, str], dict[str, str]]:
     return told, {"Location": reverse("api-change", args=[error.change])}
 
 
-_STANDARD = {"type", "title", "status", "detail", "code"}
+_STANDARD = {"type", "title", "status", "detail", "code", "request_id"}
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> Response | None:

@@ -54,4 +54,5 @@ class Problem(BaseModel):
     status: int = Field(description="HTTP status.")
     detail: str = Field(description="Description of this occurrence.")
     code: str = Field(description="Stable code of the problem.")
+    request_id: str | None = Field(default=None, description="Id of the request, as in the header `X-Request-Id`.")
     errors: list[FieldError] | None = Field(default=None, description="Wrong fields, if any.")

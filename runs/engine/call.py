@@ -354,7 +354,7 @@ async def _in_thread(turn: _Turn, call: LogicalCall) -> Any:
     try:
         async with asyncio.timeout(tool.timeout):
             return await asyncio.get_running_loop().run_in_executor(
-                threads.of(tool.name), threads.count, tool.name, turn.take
+                threads.of(tool.name), threads.counted(tool.name, turn.take)
             )
     except TimeoutError as error:
         if turn.withdraw():

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import TypedDict, TypeVar
 
@@ -48,6 +49,10 @@ class ToolThreads:
         if pool is None:
             pool = self._pools[tool] = self._new_pool(tool, self.size)
         return pool
+
+    def counted(self, tool: str, work: Callable[[], T]) -> Callable[[], T]:
+        """Return `work` as a thread does it: counted as busy, and with the current context, which log lines name."""
+        return partial(copy_context().run, self.count, tool, work)
 
     def count(self, tool: str, work: Callable[[], T]) -> T:
         """Do a tool's work in the current thread and count it as busy."""

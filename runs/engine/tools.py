@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, ParamSpec, get_type_hints
 from pydantic import BaseModel
 
 from ledger import redacted, scrubbing
+from ledger.spans import span_id, traceparent
 from runs.engine.canonical import as_recorded, printable, unstable
 from runs.engine.content.reads import LONGEST_CACHE
 from runs.engine.errors import BadAnswer, DefinitionError, MisusedContext, brief
@@ -64,6 +65,11 @@ class ToolCall:
     callback_url: str | None
     timeout: float
     secrets: Mapping[str, str] | None = field(default=None, repr=False)
+
+    @property
+    def traceparent(self) -> str:
+        """The W3C header with which the other side's spans become children of this call's."""
+        return traceparent(self.trace_id, span_id(self.run_id, self.slot, self.attempt, "call"))
 
     def secret(self, name: str) -> str:
         """Return the value of the secret `name`, a plain name or a `Secret`. It was read just before the call. Raises

@@ -11,6 +11,8 @@ from uuid import UUID
 
 import psycopg
 
+from ledger import observers
+from ledger.observers import Driven
 from runs import failpoints
 from runs.engine.journal import Reply
 from runs.journal.database_errors import translated
@@ -70,6 +72,10 @@ class Claim:
         kind, _, starter = self.created_by.partition(":")
         return starter if kind == "run" else None
 
+    def driven(self, worker: Worker, outcome: str = "") -> Driven:
+        """Return what observers are told of the claim, and of how its drive ended."""
+        return Driven(str(self.run_id), self.trace_id, self.graph_id, self.epoch, str(worker.id), outcome)
+
     @property
     def reply(self) -> Reply:
         return Reply(self.seq, self.at, self.is_pause_requested, self.is_cancel_requested, self.is_on_hold)
@@ -107,7 +113,10 @@ async def claim(
     for run_id, *_, problem, _ in rows:
         if problem is not None:
             on_damaged(run_id, problem)
-    return [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
+    claims = [replace(Claim(*row), is_keyed=is_keyed) for *row, problem, is_keyed in rows if problem is None]
+    for one in claims if observers.installed else ():
+        observers.drove(one.driven(worker))
+    return claims
 
 
 async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
@@ -119,4 +128,7 @@ async def reclaim(pool: Pool, worker: Worker, run_id: UUID) -> Claim:
             raise translated(error) from error
         row = await cursor.fetchone()
         assert row is not None
-        return Claim(*row)
+        claimed = Claim(*row)
+    if observers.installed:
+        observers.drove(claimed.driven(worker))
+    return claimed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,6 +14,7 @@ import uuid_utils
 from django.db import IntegrityError, connection, transaction
 from pydantic import ValidationError
 
+from ledger import context, observers
 from ledger import events as e
 from ledger.actors import Actor
 from ledger.append import acted, kept_bytes, lines
@@ -160,7 +160,7 @@ def accept(
         version=version.version,
         graph_id=version.graph_id,
         tags=dict(tags) if isinstance(tags, dict) else list(tags),
-        trace_id=secrets.token_hex(16),
+        trace_id=context.new_trace_id(),
         created_by=by.ref,
         creator=by.person,
         about=subject(payload)[:ABOUT_LENGTH],
@@ -190,6 +190,9 @@ def accept(
     acted("start", by=by, head=head, subject=run.graph_id, after={"state": str(run.state)}, at=at)
     wakeups.ring(run.id)
     notify.ring(run.id, seq)
+    if observers.installed:
+        written = observers.Written(str(run.id), told, trace_id=run.trace_id, agent=run.graph_id)
+        transaction.on_commit(lambda: observers.wrote(written), robust=True)
     return Accepted(run, head, frozenset(drivable), found_by, chosen.told, chosen.halted)
 
 

@@ -31,6 +31,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from ledger import context, observers
 from ledger import events as e
 from ledger.errors import StaleLease, first_line
 from runs import failpoints, features, log_messages
@@ -361,7 +362,9 @@ class Host:
     async def _drive(self, claimed: Claim, pool: Pool, lent: Runtime, bell: AsyncBell, control: Control) -> None:
         """Drive one claim to its end. Whatever happens, the slot is free afterwards."""
         failpoints.driving(str(claimed.run_id))
+        context.drive.set(context.Drive(str(claimed.run_id), claimed.trace_id, claimed.epoch))
         journal, is_done = PgJournal(pool, self.worker, claimed, on_write=bell.ring, on_birth=self._bell.set), False
+        how = "lost"
         try:
             failpoints.hit("CP0")
             agent = registry.find(claimed.graph_id)
@@ -386,6 +389,8 @@ class Host:
         else:
             self._failures.pop(claimed.run_id, None)
         finally:
+            if observers.installed:
+                observers.drove(claimed.driven(self.worker, how))
             if claimed.parent is not None:
                 bell.ring(claimed.parent, 0)  # its journal has not grown: watchers reload
             # It may have been claimed here again already, by another task.

@@ -20,6 +20,7 @@ from durableagents.identity.auth import issue_key
 from durableagents.server.admission import Admission
 from durableagents.server.handler import Handler
 from durableagents.server.limits import ANONYMOUS_LIMIT, API_LIMIT, HEADER_LIMIT, BodyLimit, Headers
+from durableagents.server.requests import Requests
 from runs.connections import dsn
 from runs.models import Run
 from tests.cases import each_case
@@ -127,6 +128,28 @@ async def test_a_request_stays_in_one_thread(handler: Handler, integrator: Api, 
     assert len({thread for _, thread in told}) == 1 and told[0][1] != threading.get_ident()
     assert await is_free_of_connections(handler)
     assert await started(id=json.loads(answer.body)["id"]) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_started_run_has_the_callers_trace(handler: Handler, integrator: Api, caplog: Any) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = integrator.headers | {"Content-Type": "application/json", "X-Request-Id": "from-a-client"}
+    app, body, found = Requests(handler), json.dumps(START).encode(), {}
+    with caplog.at_level("INFO", "durableagents.web"):
+        for parent in (
+            f"00-{trace}-00f067aa0ba902b7-01",
+            f"00-{'0' * 32}-00f067aa0ba902b7-01",
+            "'; DROP TABLE runs_run",
+        ):
+            answer = await ask(app, "POST", "/api/v1/runs", headers | {"traceparent": parent}, body)
+            assert answer.status == 201 and answer.headers["x-request-id"] == "from-a-client"
+            found[parent] = json.loads(answer.body)["trace_id"]
+    first, *others = found.values()
+    assert first == trace and len({first, *others}) == 3 and all(len(each) == 32 for each in others)
+    assert [record.fields["actor"].partition(":")[0] for record in caplog.records] == ["key"] * 3
+    refused = json.loads((await ask(app, "GET", "/api/v1/none", headers)).body)
+    assert refused["request_id"] == "from-a-client"
+    assert await is_free_of_connections(handler)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -148,7 +148,7 @@ def test_the_address_is_told_to_no_cache_no_other_site_and_no_log(link: str) -> 
         assert not {"AbC", "MQ", "9f"} & set(record.getMessage().replace("/", " ").split()), record.getMessage()
     from durableagents import settings as shipped
 
-    assert shipped.LOGGING["handlers"]["stderr"]["filters"] == ["no_links"]  # type: ignore[index]
+    assert shipped.LOGGING["handlers"]["stderr"]["filters"] == ["context", "no_links"]  # type: ignore[index]
 
 
 # --- the page ---

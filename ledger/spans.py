@@ -1,0 +1,19 @@
+"""Ids of trace spans, derived from the place in the record that they are about. Nothing of them is stored: any process
+can name the span of a step that another one exported, and a row of the record leads to its span."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import blake2b
+
+
+@lru_cache(maxsize=8192)
+def span_id(run_id: str, *place: object) -> str:
+    """Return the id, 16 hex digits, of a run's span: of the run itself without a `place`, of a call with slot,
+    attempt and "call"."""
+    return blake2b("|".join([run_id, *map(str, place)]).encode(), digest_size=8).hexdigest()
+
+
+def traceparent(trace_id: str, span: str) -> str:
+    """Return a W3C `traceparent` header."""
+    return f"00-{trace_id}-{span}-01"
