@@ -133,6 +133,10 @@ class Environment(BaseSettings):
     report_recipients: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_REPORT_RECIPIENTS"
     )
+    metrics_token: str = Field(default="", pattern=r"^(\S{16,})?$", validation_alias="DURABLEAGENTS_METRICS_TOKEN")
+    metrics_open_to: Literal["nobody", "loopback"] = Field(
+        default="nobody", validation_alias="DURABLEAGENTS_METRICS_OPEN_TO"
+    )
     restore_hold: bool = Field(default=True, validation_alias="DURABLEAGENTS_RESTORE_HOLD")
     restore_head: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_RESTORE_HEAD")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")

@@ -3,7 +3,7 @@ guards of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +15,8 @@ from ledger.verification import registers, runs
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from datetime import datetime
+
+    from prometheus_client import Metric
 
     from ledger.actors import Actor
     from ledger.models import Head, RuleChange
@@ -105,10 +107,14 @@ class Feature:
     on_connection: Sequence[Callable[[Connection], Awaitable[None]]] = ()
     # Entered while a worker's event loop drives runs, with a function that counts its commits that have returned.
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
+    # Called in a worker's event loop after each write of the journal: how long it took, in seconds, and its error.
+    on_write: Sequence[Callable[[float, BaseException | None], None]] = ()
     # Reasons of this process, called often, why it must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
     periodic: Sequence[Duty] = ()
+    # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
+    metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()
