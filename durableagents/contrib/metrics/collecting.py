@@ -21,14 +21,14 @@ from runs.fleet.incidents import IncidentRow, described
 from runs.models import Incident, Run
 
 PERIOD_SECONDS = 10
+# What there is and what has ended are counted for at most these shares of the time.
+STOCK_SHARE, ENDED_SHARE, ENDED_SECONDS = 0.05, 0.01, 15.0
 # A snapshot from the future is older than a step of the clock: it is replaced.
 IS_DUE = f"""NOT EXISTS (
-    SELECT FROM metrics_snapshot WHERE at BETWEEN clock_timestamp() - interval '{PERIOD_SECONDS} seconds'
-                                          AND clock_timestamp() + interval '1 second')"""
+    SELECT FROM metrics_snapshot WHERE at < clock_timestamp() + interval '1 second'
+    AND at > clock_timestamp() - make_interval(secs => greatest({PERIOD_SECONDS}, seconds / {STOCK_SHARE})))"""
 PASS_SECONDS = 20.0
 FACTS_BATCH, RECOVERIES_BATCH = 5000, 500
-# Runs that have ended are counted for at most this share of the time, since all of them are read.
-ENDED_SHARE, ENDED_SECONDS = 0.01, 15.0
 _LOCK = 0x4D45545249435331  # "METRICS1"
 _ENDS = {"RunCompleted": "completed", "RunFailed": "failed", "RunCancelled": "cancelled"}
 
@@ -179,8 +179,9 @@ def _finish(increments: Increments) -> None:
                 increments.add("effects", tool, by=n)
             snapshot.entry = snapshot.next_entry
             snapshot.next_entry, snapshot.next_xid = max(newest, snapshot.entry), next_xid
-        now = database_now()
+        now, began = database_now(), time.monotonic()
         snapshot.at, snapshot.samples = now, _stored(take_stock())
+        snapshot.seconds = time.monotonic() - began
         pause = max(ENDED_SECONDS, snapshot.ended_seconds / ENDED_SHARE)
         if snapshot.ended_at is None or not 0 <= (now - snapshot.ended_at).total_seconds() < pause:
             began = time.monotonic()

@@ -45,6 +45,7 @@ class Snapshot(models.Model):
     samples = models.JSONField(help_text="Name, values of labels, and value.")
     ended = models.JSONField(default=list, help_text="The same of runs that have ended, which are counted less often.")
     ended_at = models.DateTimeField(null=True)
+    seconds = models.FloatField(default=0.0, help_text="How long taking stock took.")
     ended_seconds = models.FloatField(default=0.0, help_text="How long counting them took.")
     # Ledger entries up to `entry` are in the counters. All writers that were active as `next_entry` was read had
     # transaction ids below `next_xid`: once these are over, the entries up to `next_entry` are complete.

@@ -11,7 +11,10 @@ from runs.background import Duty
 from runs.features import Feature
 
 MAIL = "reports: mail"
-PAGES = (SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),)
+PAGES = (
+    SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),
+    SectionPage("audit", "Insights", "insights"),
+)
 
 
 def feature() -> Feature:
