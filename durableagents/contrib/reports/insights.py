@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
@@ -27,7 +28,7 @@ COLUMNS = (
     *("agent", "version", "runs", "completion_percent", "median_seconds", "wait_p95_seconds", "steps_per_ended"),
     *("tokens_per_completed", "usd_per_completed", "recoveries", "usd_per_recovered", "usd_per_undisturbed"),
 )
-WIDTH, HEIGHT = 720, 120
+WIDTH, HEIGHT = 720, 80
 Series = Sequence[tuple[str, Callable[[Span], int]]]
 RUNS: Series = (
     ("done", lambda span: span.completed),
@@ -49,7 +50,7 @@ class InsightsPage(Page):
         _, days, bars = PERIODS[chosen]
         now = database_now()
         period = Period(now - timedelta(days=days), now)
-        context = {"periods": [(key, label) for key, (label, *_) in PERIODS.items()], "chosen": chosen}
+        context: dict[str, Any] = {"periods": [(key, label) for key, (label, *_) in PERIODS.items()], "chosen": chosen}
         try:
             with reading():
                 content = outcomes.make(Request(now, period))

@@ -9,12 +9,15 @@ import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
 
 from durableagents.contrib.metrics.catalogue import FAMILIES
-from tests.contrib.metrics.conftest import Scenario, Scraped, collect, scraped
+from tests.conftest import free_ports
+from tests.contrib.metrics.conftest import TOKEN, Scenario, Scraped, collect, scraped
+from tests.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[3]
 PROMETHEUS, GRAFANA = ROOT / "deploy/prometheus", ROOT / "deploy/grafana/durableagents.json"
@@ -30,10 +33,19 @@ def everything(client: Any, scenario: Scenario) -> Scraped:
 
 @pytest.fixture(scope="session")
 def promtool() -> str:
-    """Return the path of promtool. Without one the test is skipped, or fails under CI=true."""
-    if found := shutil.which("promtool"):
+    return _program("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> str:
+    return _program("prometheus")
+
+
+def _program(name: str) -> str:
+    """Return the path of a program. Without it the test is skipped, or fails under CI=true."""
+    if found := shutil.which(name):
         return found
-    message = "no promtool on PATH: tests of metrics need one (Debian: apt-get install prometheus)"
+    message = f"no {name} on PATH: tests of metrics need one (Debian: apt-get install prometheus)"
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(message)
     pytest.skip(message)
@@ -97,3 +109,46 @@ def test_promtool_accepts_rules_configuration_and_answer(everything: Scraped, pr
     )
     (tmp_path / "panels.yml").write_text(f"groups:\n- name: panels\n  rules:\n{panels}\n")
     run("check", "rules", str(tmp_path / "panels.yml"))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_prometheus_scrapes_and_evaluates_all_rules(
+    live_server: Any, scenario: Scenario, prometheus: str, tmp_path: Path, settings: Any
+) -> None:
+    collect()
+    settings.ALLOWED_HOSTS = ["*"]
+    given = yaml.safe_load((PROMETHEUS / "prometheus.yml").read_text())
+    job = given["scrape_configs"][0]
+    (tmp_path / "token").write_text(TOKEN)
+    job["authorization"]["credentials_file"] = str(tmp_path / "token")
+    job["static_configs"][0]["targets"] = [live_server.url.removeprefix("http://")]
+    job["scrape_interval"] = job["scrape_timeout"] = "1s"
+    given["global"] = {"evaluation_interval": "1s"}
+    given["rule_files"] = [str(PROMETHEUS / "alerts.yml")]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(given))
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    command = [prometheus, f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
+    with (tmp_path / "log").open("w") as log:
+        server = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+
+    def ask(path: str) -> Any:
+        try:
+            with urlopen(f"http://{address}/api/v1/{path}", timeout=5) as answer:
+                return json.load(answer)["data"]
+        except (OSError, KeyError):
+            return None
+
+    def alerts() -> set[str]:
+        return {each["labels"]["alertname"] for each in (ask("alerts") or {"alerts": []})["alerts"]}
+
+    try:
+        eventually(lambda: "DurableAgentsNoWorkers" in alerts(), "an alert on the missing workers", seconds=40)
+        (target,) = ask("targets")["activeTargets"]
+        assert target["health"] == "up", target["lastError"]
+        rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+        assert rules and [rule for rule in rules if rule["health"] == "err"] == []
+        (found,) = ask("query?query=durableagents_effects_total%7Btool%3D%22order%22%7D")["result"]
+        assert float(found["value"][1]) > 0
+    finally:
+        server.terminate()
+        server.wait(10)

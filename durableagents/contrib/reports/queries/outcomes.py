@@ -78,8 +78,8 @@ _COLUMNS = (
     Column("abandoned_percent", "Abandoned %", "percent"),
     Column("steps_per_ended", "Steps per run", "number"),
     Column("recoveries", "Recoveries", "number"),
-    Column("usd_per_recovered", "USD per run with a recovery", "usd"),
-    Column("usd_per_undisturbed", "USD per run without", "usd"),
+    Column("usd_per_recovered", "USD, recovered", "usd"),
+    Column("usd_per_undisturbed", "USD, others", "usd"),
 )
 
 _COUNTS = 5  # runs, completed, failed, cancelled, open

@@ -45,7 +45,8 @@ def over_time(period: Period, spans: int) -> list[Span]:
     seen, who = of_seen_run("i.run_id")
     recoveries = dict(rows_of(_RECOVERIES.format(seen=seen), {**params, **who}))
     length = (period.end - period.start) / spans
-    return [
-        Span(period.start + length * n, *states.get(n, (0, 0, 0)), recoveries.get(n, 0))  # type: ignore[arg-type]
-        for n in range(spans)
-    ]
+    found = []
+    for n in range(spans):
+        completed, failed, other = states.get(n, (0, 0, 0))
+        found.append(Span(period.start + length * n, completed, failed, other, recoveries.get(n, 0)))
+    return found
