@@ -3,11 +3,19 @@
 from django.db import migrations, models
 
 
+# Effects are counted from now on, as everything else is.
+START = """
+    INSERT INTO metrics_snapshot (id, at, samples, ended, seconds, ended_seconds, entry, next_entry, next_xid)
+    SELECT 1, 'epoch', '[]', '[]', 0, 0, newest, newest, 0
+    FROM (SELECT coalesce(max(id), 0) AS newest FROM ledger_ledgerentry) AS entries"""
+
+
 class Migration(migrations.Migration):
 
     initial = True
 
     dependencies = [
+        ('ledger', '0001_initial'),
     ]
 
     operations = [
@@ -51,4 +59,5 @@ class Migration(migrations.Migration):
                 'indexes': [models.Index(fields=['kind', 'id'], name='metrics_fact_by_kind')],
             },
         ),
+        migrations.RunSQL(START, migrations.RunSQL.noop),
     ]
