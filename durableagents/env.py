@@ -35,6 +35,7 @@ _OWN_ROLES = frozenset({"integrator", "operator", "auditor"})
 # Errors don't quote values that may hold a password.
 _TOLD_WITHOUT_VALUE = {
     "DURABLEAGENTS_EMAIL_URL",
+    "DURABLEAGENTS_METRICS_TOKEN",
     "DURABLEAGENTS_ENCRYPTION_KEYS",
     "DURABLEAGENTS_SEAL_WITNESSES",
     "DURABLEAGENTS_SECRETS",
@@ -140,6 +141,10 @@ class Environment(BaseSettings):
     report_recipients: Annotated[list[str], NoDecode] = Field(
         default_factory=list, validation_alias="DURABLEAGENTS_REPORT_RECIPIENTS"
     )
+    metrics_token: str = Field(default="", validation_alias="DURABLEAGENTS_METRICS_TOKEN")
+    metrics_open_to: Literal["nobody", "loopback"] = Field(
+        default="nobody", validation_alias="DURABLEAGENTS_METRICS_OPEN_TO"
+    )
     restore_hold: bool = Field(default=True, validation_alias="DURABLEAGENTS_RESTORE_HOLD")
     restore_head: Path | None = Field(default=None, validation_alias="DURABLEAGENTS_RESTORE_HEAD")
     failpoints: str = Field(default="", validation_alias="DURABLEAGENTS_FAILPOINTS")
@@ -238,6 +243,13 @@ class Environment(BaseSettings):
             # Questions are put to a queue or a role by name.
             if queue in {*_OWN_ROLES, *value.values()}:
                 raise ValueError(f"{queue!r} names a queue and a role: give the queue another name")
+        return value
+
+    @field_validator("metrics_token")
+    @classmethod
+    def _hard_to_guess(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[!-~]{16,}", value):
+            raise ValueError("use at least 16 letters, digits and signs, without spaces")
         return value
 
     @field_validator("data")

@@ -60,6 +60,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.retention",
     "durableagents.contrib.evidence",
     "durableagents.contrib.reports",
+    "durableagents.contrib.metrics",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
     "durableagents.contrib.tracing",
@@ -178,7 +179,7 @@ SESSION_COOKIE_SECURE = _PRODUCTION
 CSRF_COOKIE_SECURE = _PRODUCTION
 SECURE_SSL_REDIRECT = _PRODUCTION
 # Probes and local tools' callbacks come without TLS, and can't follow a redirect with their body.
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^api/v1/callbacks/"]
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^api/v1/callbacks/"]
 SECURE_HSTS_SECONDS = 31_536_000 if _PRODUCTION else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = _PRODUCTION
 SECURE_HSTS_PRELOAD = _PRODUCTION

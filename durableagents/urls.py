@@ -22,6 +22,7 @@ api_v1 = [
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    *of_apps("root_urls"),
     path("api/v1/", include(api_v1)),
     path("api/schema", openapi.Schema.as_view(), name="api-schema"),
     re_path(r"^api(?:/.*)?$", problems.unknown_address, name="api-unknown"),

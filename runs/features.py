@@ -3,7 +3,7 @@ guards of calls are in runs/engine/pipeline.py."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +16,8 @@ from ledger.verification import registers, runs
 if TYPE_CHECKING:
     from argparse import ArgumentParser
     from datetime import datetime
+
+    from prometheus_client import Metric
 
     from ledger.actors import Actor
     from ledger.models import Head, RuleChange
@@ -109,10 +111,14 @@ class Feature:
     while_driving: Sequence[Callable[[Callable[[], int]], AbstractContextManager[None]]] = ()
     # Told of what was written and answered.
     observers: Sequence[Observer] = ()
+    # Called in a worker's event loop after each write of the journal: how long it took, in seconds, and its error.
+    on_write: Sequence[Callable[[float, BaseException | None], None]] = ()
     # Reasons of this process, called often, why it must claim and send nothing for now.
     fences: Sequence[Callable[[], bool]] = ()
     # Periodic jobs of workers, each in a thread of its own.
     periodic: Sequence[Duty] = ()
+    # Return metrics for Prometheus, within a few milliseconds. No label may name a run or person.
+    metrics: Sequence[Callable[[], Iterable[Metric]]] = ()
 
     # Called after each action on a run, with the action's name.
     on_action: Sequence[Callable[[str, Run], None]] = ()

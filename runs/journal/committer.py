@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,7 +15,9 @@ from functools import lru_cache, partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from runs import failpoints
+import psycopg
+
+from runs import failpoints, features
 from runs.engine.journal import Reply
 from runs.journal.libpq import Connection, Pool, Sent, Undone, as_sent, one_row, reply_of, rows_in_one_commit, turns
 
@@ -64,6 +67,25 @@ class _Batch:
         return any(not write.answer.done() for write in self.writes)
 
 
+class _Timed:
+    """Tells the observers how long a write took, and its error; a cancelled write has neither."""
+
+    __slots__ = ("_began", "_observers")
+
+    def __init__(self, observers: Sequence[Callable[[float, BaseException | None], None]]) -> None:
+        self._observers, self._began = observers, 0.0
+
+    def __enter__(self) -> None:
+        if self._observers:
+            self._began = time.perf_counter()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if self._observers and (error is None or isinstance(error, (psycopg.Error, OSError))):
+            seconds = time.perf_counter() - self._began
+            for note in self._observers:
+                note(seconds, error)
+
+
 class _Place:
     """A place in flight with one write; released once."""
 
@@ -99,6 +121,7 @@ class Committer:
     def __init__(self, pool: Pool) -> None:
         self._pool = weakref.ref(pool)  # the pool is the key of this object, and must be collectable
         self._turns = turns(pool)
+        self._observers = tuple(features.every(lambda each: each.on_write))
         self._ready: deque[_Write] = deque()
         self.in_flight = 0
         self.carried = 0  # number of writes in flight
@@ -108,29 +131,30 @@ class Committer:
         self, run: str, statement: str, values: Sequence[Any], *, after: Sequence[str] = (), is_alone: bool = False
     ) -> Reply:
         """Write a step, batched unless `is_alone`, then `after`, given the run's id. Raises psycopg.Error, OSError."""
-        step = as_sent(statement, values)
-        _, sent, formats = step
-        size = sum(map(len, filter(None, sent)))
-        if is_alone or size > MOST_BYTES:
-            return await self.alone(run, step, after)
-        if not self.in_flight and not self._ready:
-            self.in_flight += 1
-            self.carried += 1
+        with _Timed(self._observers):
+            step = as_sent(statement, values)
+            _, sent, formats = step
+            size = sum(map(len, filter(None, sent)))
+            if is_alone or size > MOST_BYTES:
+                return await self.alone(run, step, after)
+            if not self.in_flight and not self._ready:
+                self.in_flight += 1
+                self.carried += 1
+                return await self._in_its_place(run, step, after)
+            answer = asyncio.get_running_loop().create_future()
+            write = _Write(run, statement, sent, formats, after, answer, size)
+            self._ready.append(write)
+            self._send_soon()
+            try:
+                outcome = await answer
+            except asyncio.CancelledError:
+                await self._given_up(write)
+                raise
+            if isinstance(outcome, Reply):
+                return outcome
+            if outcome is _Alone.TURNED_AWAY:
+                return await self.alone(run, step, after)
             return await self._in_its_place(run, step, after)
-        answer = asyncio.get_running_loop().create_future()
-        write = _Write(run, statement, sent, formats, after, answer, size)
-        self._ready.append(write)
-        self._send_soon()
-        try:
-            outcome = await answer
-        except asyncio.CancelledError:
-            await self._given_up(write)
-            raise
-        if isinstance(outcome, Reply):
-            return outcome
-        if outcome is _Alone.TURNED_AWAY:
-            return await self.alone(run, step, after)
-        return await self._in_its_place(run, step, after)
 
     async def _in_its_place(self, run: str, step: Sent, after: Sequence[str]) -> Reply:
         """Write a step alone, in the place in flight that it was given."""

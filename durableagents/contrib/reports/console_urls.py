@@ -3,8 +3,10 @@
 from django.urls import path
 
 from durableagents.contrib.reports import views
+from durableagents.contrib.reports.insights import InsightsPage
 
 urlpatterns = [
+    path("insights", InsightsPage.as_view(), name="insights"),
     path("audit/reports", views.ReportsPage.as_view(), name="reports"),
     path("audit/reports/stored/<int:stored_id>", views.StoredPage.as_view(), name="stored_report"),
     path("audit/reports/<str:report>", views.ReportPage.as_view(), name="report"),

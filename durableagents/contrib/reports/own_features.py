@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from durableagents.contrib.reports import detector, schedule
+from durableagents.contrib.reports.metrics import read_metrics
 from durableagents.contrib.reports.queries import storage
 from ledger.web.navigation import SectionPage
 from ledger.web.roles import READS_AUDIT
@@ -10,7 +11,10 @@ from runs.background import Duty
 from runs.features import Feature
 
 MAIL = "reports: mail"
-PAGES = (SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),)
+PAGES = (
+    SectionPage("audit", "Reports", "reports", frozenset(READS_AUDIT)),
+    SectionPage("audit", "Insights", "insights"),
+)
 
 
 def feature() -> Feature:
@@ -18,6 +22,7 @@ def feature() -> Feature:
     return Feature(
         name="reports",
         run_links=(("Report", "run_report"),),
+        metrics=(read_metrics,),
         periodic=(
             Duty("reports: detector", detector.IS_DUE, detector.detect),
             Duty("reports: sizes", storage.SAMPLE_IS_DUE, storage.sample),

@@ -7,6 +7,7 @@ from functools import partial
 from django.conf import settings
 
 from durableagents.contrib.seals import sealing, witnesses
+from durableagents.contrib.seals.metrics import read_metrics
 from durableagents.contrib.seals.verification import every_seal, every_seal_witness
 from runs.background import Duty
 from runs.features import Feature
@@ -26,5 +27,6 @@ def feature() -> Feature:
             Duty(SEAL, sealing.IS_DUE, sealing.seal_when_due, then=tuple(each.name for each in deliveries)),
             *deliveries,
         ),
+        metrics=(read_metrics,),
         record_checks=(every_seal, every_seal_witness),
     )

@@ -20,7 +20,17 @@ from tests.integration.scale import test_statements as scale
 from tests.world import Toolbox
 
 # Nobody is signed in there, or the page belongs to another service.
-ELSEWHERE = {"api-unknown", "healthz", "readyz", "login", "sso", "sso_callback", "sign_in_code", "sign_in_factor"}
+ELSEWHERE = {
+    "api-unknown",
+    "healthz",
+    "readyz",
+    "metrics",
+    "login",
+    "sso",
+    "sso_callback",
+    "sign_in_code",
+    "sign_in_factor",
+}
 # Parts with another meaning at some addresses.
 NAMES = {"api-versions": "buyer", "api-run-message": "1"}
 

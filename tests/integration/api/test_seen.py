@@ -50,7 +50,9 @@ def listed(api: Api, **query: Any) -> list[str]:
         answer = api.get(answer.json()["next"])
 
 
-OF_NO_RUN = (*"api-schema start healthz readyz password login sign_in_code sign_in_factor second_factor".split(),)
+OF_NO_RUN = (
+    *"api-schema start healthz readyz metrics password login sign_in_code sign_in_factor second_factor".split(),
+)
 
 
 def _told(client: Client, headers: dict[str, str], own: str) -> dict[str, str]:

@@ -73,7 +73,7 @@ OF_QUEUES = FACTS[:80]
 # tests/integration/api/test_waiting.py.
 LINKS = {"setup_claim", "invited", "reset", "reset_set"}  # without a link they show only a form
 ELSEWHERE = (
-    {"healthz", "readyz", "api-schema", "api-unknown", "login", "login_demo"}
+    {"healthz", "readyz", "metrics", "api-schema", "api-unknown", "login", "login_demo"}
     | LINKS
     | {
         "api-run-message",

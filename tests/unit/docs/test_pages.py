@@ -14,7 +14,7 @@ API = ROOT / "docs" / "api.md"
 # Their cells name queues.
 OF_A_QUEUE = {"api-approval-decision", "api-approval-claim", "api-approval-release"}
 README = ROOT / "README.md"
-PUBLIC_PAGES = ("/healthz", "/readyz")
+PUBLIC_PAGES = ("/healthz", "/readyz", "/metrics")
 
 
 def test_every_link_leads_somewhere() -> None:

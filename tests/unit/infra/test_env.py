@@ -56,6 +56,14 @@ def test_a_wrong_mail_server_is_refused_and_its_password_not_quoted(monkeypatch:
     assert "hunter22" not in str(refused.value)
 
 
+def test_a_weak_metrics_token_is_refused_and_not_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("hunter22", "hunter22 hunter22 hunter22"):
+        with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_METRICS_TOKEN: use at least 16") as refused:
+            read(monkeypatch, DURABLEAGENTS_METRICS_TOKEN=token)
+        assert "hunter22" not in str(refused.value)
+    assert read(monkeypatch, DURABLEAGENTS_METRICS_TOKEN="0123456789abcdef").metrics_token == "0123456789abcdef"
+
+
 @each_case("sender", ["", "nobody", "a b@example.org", "A <a@example.org>", "a@example.org\nBcc: b@c"])
 def test_a_mail_server_without_a_right_sender_is_refused(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
     with pytest.raises(env.EnvironmentProblem, match="DURABLEAGENTS_EMAIL_FROM"):

@@ -14,7 +14,8 @@ _HUMAN = "'approval', 'input', 'reconcile', 'operator', 'budget'"
 # The runs of the period. A run that continues another one is counted with it: as one run, by its last part.
 _RUNS = f"""
     SELECT r.id, r.agent, r.version, r.state, r.created_at, r.ended_at,
-           h.tokens_in + h.tokens_out AS tokens, h.usd_micro, h.unpriced_calls,
+           h.tokens_in + h.tokens_out AS tokens, h.usd_micro, h.unpriced_calls, h.steps,
+           (SELECT count(*) FROM runs_incident i WHERE i.run_id = r.id) AS recoveries,
            EXISTS (SELECT 1 FROM runs_wait w WHERE w.run_id = r.id AND w.kind IN ({_HUMAN}))
            OR EXISTS (SELECT 1 FROM ledger_overriderecord o WHERE o.run_id = r.id) AS had_human,
            r.ended_at IS NULL AND EXISTS (
@@ -44,7 +45,10 @@ SELECT agent, version, count(*) AS runs,
        round(100.0 * count(*) FILTER (WHERE state = 'completed' AND NOT had_human)
              / nullif(count(*) FILTER (WHERE state = 'completed'), 0), 2) AS without_human,
        count(*) FILTER (WHERE {_ABANDONED}) AS abandoned,
-       round(100.0 * count(*) FILTER (WHERE {_ABANDONED}) / nullif(count(*), 0), 2) AS abandoned_percent
+       round(100.0 * count(*) FILTER (WHERE {_ABANDONED}) / nullif(count(*), 0), 2) AS abandoned_percent,
+       round(avg(steps) FILTER (WHERE ended_at IS NOT NULL), 1) AS steps, sum(recoveries) AS recoveries,
+       round(avg(usd_micro) FILTER (WHERE ended_at IS NOT NULL AND recoveries > 0) / 1000000, 6) AS usd_recovered,
+       round(avg(usd_micro) FILTER (WHERE ended_at IS NOT NULL AND recoveries = 0) / 1000000, 6) AS usd_undisturbed
 FROM runs GROUP BY GROUPING SETS ((), (agent, version))
 ORDER BY grouping(agent) DESC, agent, version"""
 _WAITS = f"""
@@ -72,7 +76,13 @@ _COLUMNS = (
     Column("without_human_percent", "Without a person %", "percent"),
     Column("abandoned", "Abandoned", "number"),
     Column("abandoned_percent", "Abandoned %", "percent"),
+    Column("steps_per_ended", "Steps per run", "number"),
+    Column("recoveries", "Recoveries", "number"),
+    Column("usd_per_recovered", "USD, recovered", "usd"),
+    Column("usd_per_undisturbed", "USD, others", "usd"),
 )
+
+_COUNTS = 5  # runs, completed, failed, cancelled, open
 
 
 def make(request: Request) -> Content:
@@ -82,10 +92,11 @@ def make(request: Request) -> Content:
     waits = {(agent, version): (count, p95) for agent, version, count, p95 in rows_of(_WAITS.format(seen=seen), params)}
     rows: list[tuple[Value, ...]] = []
     unpriced = 0
-    for agent, version, *rest in rows_of(_GROUPS.format(seen=seen), params):
-        *counts, completion, median, tokens, usd, without_price, alone, left, left_percent = rest
+    for agent, version, *counts_and_rest in rows_of(_GROUPS.format(seen=seen), params):
+        counts, rest = counts_and_rest[:_COUNTS], counts_and_rest[_COUNTS:]
+        completion, median, tokens, usd, without_price, *last = rest
         p95 = waits.get((agent, version), (0, None))[1]
-        rows.append((agent, version, *counts, completion, median, p95, tokens, usd, alone, left, left_percent))
+        rows.append((agent, version, *counts, completion, median, p95, tokens, usd, *last))
         unpriced = max(unpriced, without_price)
     total, groups = rows[0], rows[1:]
     names = [column for column in _COLUMNS if column.name not in ("agent", "version")]
@@ -107,6 +118,9 @@ _LABELS = {
     "usd_per_completed": "Cost per completed run",
     "without_human_percent": "Completed without a person",
     "abandoned_percent": "Abandoned rate",
+    "steps_per_ended": "Steps of a run that ended",
+    "usd_per_recovered": "Cost of a run with a recovery",
+    "usd_per_undisturbed": "Cost of a run without one",
 }
 
 REPORT = ReportKind(
@@ -119,7 +133,8 @@ REPORT = ReportKind(
         "included. A wait counts if only a person can end it: an approval, a question, an unknown outcome, an "
         "operator's look, a budget. A run is without a person if it had no such wait and no override. A run is "
         "abandoned if it still waits for a person whose deadline has passed, or if the system cancelled it because "
-        "nobody answered in time or it was not begun by its latest start.",
+        "nobody answered in time or it was not begun by its latest start. Steps, and cost with and without "
+        "recoveries, are averages of runs that ended.",
         leaves_out="A run that continues as another one (renewal, handoff) is left out; the last one of them counts. "
         "Child runs count as runs of their own, and their tokens and cost also in their parent's. Model requests "
         "without a price cost nothing here.",

@@ -1,0 +1,57 @@
+"""Journal writes of this process: counted in memory by the event loop, added to the shared counters every few seconds.
+A killed process loses the last seconds of these; nothing else is counted this way."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from django.db import transaction
+
+from durableagents.contrib.metrics.catalogue import COMMITS, SUM
+from durableagents.contrib.metrics.counting import Increments
+from runs.journal.database_errors import is_transient
+
+# The database was away or told to try again, or it refused the statement.
+UNAVAILABLE, REFUSED = "unavailable", "refused"
+
+
+class Commits:
+    """Totals since the process began; `flush` adds what is new."""
+
+    def __init__(self) -> None:
+        self._buckets = [0] * (len(COMMITS) + 1)
+        self._seconds = 0.0
+        self._failures = {UNAVAILABLE: 0, REFUSED: 0}
+        self._flushed: dict[tuple[str, str | int], float] = {}
+
+    def note(self, seconds: float, error: BaseException | None) -> None:
+        """Count a write. Called by the event loop after each, so it only counts."""
+        if error is None:
+            self._buckets[bisect_left(COMMITS, seconds)] += 1
+            self._seconds += seconds
+        else:
+            self._failures[UNAVAILABLE if is_transient(error) else REFUSED] += 1
+
+    def flush(self) -> None:
+        """Add what is new to the counters; after an error it is added the next time. Raises DatabaseError."""
+        now: dict[tuple[str, str | int], float] = {
+            **{("commit_seconds", n): float(count) for n, count in enumerate(list(self._buckets))},
+            ("commit_seconds", SUM): self._seconds,
+            **{("commit_failures", reason): float(count) for reason, count in self._failures.items()},
+        }
+        increments = Increments()
+        has_news = False
+        for (name, part), value in now.items():
+            if (new := value - self._flushed.get((name, part), 0.0)) > 0:
+                has_news = True
+                if isinstance(part, int):
+                    increments.add_part(name, part, new)
+                else:
+                    increments.add(name, part, by=new)
+        if has_news:
+            with transaction.atomic():
+                increments.store()
+            self._flushed = now
+
+
+commits = Commits()

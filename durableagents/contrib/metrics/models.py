@@ -1,0 +1,54 @@
+"""Counters, facts that are not counted yet, and the newest figures. No row holds content or names a person."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class Fact(models.Model):
+    """Something to count. A trigger writes it in the transaction that did it (sql/facts.sql); the collector removes it
+    in the transaction that counts it, so that it is counted once, whenever either commits."""
+
+    class Kind(models.TextChoices):
+        EVENT = "event"
+        WAIT = "wait"
+        INCIDENT = "incident"
+        RECOVERING = "recovering"  # a counted incident whose run has not gone on yet
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.TextField(choices=Kind.choices)
+    run_id = models.UUIDField()
+    seq = models.BigIntegerField(null=True, help_text="The event.")
+    name = models.TextField(blank=True, default="", help_text="The event's kind, or the wait's.")
+    queue = models.TextField(blank=True, default="", help_text="The queue or role that was asked.")
+    seconds = models.FloatField(null=True, help_text="How long the wait took.")
+
+    class Meta:
+        indexes = [models.Index(fields=["kind", "id"], name="metrics_fact_by_kind")]
+
+
+class Counter(models.Model):
+    """A total that only grows. Retention and erasure of runs do not change it."""
+
+    pk = models.CompositePrimaryKey("name", "labels", "part")
+    name = models.TextField()
+    labels = models.TextField(help_text="Values of the labels, as a JSON list.")
+    part = models.SmallIntegerField(help_text="Of a histogram the bucket's number, or -1 for the sum; otherwise 0.")
+    value = models.FloatField()
+
+
+class Snapshot(models.Model):
+    """The newest figures of what there is now, in one row."""
+
+    id = models.SmallIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    samples = models.JSONField(help_text="Name, values of labels, and value.")
+    ended = models.JSONField(default=list, help_text="The same of runs that have ended, which are counted less often.")
+    ended_at = models.DateTimeField(null=True)
+    seconds = models.FloatField(default=0.0, help_text="How long taking stock took.")
+    ended_seconds = models.FloatField(default=0.0, help_text="How long counting them took.")
+    # Ledger entries up to `entry` are in the counters. All writers that were active as `next_entry` was read had
+    # transaction ids below `next_xid`: once these are over, the entries up to `next_entry` are complete.
+    entry = models.BigIntegerField(default=0)
+    next_entry = models.BigIntegerField(default=0)
+    next_xid = models.BigIntegerField(default=0)

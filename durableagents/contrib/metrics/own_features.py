@@ -1,0 +1,17 @@
+"""The feature of this app: journal writes are timed, and two jobs of the workers count and take stock."""
+
+from __future__ import annotations
+
+from durableagents.contrib.metrics.collecting import IS_DUE, collect
+from durableagents.contrib.metrics.commits import commits
+from runs.background import Duty
+from runs.features import Feature
+
+
+def feature() -> Feature:
+    """Return the feature."""
+    return Feature(
+        name="metrics",
+        on_write=(commits.note,),
+        periodic=(Duty("metrics: commits", "true", commits.flush), Duty("metrics: collecting", IS_DUE, collect)),
+    )

@@ -1,0 +1,7 @@
+"""The address that Prometheus scrapes."""
+
+from django.urls import path
+
+from durableagents.contrib.metrics.views import Metrics
+
+urlpatterns = [path("metrics", Metrics.as_view(), name="metrics")]
