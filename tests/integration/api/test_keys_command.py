@@ -6,12 +6,15 @@ import getpass
 import json
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from durableagents.env import EnvironmentProblem
+from durableagents.identity import bootstrap
 from durableagents.models import ApiKey
 from ledger.acting import acting
 from ledger.clock import database_now
@@ -94,3 +97,25 @@ def test_a_refused_key_names_the_argument_and_changes_nothing() -> None:
         assert str(refused.value).startswith(why) and "\n" not in str(refused.value), more
         assert refused.value.returncode == 2, more
     assert ApiKey.objects.count() == 1 and User.objects.count() == 2
+
+
+def test_the_bootstrap_key_is_issued_once_from_a_file(tmp_path: Path) -> None:
+    Group.objects.get_or_create(name="integrator")
+    token, file = f"da_{'x' * 43}", tmp_path / "key"
+    for content, wanted, why in [
+        (token, "ci:integrator", "must be ACCOUNT:ROLE:FILE"),
+        (token, "ci:integrator:/nowhere", "/nowhere can't be read"),
+        ("da_short", f"ci:integrator:{file}", "holds no key"),
+        (token, f"ci:chef:{file}", "There is no role 'chef'"),
+        (token, f"\u0430dm:integrator:{file}", "A user name must read"),
+    ]:
+        file.write_text(content)
+        with pytest.raises(EnvironmentProblem, match=why):
+            bootstrap.issue(wanted)
+        assert not User.objects.exists() and not ApiKey.objects.exists()
+    file.write_text(f"{token}\n")
+    assert bootstrap.issue(f"ci:integrator:{file}")
+    assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert ("key_issued", "system:bootstrap") in AccountRecord.objects.values_list("action", "by")
+    keys("revoke", str(ApiKey.objects.get().pk))
+    assert not bootstrap.issue(f"other:integrator:{file}") and ApiKey.objects.count() == 1
