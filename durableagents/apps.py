@@ -42,6 +42,7 @@ class DurableAgentsConfig(AppConfig):
         post_migrate.connect(grant_after_migrate, sender=self)
         post_migrate.connect(create_roles, sender=self)
         post_migrate.connect(create_queues, sender=self)
+        post_migrate.connect(issue_bootstrap_key, sender=self)
         post_migrate.connect(ship_prices, sender=self)
         pre_migrate.connect(refuse_unknown_migrations, sender=self)
         pre_delete.connect(keep_admin_log, sender=LogEntry)
@@ -82,6 +83,17 @@ def create_queues(*, using: str, **_: Any) -> None:
     from approvals.queues.labels import seed
 
     seed(using)
+
+
+def issue_bootstrap_key(*, using: str, **_: Any) -> None:
+    """Issue the first API key, if a setting names one and none was ever issued. Raises EnvironmentProblem."""
+    from django.conf import settings
+
+    from durableagents.identity import bootstrap
+    from ledger import schema
+
+    if settings.DURABLEAGENTS.bootstrap_key and schema.is_migrated(using):
+        bootstrap.issue(settings.DURABLEAGENTS.bootstrap_key)
 
 
 def ship_prices(*, using: str, **_: Any) -> None:

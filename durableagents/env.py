@@ -67,6 +67,7 @@ class Environment(BaseSettings):
     drain_only: bool = Field(default=False, validation_alias="DURABLEAGENTS_DRAIN_ONLY")
     agents: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_AGENTS")
     queues: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_QUEUES")
+    bootstrap_key: str = Field(default="", validation_alias="DURABLEAGENTS_BOOTSTRAP_KEY")
     models: Annotated[list[str], NoDecode] = Field(default_factory=list, validation_alias="DURABLEAGENTS_MODEL")
     limits: Annotated[dict[str, Rule], NoDecode] = Field(default_factory=dict, validation_alias="DURABLEAGENTS_LIMITS")
     priority: int = Field(default=5, ge=0, le=100, validation_alias="DURABLEAGENTS_PRIORITY")

@@ -70,6 +70,7 @@ FROZEN = {
         "agent",
         "version",
         "graph_id",
+        "protocol",
         "created_by",
         "creator",
         "created_at",

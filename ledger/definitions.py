@@ -86,6 +86,13 @@ def differing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
     return sorted({key for key, _ in wanted.items() ^ installed.items()})
 
 
+def missing(using: str = DEFAULT_DB_ALIAS) -> list[str]:
+    """Return the keys of functions and types that the database lacks: newer code may have changed or added others."""
+    with connections[using].cursor() as cursor:
+        installed = _installed(cursor)
+    return sorted(key for key, each in definitions().items() if each.kind != "TRIGGER" and key not in installed)
+
+
 def install(using: str = DEFAULT_DB_ALIAS) -> list[str]:
     """Install the files' definitions in one transaction and return the keys that differed. Raises DefinitionRefused,
     and changes nothing, for a changed type or signature."""

@@ -41,6 +41,18 @@ class RecordDamaged(DurableAgentsError):
         )
 
 
+class NewerRun(DurableAgentsError):
+    """A run was started by newer code than this process has, so only such a process may change it."""
+
+    status, code, title = 503, "newer-run", "Upgrade under way"
+
+    def __init__(self, run_id: UUID) -> None:
+        super().__init__(
+            f"Run {run_id} was started by a newer release than this process has. "
+            "Try again in a moment, when the upgrade has reached it; nothing was changed."
+        )
+
+
 class Forbidden(DurableAgentsError):
     status, code, title = 403, "forbidden", "Not allowed"
 

@@ -1,5 +1,5 @@
-"""Compare the database with this code: its migrations and its SQL definitions. A process that finds a difference
-refuses to start; running ones continue while `migrate` runs, so an upgrade needs no outage (docs/operations.md)."""
+"""Compare the database with this code: its protocol, migrations and SQL definitions. A process starts on a database of
+its own release or of the next one; running ones continue while `migrate` runs (docs/upgrading.md)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,18 @@ from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connection, connection
 from django.db.migrations.loader import MigrationLoader
 
 from ledger import definitions, privileges
+from ledger.protocol import PROTOCOL
 
 Migration = tuple[str, str]
 _NAMED = 3
-_MIGRATE = "run DURABLEAGENTS_DB_ROLE=owner manage.py migrate (docs/operations.md, Upgrades and restarts)"
+# Living processes of releases that the database leaves behind. The database of protocol 1 has no such column.
+_TOO_OLD = """
+    SELECT kind, host, pid FROM runs_process
+    WHERE ended_at IS NULL AND kind IN ('worker', 'web') AND protocol < %s
+      AND last_heartbeat_at > clock_timestamp() - interval '15 seconds'
+    ORDER BY kind, host, pid"""
+_SEE = "(docs/upgrading.md)"
+_MIGRATE = f"run DURABLEAGENTS_DB_ROLE=owner manage.py migrate {_SEE}"
 
 
 def refusal() -> str | None:
@@ -27,15 +35,24 @@ def refusal() -> str | None:
 def misfit() -> str | None:
     """Return how the database differs from this code, first in migrations, then in SQL. Raises OperationalError."""
     try:
+        there = protocol_of(DEFAULT_DB_ALIAS)
+        if there > PROTOCOL + 1:
+            return (
+                f"this code is too old for the database: it has protocol {PROTOCOL} and runs on {PROTOCOL} and "
+                f"{PROTOCOL + 1}, but the database was brought to {there}: run newer code {_SEE}"
+            )
         loader = MigrationLoader(connection)
-        if unknown := _unknown(loader):
+        if there <= PROTOCOL and (unknown := _unknown(loader)):
             return _unfit(unknown, DEFAULT_DB_ALIAS)
         if lacking := _lacking(loader):
             return (
                 f"the database lacks {len(lacking)} migration{'s' * (len(lacking) > 1)} that this code needs "
                 f"({_named(lacking)}): {_MIGRATE}"
             )
-        if differing := definitions.differing():
+        differing = definitions.missing() if there > PROTOCOL else definitions.differing()
+        if differing and there > PROTOCOL:
+            return f"the next release took SQL away that this code needs ({_first(differing)}): run newer code {_SEE}"
+        if differing:
             return f"the database's SQL differs from this code's ({_first(differing)}): {_MIGRATE}"
     except ProgrammingError as error:
         return (
@@ -50,10 +67,34 @@ def is_migrated(alias: str = DEFAULT_DB_ALIAS) -> bool:
     return not _lacking(MigrationLoader(connections[alias]))
 
 
+def protocol_of(alias: str = DEFAULT_DB_ALIAS) -> int:
+    """Return the protocol that the database was migrated to; 0 for an empty one. Raises OperationalError."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT to_regclass('ledger_definition') IS NULL, to_regprocedure('ledger_protocol()') IS NULL")
+        is_empty, is_first = cursor.fetchone()
+        if is_empty or is_first:
+            return 0 if is_empty else 1
+        cursor.execute("SELECT ledger_protocol()")
+        return int(cursor.fetchone()[0])
+
+
 def migrate_refusal(alias: str = DEFAULT_DB_ALIAS) -> str | None:
-    """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables."""
-    unknown = _unknown(MigrationLoader(connections[alias]))
-    return _unfit(unknown, alias) if unknown else None
+    """Return why `migrate` must not touch the database, or None: older code would grant rights on newer tables, and
+    processes of two releases ago would meet functions that this code no longer has."""
+    if unknown := _unknown(MigrationLoader(connections[alias])):
+        return _unfit(unknown, alias)
+    if 1 < protocol_of(alias) < PROTOCOL and (behind := _too_old_processes(alias)):
+        return (
+            f"processes that are two releases behind still run ({_first(behind)}): upgrade by one release at a time, "
+            f"or stop them first {_SEE}"
+        )
+    return None
+
+
+def _too_old_processes(alias: str) -> list[str]:
+    with connections[alias].cursor() as cursor:
+        cursor.execute(_TOO_OLD, [PROTOCOL - 1])
+        return [f"{kind} {pid} on {host}" for kind, host, pid in cursor.fetchall()]
 
 
 def _lacking(loader: MigrationLoader) -> list[Migration]:
@@ -72,11 +113,11 @@ def _unfit(unknown: Collection[Migration], alias: str) -> str:
     if is_older:  # the first migrations of 0.1.0 create that table
         return (
             f"the database was made before the first migrations of 0.1.0 (it has {_named(unknown)}) and can't be "
-            "upgraded: start with a new database (docs/operations.md, Upgrades and restarts)"
+            f"upgraded: start with a new database {_SEE}"
         )
     return (
         f"the database was brought further by newer code: it has {_named(unknown)}, which this code doesn't know; "
-        "run that code or newer, or restore a backup from before (docs/operations.md, Upgrades and restarts)"
+        f"run that code or newer, or restore a backup from before {_SEE}"
     )
 
 

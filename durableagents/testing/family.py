@@ -14,6 +14,7 @@ from durableagents.testing.hands import Hands
 from durableagents.testing.minds import Minds
 from durableagents.testing.recorded import Record
 from ledger import events as e
+from ledger.protocol import PROTOCOL
 from runs.engine import memory
 from runs.engine.agents import Agent, registry
 from runs.engine.assistants import SCRIPTED
@@ -325,7 +326,7 @@ def _born(spec: ChildSpec, parent: Member) -> Member:
     by = f"run:{spec.parent}"
     run = MemoryRun(spec.run_id, f"{spec.agent}@{spec.version}", caps=spec.caps, depth=spec.depth)
     events: list[e.Event] = [
-        e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
+        e.RunCreated(agent=spec.agent, version=spec.version, by=by, protocol=PROTOCOL, payload=spec.input),
         e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
     ]
     if spec.caps.stated():

@@ -17,6 +17,7 @@ from django.db import connection
 from psycopg.rows import TupleRow
 
 from ledger.errors import DurableAgentsError
+from ledger.protocol import PROTOCOL
 from runs import features, log_messages
 from runs.engine.agents import Agent, registry
 from runs.engine.fingerprint import is_current
@@ -56,6 +57,7 @@ _READY = """
 
 
 DRAINED = "drained:"  # prefix of a version in runs_drivable: runs/sql/claims.sql
+BEHIND = "behind:"
 ONLY_DRAINED = "every running worker that has {} drains it, and begins no run"
 
 
@@ -180,6 +182,8 @@ def why_not_driven(run: Any, drivable_now: frozenset[str]) -> str | None:
     """Return why nobody drives a ready run, as a sentence; None otherwise."""
     if run.ready_at is None or run.owner is not None or run.ready_at > datetime.now(UTC):  # may not begin yet
         return None
+    if run.protocol == PROTOCOL and f"{BEHIND}{run.graph_id}" in drivable_now:
+        return f"only workers of the last release have {run.graph_id}, and the run was started by this one"
     if run.graph_id in drivable_now:
         return ONLY_DRAINED.format(run.graph_id) if is_only_drained(run, drivable_now) else None
     return f"no running worker has {run.graph_id}" if drivable_now else "no worker is running"

@@ -20,6 +20,7 @@ from django.db import connection
 from django.db.models import DateTimeField, Func
 from django.db.models.expressions import Combinable
 
+from ledger.protocol import PROTOCOL
 from runs import log_messages
 from runs.connections import dsn, tag_of
 from runs.engine.threads import BusyTool
@@ -76,11 +77,11 @@ KINDS = ("supervisor", "cluster", "worker", "web", "sandbox", "postgres")
 FRESH_SECONDS = 15.0
 
 # A buried process stays buried: a last beat in transit can't revive it.
-_BEAT = """
+_BEAT = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at,
-                              slots_used, slots_total, end_cause, end_proof)
+                              slots_used, slots_total, protocol, end_cause, end_proof)
     SELECT id, kind, host, boot, pid, born_ticks, clock_timestamp() - make_interval(secs => age), clock_timestamp(),
-           used, total, '', ''
+           used, total, {PROTOCOL}, '', ''
     FROM unnest(%(id)s::uuid[], %(kind)s::text[], %(host)s::text[], %(boot)s::text[], %(pid)s::int[],
                 %(born_ticks)s::bigint[], %(age)s::float[], %(slots_used)s::int[], %(slots_total)s::int[])
         AS sign(id, kind, host, boot, pid, born_ticks, age, used, total)
@@ -88,14 +89,15 @@ _BEAT = """
         slots_used = excluded.slots_used, slots_total = excluded.slots_total
     WHERE runs_process.ended_at IS NULL"""
 # A worker's own beat, on the connection that holds its lock. No row returned: it was declared dead.
-_BEAT_ANCHORED = """
+_BEAT_ANCHORED = f"""
     INSERT INTO runs_process (id, kind, host, boot, pid, born_ticks, started_at, last_heartbeat_at, anchored_at,
-                              slots_used, slots_total, tools_busy, end_cause, end_proof)
+                              slots_used, slots_total, tools_busy, protocol, end_cause, end_proof)
     VALUES (%(id)s, %(kind)s, %(host)s, %(boot)s, %(pid)s, %(born_ticks)s,
             clock_timestamp() - make_interval(secs => %(age)s), clock_timestamp(), clock_timestamp(),
-            %(slots_used)s, %(slots_total)s, %(tools_busy)s::jsonb, '', '')
+            %(slots_used)s, %(slots_total)s, %(tools_busy)s::jsonb, {PROTOCOL}, '', '')
     ON CONFLICT (id) DO UPDATE SET last_heartbeat_at = clock_timestamp(), anchored_at = clock_timestamp(),
-        slots_used = excluded.slots_used, slots_total = excluded.slots_total, tools_busy = excluded.tools_busy
+        slots_used = excluded.slots_used, slots_total = excluded.slots_total, tools_busy = excluded.tools_busy,
+        protocol = excluded.protocol
     WHERE runs_process.ended_at IS NULL
     RETURNING drain_asked_at IS NOT NULL"""
 _BURY = """

@@ -109,8 +109,13 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--begin-with", type=Path, metavar="FILE", help=f"{fork}the state to begin with, as JSON")
     parser.add_argument("--if-effects", type=int, default=None, help=f"{fork}only if the run did so many after that")
     parser.add_argument("--audit", type=Path, metavar="FILE", help=f"{again}what each effect counts as: see --look")
-    parser.add_argument("--input", type=Path, metavar="FILE", help=f"{again}where the recorded one can't be read")
-    parser.add_argument("--justification", default="", help="of fork and start-again: why; goes on record")
+    parser.add_argument(
+        "--input",
+        type=Path,
+        metavar="FILE",
+        help=f"{again}where the recorded one can't be read; of start: JSON, or -",
+    )
+    parser.add_argument("--justification", default="", help="of each act: why; goes on record")
 
 
 def carried_out(verb: str, run_id: str, given: dict[str, Any]) -> Iterator[str]:

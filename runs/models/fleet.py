@@ -9,6 +9,7 @@ from django.db import models
 
 from ledger.contents import ContentText
 from ledger.models import Coded, append_only
+from ledger.protocol import PROTOCOL
 
 
 class AgentVersion(models.Model):
@@ -57,6 +58,10 @@ class BusyTool:
     since: datetime
 
 
+def own_protocol() -> int:
+    return PROTOCOL
+
+
 class Process(models.Model):
     """One incarnation of a process. Pids are reused; pid and start time on one boot of one host aren't."""
 
@@ -77,6 +82,9 @@ class Process(models.Model):
     )
     anchored_at = models.DateTimeField(
         null=True, help_text="When it last announced itself holding its session lock: workers only."
+    )
+    protocol = models.SmallIntegerField(
+        default=own_protocol, db_default=1, help_text="Of its code: ledger/protocol.py."
     )
     drain_asked_at = models.DateTimeField(
         null=True, help_text="When an operator asked it to let go of what it has and to end: workers only."

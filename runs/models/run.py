@@ -110,6 +110,9 @@ class Run(models.Model):
     forked_from = models.UUIDField(null=True, help_text="The run that it began again from.")
     fork_how = models.TextField(blank=True, default="", db_default="", help_text="fork, start_again.")
     is_told = models.BooleanField(default=False, db_default=False, help_text="Its parent has heard of its end.")
+    protocol = models.SmallIntegerField(
+        default=1, db_default=1, help_text="Of the code that started it, as its first event says: ledger/protocol.py."
+    )
     created_by = models.TextField()
     creator = models.BigIntegerField(null=True, help_text="The account of whoever started it: names can be changed.")
     created_at = models.DateTimeField()

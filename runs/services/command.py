@@ -18,8 +18,9 @@ from ledger.append import append, justified, locked_head, override
 from ledger.clock import database_now
 from ledger.entries import Entry
 from ledger.erasure import erased
-from ledger.errors import IllegalTransition
+from ledger.errors import IllegalTransition, NewerRun
 from ledger.models import Head
+from ledger.protocol import PROTOCOL
 from runs import features
 from runs.engine.errors import JournalBroken
 from runs.engine.journal import WaitSpec
@@ -35,13 +36,16 @@ log = logging.getLogger("runs.services.command")
 
 
 def locked(run_id: UUID, *, under: Actor) -> tuple[Head, Run]:
-    """Lock and return head and run, in that order, for a named actor. Raises NotFound, and Erased for a run without
-    content, with which nobody can do anything more: the system's own bookkeeping needs none."""
+    """Lock and return head and run, in that order, for a named actor. Raises NotFound, NewerRun for a run that only
+    newer code may change, and Erased for one without content, with which nobody can do anything more. The system's own
+    bookkeeping needs neither."""
     assert isinstance(under, Actor)
     head = locked_head(run_id)
     run = Run.objects.select_for_update().get(pk=run_id)
     if run.erased_at is not None and under.kind != "system":
         raise erased(run_id)
+    if run.protocol > PROTOCOL and under.kind != "system":
+        raise NewerRun(run_id)
     return head, run
 
 

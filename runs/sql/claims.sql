@@ -17,20 +17,21 @@ LANGUAGE sql IMMUTABLE AS $$
     SELECT left(p_state, 2) IN ('08', '0A', '25', '42', '53', '57');
 $$;
 
--- Return the versions that living workers have, and as `drained:VERSION` those whose workers all drain: a pending run of such a version waits for
--- another worker.
+-- Return the versions that living workers have, as `drained:VERSION` those whose workers all drain, and as `behind:VERSION` those whose workers
+-- are all of the last release: a pending run, or one of this release, waits for another worker.
 CREATE OR REPLACE FUNCTION runs_drivable(p_fresh_seconds float8) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN ARRAY(
-        SELECT unnest(CASE WHEN bool_and(s.is_draining) THEN ARRAY[s.graph_id, 'drained:' || s.graph_id] ELSE ARRAY[s.graph_id] END)
+        SELECT unnest(s.graph_id || CASE WHEN bool_and(s.is_draining) THEN ARRAY['drained:' || s.graph_id] ELSE '{}' END
+                                 || CASE WHEN max(p.protocol) < ledger_protocol() THEN ARRAY['behind:' || s.graph_id] ELSE '{}' END)
         FROM runs_served s JOIN runs_process p ON p.id = s.worker
         WHERE NOT s.is_quarantined AND p.ended_at IS NULL AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => p_fresh_seconds)
         GROUP BY s.graph_id);
 END $$;
 
 -- Wake a worker for a run that is ready. One is enough: of the workers that have the version and room, one is drawn at random, weighted by its
--- room; draining workers only for runs that have begun. If there is none, or the run must be driven alone, all are woken. A worker that is woken
+-- room and of no older protocol; draining workers only for runs that have begun. If there is none, or the run must be driven alone, all are woken. A worker that is woken
 -- and cannot take the run wakes all. A wake-up may be lost, so the commit does not wait for the disk.
 CREATE OR REPLACE FUNCTION runs_call(p_channel text, p_run uuid, p_fresh_seconds float8) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -39,7 +40,7 @@ BEGIN
     PERFORM pg_notify(p_channel, coalesce((
         SELECT p.id::text FROM runs_run r
         JOIN runs_served s ON s.graph_id = r.graph_id AND NOT s.is_quarantined AND NOT (s.is_draining AND r.state = 'pending' AND r.came_from IS NULL AND r.parent IS NULL)
-        JOIN runs_process p ON p.id = s.worker AND p.kind = 'worker' AND p.ended_at IS NULL
+        JOIN runs_process p ON p.id = s.worker AND p.kind = 'worker' AND p.ended_at IS NULL AND p.protocol >= r.protocol
         WHERE r.id = p_run AND NOT r.is_solo AND p.slots_used < p.slots_total
           AND p.last_heartbeat_at > clock_timestamp() - make_interval(secs => p_fresh_seconds)
         ORDER BY -ln(1 - random()) / (p.slots_total - p.slots_used) LIMIT 1), ''));
@@ -84,7 +85,8 @@ BEGIN
 END $$;
 
 -- Claim the best ready runs by shares and caps. Versions that are halted as a whole are skipped, and a candidate under another halt is put
--- aside; a last row of nulls says that some were, so there may be more to take. Of a drained version only runs that have begun are taken.
+-- aside; a last row of nulls says that some were, so there may be more to take. Of a drained version only runs that have begun are taken. A run of
+-- a newer protocol than the worker's is left to newer workers. A process without a row is a test's.
 CREATE OR REPLACE FUNCTION runs_claim(p_worker uuid, p_host text, p_pid int, p_graphs text[], p_limit int, p_solo boolean) RETURNS SETOF runs_candidate
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -97,6 +99,7 @@ DECLARE
     is_ruled boolean;
     is_capped boolean := false;
     is_by_age boolean := random() < 0.125;
+    drives int := coalesce((SELECT p.protocol FROM runs_process p WHERE p.id = p_worker), ledger_protocol());
     is_draining boolean := EXISTS (SELECT 1 FROM runs_served s WHERE s.worker = p_worker AND s.is_draining);
     driven jsonb;
     full_of jsonb := '{}';
@@ -105,6 +108,10 @@ DECLARE
     aside int := 0;
     hit runs_haltnow;
 BEGIN
+    IF drives < ledger_protocol() - 1 THEN
+        RAISE EXCEPTION 'worker % has protocol %, but the database has protocol % and takes only workers of this and the one before: restart it with newer code',
+            p_worker, drives, ledger_protocol() USING ERRCODE = 'DA090';
+    END IF;
     IF has_halts THEN
         p_graphs := ARRAY(SELECT g FROM unnest(p_graphs) g WHERE NOT runs_is_halted_whole(g));
         IF cardinality(p_graphs) = 0 THEN
@@ -160,13 +167,13 @@ BEGIN
                    CASE WHEN is_by_age AND c.ready_at < statement_timestamp() - interval '1 minute' THEN max(c.priority) OVER () ELSE c.priority END AS priority
             FROM able o CROSS JOIN LATERAL (
                 (SELECT q.id, q.priority, q.ready_at FROM runs_run q
-                 WHERE NOT is_draining AND q.graph_id = o.graph AND q.is_solo = p_solo AND q.lane = o.lane AND q.priority * -1 = o.urgency AND q.ready_at <= statement_timestamp()
+                 WHERE NOT is_draining AND q.graph_id = o.graph AND q.is_solo = p_solo AND q.lane = o.lane AND q.priority * -1 = o.urgency AND q.ready_at <= statement_timestamp() AND q.protocol <= drives
                    AND (q.start_before IS NULL OR q.state <> 'pending' OR q.start_before > statement_timestamp())
                  ORDER BY q.ready_at LIMIT more + least(p_limit * 2 + 8, 2 + (p_limit * 2 + 8) * 4 * o.weight / o.weights, o.agent_room + 8, o.lane_room + 8))
                 UNION ALL
                 (SELECT q.id, q.priority, q.ready_at FROM runs_run q
                  WHERE is_draining AND q.graph_id = o.graph AND q.is_solo = p_solo AND q.lane = o.lane AND q.priority * -1 = o.urgency
-                   AND q.ready_at <= statement_timestamp() AND q.ready_at IS NOT NULL
+                   AND q.ready_at <= statement_timestamp() AND q.ready_at IS NOT NULL AND q.protocol <= drives
                    AND (q.state <> 'pending' OR q.came_from IS NOT NULL OR q.parent IS NOT NULL)
                  ORDER BY q.ready_at LIMIT more + p_limit * 2 + 8)
             ) c
@@ -190,7 +197,7 @@ BEGIN
                 problem := 'its head is missing';
             ELSE
                 SELECT * INTO r FROM runs_run WHERE id = candidate.id FOR UPDATE;
-                CONTINUE WHEN r.graph_id <> ALL (p_graphs) OR r.is_solo <> p_solo OR r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating')
+                CONTINUE WHEN r.graph_id <> ALL (p_graphs) OR r.is_solo <> p_solo OR r.protocol > drives OR r.ready_at IS NULL OR r.ready_at > clock_timestamp() OR r.state NOT IN ('pending', 'running', 'compensating')
                     OR (r.state = 'pending' AND (is_draining AND r.came_from IS NULL AND r.parent IS NULL OR r.is_queued OR r.start_before <= clock_timestamp()));
                 IF has_halts THEN
                     hit := runs_halt_on(r.id, r.agent, r.graph_id, r.started_at IS NULL AND r.came_from IS NULL, NULL);

@@ -20,9 +20,10 @@ BEGIN
     VALUES (p_run, 0, 0, 0, 0, sha256(uuid_send(p_run)), false, false, false, 0, 0, 0, 0, 0, 0)
     RETURNING * INTO h;
     INSERT INTO runs_run (id, agent, version, graph_id, state, generation, node, visit, ready_at, is_woken, is_solo, priority, tags, trace_id,
-                          created_by, creator, created_at, updated_at, error_code, about)
+                          created_by, creator, created_at, updated_at, error_code, about, protocol)
     VALUES (p_run, p_agent, p_version, p_graph, 'pending', 0, '', 0, told.at, false, false, 0, p_tags, p_trace,
-            p_by, p_creator, told.at, told.at, '', p_about);
+            p_by, p_creator, told.at, told.at, '', p_about,
+            coalesce((convert_from((p_lines[1]).clear, 'UTF8')::jsonb ->> 'protocol')::smallint, 1));
     h := ledger_append(h, p_lines);
     PERFORM ledger_store(h);
     INSERT INTO runs_searchterm (term, run_id) SELECT unnest(p_terms), p_run ON CONFLICT DO NOTHING;

@@ -55,7 +55,9 @@ class RunFields:
     def see(self, line: Line) -> None:
         match line.event:
             case e.RunCreated() as created if self.created is None:
-                self.created = e.RunCreated(agent=created.agent, version=created.version, by=created.by)
+                self.created = e.RunCreated(
+                    agent=created.agent, version=created.version, by=created.by, protocol=created.protocol
+                )
                 self.about, self.version = subject(payload_of(created))[:ABOUT_LENGTH], created.version
             case e.ChildOf() as child if line.seq == 2:
                 self.child = child
@@ -137,6 +139,7 @@ class RunFields:
                 "version": self.version,
                 "graph_id": f"{made.agent}@{self.version}",
                 "created_by": made.by,
+                "protocol": made.protocol,
                 "state": self._states(),
                 "generation": self.generation,
                 "node": self.node,

@@ -13,10 +13,12 @@ import psycopg
 # versions of this one.
 _LOOK = """
     WITH solo AS (
-        SELECT graph_id FROM runs_run WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
+        SELECT graph_id, protocol FROM runs_run
+        WHERE is_solo AND ready_at <= statement_timestamp() AND graph_id = ANY(%(mine)s)
         ORDER BY priority DESC, ready_at LIMIT 1),
     crew AS (
-        SELECT p.id, p.slots_used, count(*) AS serves, bool_or(s.graph_id = solo.graph_id) AS can
+        SELECT p.id, p.slots_used, count(*) AS serves,
+               bool_or(s.graph_id = solo.graph_id AND p.protocol >= solo.protocol) AS can
         FROM solo, runs_process p
         JOIN runs_served s ON s.worker = p.id AND NOT s.is_quarantined AND s.graph_id = ANY(%(mine)s)
         WHERE p.kind = 'worker' AND p.ended_at IS NULL

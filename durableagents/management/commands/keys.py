@@ -1,52 +1,81 @@
-"""`manage.py keys create`: issue an API key without a browser, for set-up by scripts."""
+"""`manage.py keys create|rotate|revoke|list`: API keys without a browser, for set-up by scripts."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
-from collections.abc import Collection
-from datetime import timedelta
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Now
 
 from durableagents.identity import links
 from durableagents.identity.auth import MOST_DAYS, issue_key, own_keys
 from durableagents.identity.rights import known_roles, unknown_role
+from durableagents.models import ApiKey
 from ledger.acting import acting
 from ledger.clock import database_now
 from ledger.errors import DurableAgentsError
 from ledger.four_eyes.known import is_guarded
+from ledger.management.in_process import inert
 from runs.management.shell import whoever
 
 _DURATION = re.compile(r"([0-9]{1,5})([hd])", re.ASCII)
 MAX_NAME = 100
+_WORKS = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
 
 
 class Command(BaseCommand):
-    help = "Issue an API key for an account. It is printed once and can't be read again."
+    help = "API keys: issue one for an account, replace, revoke or list them. A key is printed once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        create = parser.add_subparsers(dest="verb", required=True).add_parser("create", help=self.help)
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        create = verbs.add_parser("create", help="issue a key and print it once")
+        rotate = verbs.add_parser("rotate", help="issue a key like this one and print it once; end the old one")
+        rotate.add_argument("--overlap", default="0h", help="how long the old one still works (default: %(default)s)")
+        revoke = verbs.add_parser("revoke", help="end a key now")
+        for verb in (rotate, revoke):
+            verb.add_argument("key", type=int, help="its number in `keys list`")
+        some = verbs.add_parser("list", help="keys that work, without the keys themselves")
+        some.add_argument("--all", action="store_true", help="also expired and revoked ones")
+        some.add_argument("--json", action="store_true", help="one JSON object a line")
         create.add_argument("--account", required=True, help="user name of the account that the key acts as")
         create.add_argument("--name", required=True, help="what uses the key; unique among the account's valid keys")
-        create.add_argument("--expires", default=f"{MOST_DAYS}d", help="hours or days: 12h, 90d (default: %(default)s)")
+        for verb in (create, rotate):
+            verb.add_argument("--expires", default=f"{MOST_DAYS}d", help="12h, 90d (default: %(default)s)")
         create.add_argument(
             "--create-account", nargs="+", metavar="ROLE", help="make the account, without a password, with these roles"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        verb = options["verb"]
+        if verb == "list":
+            for line in _listed(options):
+                self.stdout.write(line)
+            return
         try:
-            with acting(whoever(), "manage.py keys create"):
-                token = _create(options["account"], options["name"], options["expires"], options["create_account"])
+            with acting(whoever(), f"manage.py keys {verb}"):
+                match verb:
+                    case "rotate":
+                        told = _rotate(options["key"], options["expires"], options["overlap"])
+                    case "revoke":
+                        told = _revoke(options["key"])
+                    case _:
+                        told = _create(
+                            options["account"], options["name"], options["expires"], options["create_account"]
+                        )
         except DurableAgentsError as refusal:
             raise CommandError(refusal.detail, returncode=2) from None
         except ValidationError as refusal:
             raise CommandError(" ".join(refusal.messages), returncode=2) from None
-        self.stdout.write(token)
+        self.stdout.write(told)
 
 
 @transaction.atomic
@@ -62,12 +91,64 @@ def _create(account: str, name: str, expires: str, roles: Collection[str] | None
     return issue_key(user, name, expires_at=database_now() + lives)
 
 
-def _duration(text: str) -> timedelta:
+@transaction.atomic
+def _rotate(key_id: int, expires: str, overlap: str) -> str:
+    """Issue a key with the name, account and budget of this one, which ends now or after the overlap."""
+    lives = _duration(expires)
+    longer = timedelta(0) if overlap == "0h" else _duration(overlap, "--overlap")
+    old = _working(key_id)
+    _existing(old.user.get_username())
+    now = database_now()
+    if longer:
+        old.expires_at = min(old.expires_at or now + longer, now + longer)
+    else:
+        old.revoked_at = now
+    old.save(update_fields=["expires_at", "revoked_at"])
+    return issue_key(old.user, old.name, expires_at=now + lives, budget=old.budget)
+
+
+@transaction.atomic
+def _revoke(key_id: int) -> str:
+    key = _working(key_id)
+    key.revoked_at = database_now()
+    key.save(update_fields=["revoked_at"])
+    return f"revoked key {key_id}, {key.name!r} of {key.user.get_username()!r}"
+
+
+def _working(key_id: int) -> ApiKey:
+    """Lock and return a key that works."""
+    key = ApiKey.objects.select_for_update().filter(_WORKS, pk=key_id).first()
+    if key is None:
+        raise _refused(f"no key with the number {key_id} works; see: manage.py keys list")
+    return key
+
+
+def _listed(options: dict[str, Any]) -> Iterator[str]:
+    keys = ApiKey.objects.select_related("user").order_by("pk")
+    for key in keys if options["all"] else keys.filter(_WORKS):
+        row = {
+            "key": key.pk,
+            "account": key.user.get_username(),
+            "name": key.name,
+            "prefix": key.prefix,
+            "created_at": _iso(key.created_at),
+            "expires_at": _iso(key.expires_at),
+            "revoked_at": _iso(key.revoked_at),
+            "last_used_at": _iso(key.last_used_at),
+        }
+        yield json.dumps(row) if options["json"] else "  ".join(inert(value) for value in row.values())
+
+
+def _iso(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat(timespec="seconds")
+
+
+def _duration(text: str, option: str = "--expires") -> timedelta:
     match = _DURATION.fullmatch(text)
     unit = timedelta(hours=1) if text.endswith("h") else timedelta(days=1)
     lives = unit * int(match[1]) if match else None
     if lives is None or not timedelta(0) < lives <= timedelta(days=MOST_DAYS):
-        raise _refused(f"--expires: {text[:20]!r} is not between 1h and {MOST_DAYS}d; write hours or days, such as 90d")
+        raise _refused(f"{option}: {text[:20]!r} is not between 1h and {MOST_DAYS}d; write hours or days, such as 90d")
     return lives
 
 

@@ -5,6 +5,7 @@ which no sign can do anything to a terminal. It only reads.
 
 `manage.py runs to-test RUN`: one run as a test of its agent. `runs fork RUN` and `runs start-again RUN` begin it anew.
 `runs why RUN`: why it doesn't move, who must act, and what may be done. Features add further verbs.
+`runs start AGENT --as USER` and the other verbs of runs/management/steering.py act as an account, through the API.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 
 from ledger.errors import DurableAgentsError, NotFound
+from ledger.management.in_process import add_caller
 from runs import features
 from runs.features import RunCommand
-from runs.management import forking
+from runs.management import forking, steering
 from runs.models import Run, State
 from runs.queries.attributes.meaning import BadSearch
 from runs.queries.attributes.places import NEWEST
@@ -41,10 +43,10 @@ class Command(BaseCommand):
         parser.add_argument(
             "verb",
             nargs="?",
-            choices=["to-test", forking.VERB, *forking.VERBS, *_of_features()],
+            choices=["to-test", forking.VERB, *forking.VERBS, *steering.VERBS, *_of_features()],
             help="acts on one run",
         )
-        parser.add_argument("run", nargs="?", default="", help="the run's id")
+        parser.add_argument("run", nargs="?", default="", help="the run's id; for start the agent")
         parser.add_argument("--out", type=Path, default=None, help="for to-test: a new file (default: standard output)")
         parser.add_argument("--payloads", choices=["redacted", "full"], default="redacted", help="for to-test")
         parser.add_argument(
@@ -58,6 +60,8 @@ class Command(BaseCommand):
         parser.add_argument("--agent", default="", help="name, or name@version")
         parser.add_argument("--limit", type=int, default=100, help="maximum number (default: 100)")
         forking.add_arguments(parser)
+        steering.add_arguments(parser)
+        add_caller(parser)
         for command in _of_features().values():
             command.add_arguments(parser)
 
@@ -68,6 +72,10 @@ class Command(BaseCommand):
             return
         if options["verb"] == forking.VERB:
             self._why(options["run"])
+            return
+        if options["verb"] in steering.VERBS:
+            for line in steering.carried_out(options["verb"], options["run"], options):
+                self.stdout.write(line)
             return
         if (command := _of_features().get(options["verb"])) is not None:
             self._by_feature(command, options["run"], options)

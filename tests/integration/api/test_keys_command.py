@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import getpass
+import json
+from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
+from durableagents.env import EnvironmentProblem
+from durableagents.identity import bootstrap
 from durableagents.models import ApiKey
+from ledger.acting import acting
+from ledger.clock import database_now
 from ledger.models import AccountRecord
+from runs.management.shell import whoever
 
 pytestmark = pytest.mark.django_db
 
 
-def create(*more: str) -> str:
+def keys(*more: str) -> str:
     out = StringIO()
-    call_command("keys", "create", *more, stdout=out)
+    call_command("keys", *more, stdout=out)
     return out.getvalue().strip()
+
+
+def create(*more: str) -> str:
+    return keys("create", *more)
 
 
 def test_a_created_key_opens_the_api_and_is_on_record_as_the_shells() -> None:
@@ -33,6 +45,35 @@ def test_a_created_key_opens_the_api_and_is_on_record_as_the_shells() -> None:
     found = AccountRecord.objects.values_list("action", "by", "auth")
     for action in ("account_added", "role_given", "key_issued"):
         assert (action, f"os:{getpass.getuser()}", "shell") in found, action
+
+
+def test_a_rotated_key_replaces_the_old_one_and_a_revoked_one_opens_nothing() -> None:
+    Group.objects.get_or_create(name="integrator")
+    old = create("--account", "ci", "--name", "deploy", "--create-account", "integrator")
+
+    def opens(token: str) -> bool:
+        return Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+
+    first = ApiKey.objects.get()
+    with acting(whoever(), "test"):  # as an administrator would have set it
+        first.budget = {"steps": 5}
+        first.save(update_fields=["budget"])
+    kept = keys("rotate", str(first.pk), "--overlap", "2h")
+    second = ApiKey.objects.get(revoked_at=None, expires_at__gt=database_now() + timedelta(days=1))
+    assert opens(old) and opens(kept) and (second.name, second.budget) == ("deploy", {"steps": 5})
+    new = keys("rotate", str(second.pk))
+    assert opens(new) and not opens(kept)
+    for gone, why in [(second.pk, "works"), (10**6, "works")]:
+        for verb in ("rotate", "revoke"):
+            with pytest.raises(CommandError, match=why) as refused:
+                keys(verb, str(gone))
+            assert refused.value.returncode == 2
+    rows = [json.loads(line) for line in keys("list", "--json").splitlines()]
+    assert [row["account"] for row in rows] == ["ci", "ci"] and new not in keys("list", "--all")
+    keys("revoke", str(rows[-1]["key"]))
+    assert not opens(new) and len(keys("list").splitlines()) == 1
+    found = AccountRecord.objects.filter(by=f"os:{getpass.getuser()}", auth="shell").values_list("action", flat=True)
+    assert list(found).count("key_issued") == 3 and "key_revoked" in found
 
 
 def test_a_refused_key_names_the_argument_and_changes_nothing() -> None:
@@ -56,3 +97,25 @@ def test_a_refused_key_names_the_argument_and_changes_nothing() -> None:
         assert str(refused.value).startswith(why) and "\n" not in str(refused.value), more
         assert refused.value.returncode == 2, more
     assert ApiKey.objects.count() == 1 and User.objects.count() == 2
+
+
+def test_the_bootstrap_key_is_issued_once_from_a_file(tmp_path: Path) -> None:
+    Group.objects.get_or_create(name="integrator")
+    token, file = f"da_{'x' * 43}", tmp_path / "key"
+    for content, wanted, why in [
+        (token, "ci:integrator", "must be ACCOUNT:ROLE:FILE"),
+        (token, "ci:integrator:/nowhere", "/nowhere can't be read"),
+        ("da_short", f"ci:integrator:{file}", "holds no key"),
+        (token, f"ci:chef:{file}", "There is no role 'chef'"),
+        (token, f"\u0430dm:integrator:{file}", "A user name must read"),
+    ]:
+        file.write_text(content)
+        with pytest.raises(EnvironmentProblem, match=why):
+            bootstrap.issue(wanted)
+        assert not User.objects.exists() and not ApiKey.objects.exists()
+    file.write_text(f"{token}\n")
+    assert bootstrap.issue(f"ci:integrator:{file}")
+    assert Client().get("/api/v1/runs", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+    assert ("key_issued", "system:bootstrap") in AccountRecord.objects.values_list("action", "by")
+    keys("revoke", str(ApiKey.objects.get().pk))
+    assert not bootstrap.issue(f"other:integrator:{file}") and ApiKey.objects.count() == 1

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
 from io import StringIO
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -14,6 +16,9 @@ from django.db import connection, transaction
 from durableagents.apps import install_definitions
 from durableagents.env import EnvironmentProblem
 from ledger import definitions, schema
+from ledger.clock import database_now
+from ledger.protocol import PROTOCOL
+from runs.models import Process
 from tests.conftest import CHECKOUT
 from tests.shape import left_behind, shape
 
@@ -66,6 +71,43 @@ def test_database_of_other_code_is_refused_with_what_to_do() -> None:
         with pytest.raises(EnvironmentProblem, match=older):
             call_command("migrate", verbosity=0)
         assert re.search(older, schema.misfit() or "")
+        transaction.set_rollback(True)
+
+
+def test_code_starts_one_release_behind_its_database_and_not_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        monkeypatch.setattr(schema, "PROTOCOL", PROTOCOL - 1)
+        cursor.execute("INSERT INTO django_migrations (app, name, applied) VALUES ('runs', '0123_other', now())")
+        change(monkeypatch, runs_has_outcome=function("runs_has_outcome").replace("SELECT EXISTS", "SELECT NOT EXISTS"))
+        assert schema.misfit() is None, "what is new in the database is the next release's"
+        cursor.execute("DELETE FROM ledger_definition WHERE name = 'FUNCTION runs_is_undone'")
+        assert "needs (FUNCTION runs_is_undone): run newer code" in (schema.misfit() or "")
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'runs' AND name = '0003_protocol'")
+        assert "lacks 1 migration that this code needs (runs.0003_protocol)" in (schema.misfit() or "")
+        monkeypatch.setattr(schema, "PROTOCOL", PROTOCOL - 2)
+        assert re.search(f"too old for the database: .* brought to {PROTOCOL}: run newer", schema.misfit() or "")
+        transaction.set_rollback(True)
+
+
+def test_migrate_waits_for_the_end_of_processes_two_releases_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    with transaction.atomic():
+        now = database_now()
+        process = Process.objects.create(
+            id=uuid4(),
+            kind="worker",
+            host="alpha",
+            boot="b",
+            pid=7,
+            born_ticks=1,
+            started_at=now,
+            last_heartbeat_at=now,
+        )
+        monkeypatch.setattr(schema, "PROTOCOL", PROTOCOL + 1)
+        assert schema.migrate_refusal() is None
+        Process.objects.filter(pk=process.pk).update(protocol=PROTOCOL - 1)
+        assert r"two releases behind still run (worker 7 on alpha)" in (schema.migrate_refusal() or "")
+        Process.objects.filter(pk=process.pk).update(last_heartbeat_at=now - timedelta(minutes=1))
+        assert schema.migrate_refusal() is None
         transaction.set_rollback(True)
 
 

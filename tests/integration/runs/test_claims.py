@@ -13,12 +13,16 @@ import psycopg
 import pytest
 
 from ledger import events as e
-from ledger.errors import StaleLease
+from ledger.errors import NewerRun, StaleLease
 from ledger.models import Event
+from ledger.protocol import PROTOCOL
 from ledger.verification.runs import verify
 from runs.engine.agents import registry
+from runs.fleet.agent_versions import drivable, why_not_driven
 from runs.journal.claims import Claim, Worker, claim, reclaim
-from runs.models import Run
+from runs.models import Process, Run, Served
+from runs.services import command
+from tests.integration.runs.situations import act
 from tests.integration.runs.stage import Stage, events, fresh, head, kinds, now
 from tests.world import agent_of, ends_with
 
@@ -72,6 +76,33 @@ def claimed(stage: Stage, graphs: list[str], limit: int) -> list[Claim]:
         return await claim(await stage.connected(), stage.worker, graphs, limit)
 
     return stage.wait(take())
+
+
+def test_a_worker_of_the_last_release_leaves_newer_runs_to_newer_workers(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = agent_of(ends_with(1))
+    before, after = stage.start(agent), stage.start(agent)
+    Run.objects.filter(pk=before.pk).update(protocol=PROTOCOL - 1)
+    others = Process.objects.exclude(pk=stage.worker.id)
+    others.update(ended_at=now())
+    this = Process.objects.filter(pk=stage.worker.id)
+    this.update(protocol=PROTOCOL - 1)
+    Served.objects.create(worker=stage.worker.id, graph_id=agent.graph_id)
+    assert [one.run_id for one in stage.claim(limit=10)] == [before.id]
+    assert "only workers of the last release" in (why_not_driven(fresh(after), drivable()) or "")
+    this.update(protocol=PROTOCOL - 2)
+    with pytest.raises(psycopg.Error, match=f"has protocol {PROTOCOL - 2}, but the database has protocol {PROTOCOL}"):
+        stage.claim()
+    # A person's act that reaches a web process of the last release is refused, and changes nothing.
+    monkeypatch.setattr(command, "PROTOCOL", PROTOCOL - 1)
+    with pytest.raises(NewerRun, match="newer release"):
+        act("pause", after)
+    assert kinds(after) == ["RunCreated"] and str(fresh(after).state) == "pending"
+    monkeypatch.undo()
+    this.update(protocol=PROTOCOL)
+    assert why_not_driven(fresh(after), drivable()) is None
+    assert [one.run_id for one in stage.claim(limit=10)] == [after.id]
 
 
 def test_a_run_of_a_version_that_nobody_has_is_left_alone(stage: Stage) -> None:

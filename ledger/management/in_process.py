@@ -1,0 +1,122 @@
+"""Call the HTTP API in a command's own process, as a named account: the same views, rights, records and answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth import get_user_model
+from django.core.handlers.wsgi import WSGIRequest
+from django.core.management.base import CommandError
+from django.db import Error, connection
+from django.urls import resolve
+
+from ledger.web.roles import STRENGTH
+from ledger.web.seeing.viewers import asking
+
+# Exit codes of the commands that use this (docs/operations.md, Without a browser).
+INVALID, NOT_ALLOWED, NOT_FOUND, CONFLICT, UNAVAILABLE = 2, 3, 4, 5, 6
+_CODES = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 410: CONFLICT, 412: CONFLICT}
+_TOO_MANY = 429
+
+
+class Caller:
+    """An account that asks. Records say `command` as its authentication, and the shell's account as its address."""
+
+    def __init__(self, name: str) -> None:
+        """Raises CommandError for an unknown or closed account."""
+        try:
+            self.user = get_user_model().objects.filter(username=name).first()
+        except Error as error:
+            raise away(error) from error
+        if self.user is None or not self.user.is_active:
+            problem = "no account is named" if self.user is None else "the account is closed:"
+            raise CommandError(f"--as: {problem} {name!r}", returncode=NOT_ALLOWED)
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the API's answer. Raises CommandError for a refusal."""
+        return self._ask("GET", path, query=urlencode({k: v for k, v in query.items() if v not in (None, "")}))
+
+    def post(self, path: str, body: Mapping[str, Any], *, key: str = "") -> Any:
+        """Act and return the API's answer; with an idempotency `key` at most once. Raises CommandError."""
+        return self._ask("POST", path, body=json.dumps(body).encode(), key=key)
+
+    def _ask(self, method: str, path: str, *, query: str = "", body: bytes = b"", key: str = "") -> Any:
+        request: Any = WSGIRequest(
+            {
+                "REQUEST_METHOD": method,
+                "PATH_INFO": f"/api/v1/{path}",
+                "QUERY_STRING": query,
+                "CONTENT_TYPE": "application/json",
+                "CONTENT_LENGTH": str(len(body)),
+                "SERVER_NAME": "localhost",
+                "SERVER_PORT": "443",
+                "wsgi.url_scheme": "https",
+                "REMOTE_ADDR": f"os:{pwd.getpwuid(os.getuid()).pw_name}",
+                "wsgi.input": BytesIO(body),
+            }
+            | ({"HTTP_IDEMPOTENCY_KEY": key} if key else {})
+        )
+        request.user = request._force_auth_user = self.user
+        request.session = {STRENGTH: "command"}
+        found = resolve(request.path_info)
+        try:
+            with asking(request):
+                answer = found.func(request, *found.args, **found.kwargs)
+                if hasattr(answer, "render"):
+                    answer.render()
+                document = json.loads(answer.content)
+        except Error as error:
+            raise away(error) from error
+        if answer.status_code >= HTTPStatus.BAD_REQUEST:
+            raise _refusal(answer.status_code, document)
+        return document
+
+
+def away(error: Exception) -> CommandError:
+    connection.close()
+    return CommandError(f"the database doesn't answer: {str(error).splitlines()[0]}", returncode=UNAVAILABLE)
+
+
+def _refusal(status: int, document: Mapping[str, Any]) -> CommandError:
+    errors = "; ".join(f"{each['field']} {each['problem']}" for each in document.get("errors", []))
+    is_later = status == _TOO_MANY or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    text = inert(f"{document.get('detail', document.get('title', status))} {errors}".strip())
+    return CommandError(text, returncode=UNAVAILABLE if is_later else _CODES.get(status, INVALID))
+
+
+def add_caller(parser: ArgumentParser) -> None:
+    parser.add_argument("--as", dest="as_user", default="", metavar="USER", help="the account that asks or acts")
+    parser.add_argument("--json", action="store_true", help="print the API's answer, in one line")
+
+
+def caller_of(options: Mapping[str, Any]) -> Caller:
+    """Return the account of `--as`. Raises CommandError without one: nobody acts by being on the server."""
+    if not options["as_user"]:
+        raise CommandError("--as: name the account that asks or acts", returncode=INVALID)
+    return Caller(options["as_user"])
+
+
+def inert(value: Any) -> str:
+    """Return a value as printable ASCII, so that no text does anything to a terminal."""
+    text = json.dumps(value)
+    return text[1:-1].replace('\\"', '"') if isinstance(value, str) else text
+
+
+def shown(document: Any, options: Mapping[str, Any], columns: Sequence[str]) -> Iterator[str]:
+    """Yield lines: the document as JSON, a line with these columns for each result of a list, or a line a field."""
+    if options["json"]:
+        yield json.dumps(document)
+    elif "results" in document:
+        for row in document["results"]:
+            yield "  ".join(inert(row.get(column)) for column in columns)
+    else:
+        for name in columns:
+            yield f"{name:12} {inert(document.get(name))}"

@@ -1,0 +1,107 @@
+"""`manage.py runs start|wait|show|tail|pause|resume|cancel|retry`: acts of a named account through the API's views."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from django.core.management.base import CommandError
+
+from ledger.management.in_process import INVALID, Caller, caller_of, inert, shown
+
+ACTS = ("pause", "resume", "cancel", "retry")
+VERBS = ("start", "wait", "show", "tail", *ACTS)
+ENDS = {"completed": 0, "failed": 10, "cancelled": 11}
+WAITS_FOR_A_PERSON, TIME_IS_UP = 12, 13
+_FIELDS = ("id", "agent", "version", "state", "node", "blocked", "created_at")
+_POLL_SECONDS = 0.5
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--tag", action="append", default=[], help="for start: may be given several times")
+    parser.add_argument("--business-key", default="", help="for start: such as an invoice number")
+    parser.add_argument("--idempotency-key", default="", help="for start: a repetition returns the first run")
+    parser.add_argument("--effects", choices=["undo", "leave"], help="for cancel: what becomes of the run's effects")
+    parser.add_argument("--timeout", type=float, help="for wait and tail: seconds (default: no limit)")
+    parser.add_argument("--stop-at-person", action="store_true", help="for wait: end also when it waits for a person")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="for tail: only later events")
+
+
+def carried_out(verb: str, run: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines to print. Raises CommandError for a refusal, SystemExit with the code of a wait."""
+    caller = caller_of(options)
+    if verb == "start":
+        yield from shown(_start(caller, run, options), options, _FIELDS)
+        return
+    try:
+        path = f"runs/{UUID(run)}"
+    except ValueError:
+        raise CommandError(f"{inert(run)!r} isn't a run id", returncode=INVALID) from None
+    if verb == "tail":
+        yield from _tail(caller, path, options)
+    elif verb == "wait":
+        found, code = _wait(caller, path, options)
+        yield from shown(found, options, _FIELDS)
+        raise SystemExit(code)
+    elif verb == "show":
+        yield from shown(caller.get(path), options, _FIELDS)
+    else:
+        more = {"effects": options["effects"]} if verb == "cancel" and options["effects"] else {}
+        body = {"justification": options["justification"], **more}
+        yield from shown(caller.post(f"{path}/{verb}", body), options, _FIELDS)
+
+
+def _start(caller: Caller, agent: str, options: Mapping[str, Any]) -> Any:
+    body = {"agent": agent, "input": _input(options["input"]), "tags": options["tag"]}
+    if options["business_key"]:
+        body["business_key"] = options["business_key"]
+    return caller.post("runs", body, key=options["idempotency_key"])
+
+
+def _input(path: Path | None) -> Any:
+    if path is None:
+        return {}
+    try:
+        return json.loads(sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CommandError(f"--input: cannot read {path}: {error.strerror}", returncode=INVALID) from None
+    except ValueError as error:
+        raise CommandError(f"--input: {path} is no JSON: {error}", returncode=INVALID) from None
+
+
+def _wait(caller: Caller, path: str, options: Mapping[str, Any]) -> tuple[Any, int]:
+    """Return the run and the exit code once it has ended, waits for a person, or time is up."""
+    until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
+    while True:
+        found = caller.get(path)
+        if found["state"] in ENDS:
+            return found, ENDS[found["state"]]
+        if options["stop_at_person"] and found["state"] == "waiting_human":
+            return found, WAITS_FOR_A_PERSON
+        if until is not None and time.monotonic() >= until:
+            return found, TIME_IS_UP
+        time.sleep(_POLL_SECONDS)
+
+
+def _tail(caller: Caller, path: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield events as they come, until the run has ended. Raises SystemExit when time is up."""
+    until = None if options["timeout"] is None else time.monotonic() + options["timeout"]
+    after = options["after"]
+    while True:
+        is_over = caller.get(path)["state"] in ENDS  # before the events, so that the last ones aren't missed
+        while events := caller.get(f"{path}/events", after=after)["results"]:
+            for each in events:
+                line = f"{each['seq']:6}  {each['at']}  {each['kind']}  {inert(each['data'])}"
+                yield json.dumps(each) if options["json"] else line
+            after = events[-1]["seq"]
+        if is_over:
+            return
+        if until is not None and time.monotonic() >= until:
+            raise SystemExit(TIME_IS_UP)
+        time.sleep(_POLL_SECONDS)
