@@ -62,6 +62,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.reports",
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
+    "durableagents.contrib.webhooks",
     "durableagents",
 ]
 
