@@ -136,6 +136,14 @@ ACTS = (
     "retention_restore",
     "retention_allow",
     "evidence",
+    "webhook",
+    "webhook_change",
+    "webhook_secret",
+    "webhook_pause",
+    "webhook_resume",
+    "webhook_end",
+    "webhook_test",
+    "webhook_replay",
 )
 ACCOUNTS = (
     "account_added",

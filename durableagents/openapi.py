@@ -72,6 +72,7 @@ _IN_PATH = {
     "version": "Version of the agent.",
     "views/name": "Name of the view.",
     "wait_id": "Id of the wait that asks the question.",
+    "webhook_id": "Id of the webhook.",
 }
 
 

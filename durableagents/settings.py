@@ -64,6 +64,7 @@ INSTALLED_APPS = [
     "durableagents.contrib.restore_hold",
     "durableagents.contrib.secrets",
     "durableagents.contrib.tracing",
+    "durableagents.contrib.webhooks",
     "durableagents",
 ]
 

@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -27,6 +28,7 @@ from approvals.notices.mail import SENT, Cut, Outcome
 WHOLE_SECONDS, STEP_SECONDS = 20.0, 10.0
 LONG_SECONDS, SILENT_SECONDS = 2.0, 60.0  # a server that takes so long without an answer is skipped for so long
 MOST_READ = 64 * 1024
+MOST_KEPT = 500  # bytes of an answer
 LONGEST = 2000
 _FOR_NOW = frozenset({408, 425, 429, 500, 502, 503, 504})
 _HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?|\[[0-9a-f:.]+\]", re.IGNORECASE | re.ASCII)
@@ -114,12 +116,12 @@ def post(url: str, payload: Any, *, message: UUID) -> Outcome:
 _silent: dict[str, float] = {}
 
 
-def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
+def handed(url: str, body: bytes, headers: dict[str, str], *, skips_silent: bool = True) -> Outcome:
     """Post a body to an untrusted address if allowed. A server that doesn't answer is skipped for a while."""
     began = time.monotonic()
     try:
         parts = checked(url)
-        if _silent.get(parts.netloc.lower(), 0.0) > began:
+        if skips_silent and _silent.get(parts.netloc.lower(), 0.0) > began:
             return Outcome("failed", "its server gave no answer a moment ago", retry_after=SILENT_SECONDS)
         found = places(parts)
     except Forbidden as error:
@@ -132,7 +134,7 @@ def handed(url: str, body: bytes, headers: dict[str, str]) -> Outcome:
         with cut.timed():
             return _exchange(connection, parts, body, headers)
     except (OSError, http.client.HTTPException) as error:
-        if time.monotonic() - began >= LONG_SECONDS:
+        if skips_silent and time.monotonic() - began >= LONG_SECONDS:
             _leave_alone(parts.netloc.lower())
         return Outcome("failed", f"no answer: {type(error).__name__}: {error}"[:300])
     finally:
@@ -153,9 +155,11 @@ def _exchange(
     headers = {"User-Agent": "durable-agents", "Accept": "*/*", **headers}
     connection.request("POST", target, body, headers)
     answer = connection.getresponse()
+    text = b""
     with suppress(OSError, http.client.HTTPException):
-        answer.read(MOST_READ)  # lets the server finish; the status alone is the outcome
-    return judged(answer.status, answer.headers.get("Retry-After"))
+        text = answer.read(MOST_READ)[:MOST_KEPT]  # lets the server finish; the status alone is the outcome
+    outcome = judged(answer.status, answer.headers.get("Retry-After"))
+    return replace(outcome, status=answer.status, answer=text)
 
 
 def judged(status: int, retry_after: str | None = None) -> Outcome:

@@ -69,6 +69,8 @@ _ALL = (
     Kind("outcome_said", "An outcome needs a second operator", "Confirm outcome", Whom.OPERATORS),
     Kind("operator_stop", "A run stopped for an operator", "Needs an operator", Whom.OPERATORS),
     Kind("failed", "A run failed", "Failed", Whom.STARTER),
+    Kind("ended", "A run that you started has ended", "Ended", Whom.NAMED, by_mail=False),
+    Kind("endpoint_stopped", "A webhook was paused or disabled", "Webhook stopped", Whom.OPERATORS),
     Kind("version_missing", "No worker for a version", "No worker", Whom.OPERATORS),
     Kind("rule_change", "A rule change needs a second person", "Rule change", Whom.SECONDS),
 )
@@ -87,6 +89,7 @@ OF_OPERATORS = (
     "overdue",
     "budget",
     "failed",
+    "endpoint_stopped",
     "version_missing",
     "rule_change",
 )

@@ -27,13 +27,16 @@ _MOST_SAID = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a try. `is_down`: other messages to the server would fail. `is_gone`: the recipient is gone."""
+    """The outcome of a try. `is_down`: other messages to the server would fail. `is_gone`: the recipient is gone.
+    `status` and `answer` are what a web server answered: its status, and the first bytes of the body."""
 
     state: str  # sent, refused, failed
     why: str = ""
     retry_after: float | None = None
     is_down: bool = False
     is_gone: bool = False
+    status: int | None = None
+    answer: bytes = b""
 
 
 SENT = Outcome("sent")

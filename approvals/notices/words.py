@@ -28,6 +28,8 @@ MOST_IN_A_GROUP = 50
 # What mail and chat programs turn into links: schemes, addresses, and names that look like hosts.
 _DOTS = re.compile(r"(?<=[^\W_])\.(?=[^\W\d_]{2})")
 _SAID = {"happened": "it happened", "did_not": "it did not happen"}
+# By kind: the page of notices without a subject of their own. Apps add theirs.
+page_names = {"test": "notifications"}
 _OPENS = "You have to sign in to open the link."
 
 
@@ -66,6 +68,8 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
     if case.notice.kind == "version_missing":
         words = f"runs of {case.notice.about} are ready, but no running worker has this version"
         return case.notice.about, [("What", words)]
+    if case.notice.kind == "endpoint_stopped":
+        return inert(case.notice.about), [("What", "a webhook gets no messages any more: see its delivery log")]
     if case.change is not None:
         title = inert(title_of_change(case.change))
         return title, [("What", title), ("Why", inert(case.change.why)), ("Proposed by", inert(case.change.by))]
@@ -73,7 +77,11 @@ def _about(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
         return "test", [("What", "a test notification")]
     what = case.run.graph_id if case.run is not None else case.notice.about
     error = "" if case.run is None else case.run.error_code
-    return what, [("What", "the run failed"), *([("Error", inert(error))] if error else [])]
+    state = "failed" if case.run is None else case.run.state
+    return what, [
+        ("What", f"the run {'was cancelled' if state == 'cancelled' else state}"),
+        *([("Error", inert(error))] if error else []),
+    ]
 
 
 def _of_inquiry(case: Case, zone: str) -> tuple[str, list[tuple[str, str]]]:
@@ -124,7 +132,7 @@ def page_of(case: Case) -> str:
         return reverse("run", args=[case.run.pk])
     if case.change is not None:
         return reverse("rule_change", args=[case.change.pk])
-    return reverse("notifications" if case.notice.kind == "test" else "agents")
+    return reverse(page_names.get(case.notice.kind, "agents"))
 
 
 def _moment(at: datetime, zone: str) -> str:

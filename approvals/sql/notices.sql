@@ -56,3 +56,18 @@ BEGIN
 END $$;
 CREATE OR REPLACE TRIGGER approvals_run_failed AFTER UPDATE OF state ON runs_run
     FOR EACH ROW WHEN (NEW.state = 'failed' AND OLD.state <> 'failed') EXECUTE FUNCTION approvals_on_failure();
+
+-- Trigger: a run completed or was cancelled. Its starter is told if they chose to be; a continued run hasn't ended for them.
+CREATE OR REPLACE FUNCTION approvals_on_end() RETURNS trigger
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM approvals_preference p WHERE p.person = NEW.creator AND p.ways -> 'ended' ->> 0 IS NOT NULL) THEN
+        PERFORM approvals_tell('ended:' || NEW.id || ':' || coalesce(NEW.end_seq, extract(epoch FROM clock_timestamp())::bigint),
+                               'ended', NEW.id, NULL, NULL, NEW.creator, '', NULL);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE OR REPLACE TRIGGER approvals_run_ended AFTER UPDATE OF state ON runs_run
+    FOR EACH ROW WHEN (NEW.state IN ('completed', 'cancelled') AND OLD.state <> NEW.state AND NEW.creator IS NOT NULL
+                       AND NEW.parent IS NULL AND NEW.goes_on_as IS NULL)
+    EXECUTE FUNCTION approvals_on_end();

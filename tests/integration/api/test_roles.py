@@ -104,7 +104,8 @@ MATRIX = _by_route(
         api-queue-reasons api-queue-grants api-queue-lift api-policies api-policies-restore api-policy
         api-policy-retire api-four-eyes api-channels api-channel api-channel-end api-channel-test api-queue-timing
         api-calendars api-calendar-remove api-retention-policies api-retention-policy-end api-legal-holds
-        api-legal-hold-lift
+        api-legal-hold-lift api-webhooks api-webhook api-webhook-secret api-webhook-pause api-webhook-resume
+        api-webhook-end api-webhook-test api-webhook-replay
         """,
     ),
     (
@@ -124,7 +125,7 @@ MATRIX = _by_route(
     ("GET", OPERATE | {"auditor", SUPERUSER}, "api-changes api-change api-four-eyes api-channels api-channel"),
     ("POST", OPERATE | {SUPERUSER}, "api-delivery-replay api-archived-run-restore"),
     ("GET", EVERY, "api-archived-runs api-archived-run api-archived-run-events"),
-    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-retention"),
+    ("GET", OPERATE | {"auditor", SUPERUSER}, "api-retention api-webhooks api-webhook api-webhook-messages"),
     ("POST", ADMINS, "api-run-erase"),
     ("POST", PUBLIC, "api-callback"),
 )
@@ -208,7 +209,7 @@ def _others(caller: Callable[[Any], Api]) -> dict[str, str]:
 OF_NOBODY = {
     **{"<str:name>": "order", "<str:reference>": "order", "<str:version>": "1.0.0", "<int:page>": "1"},
     **{"<str:queue>": "legal", "<str:policy>": "none", "<str:calendar>": "DE"},
-    **{f"<int:{of}_id>": "404" for of in ("ramp", "deputy", "delivery", "channel", "absence", "grant")},
+    **{f"<int:{of}_id>": "404" for of in ("ramp", "deputy", "delivery", "channel", "absence", "grant", "webhook")},
     **{"<int:policy_id>": "404", "<int:hold_id>": "404", "<uuid:archived_id>": str(NOWHERE)},
     **{"<str:report>": "none", "<int:finding_id>": "404", "<int:stored_id>": "404"},
     **{f"<uuid:{of}>": str(NOWHERE) for of in ("halt", "process_id", "change_id")},

@@ -27,6 +27,9 @@ from approvals.queues.along import FACTS
 from durableagents.contrib.reports import catalogue
 from durableagents.contrib.reports.models import StoredReport
 from durableagents.contrib.reports.tables import as_bytes
+from durableagents.contrib.webhooks import services as webhooks
+from durableagents.contrib.webhooks.models import Webhook
+from durableagents.contrib.webhooks.services import WebhookBody
 from durableagents.identity.auth import issue_key
 from ledger.actors import Actor
 from ledger.models import RuleChange
@@ -192,6 +195,10 @@ def samples(name: str) -> list[Any]:
         case "channel_id":
             room = ChannelBody(name="room", form="mailbox", address="a@b.example", kinds=["failed"], justification="ok")
             return [channels.add(room, by=Actor("os", "root", auth="shell")).pk]
+        case "webhook_id":
+            found = Webhook.objects.first()
+            told = WebhookBody(name="one", url="https://1.1.1.1/", events=["run.failed"], justification="ok")
+            return [(found or webhooks.create(told, by=Actor("os", "root", auth="shell"))[0]).pk]
         case "grant_id":
             return [standing_grant().pk]
         case "report":

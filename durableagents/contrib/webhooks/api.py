@@ -1,0 +1,242 @@
+"""Webhooks over HTTP: setting them up, their messages, and replays."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from pydantic import Field
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from approvals.api.notices import Asked, OrAdmin
+from durableagents.contrib.webhooks import queries, services
+from durableagents.contrib.webhooks.models import Message, Webhook
+from durableagents.contrib.webhooks.services import ReplayBody, SecretBody, WebhookBody, WebhookChangeBody
+from ledger.web.api_base import ApiView, Query, described, read_body
+from ledger.web.fields import ActorName, IsGenuine, Rows
+from ledger.web.roles import AUDITOR, OPERATOR
+from ledger.web.shapes import Page, Shape
+from runs.services.bodies import SteerBody
+
+_READERS = (OPERATOR, AUDITOR)
+
+
+class WebhookRow(Shape):
+    """A webhook, without its secret."""
+
+    id: int = Field(description="Id of the webhook.")
+    name: str = Field(description="Name of the webhook.")
+    url: str = Field(description="Host and last characters of its address, because the rest may authorize posting.")
+    events: list[str] = Field(description="Types of messages that it gets.")
+    agent: str = Field(description="Only runs of this agent; empty: any.")
+    tag: str = Field(description="Only runs with this tag; empty: any.")
+    queue: str = Field(description="Of messages about approvals, only those of this queue; empty: any.")
+    key_prefix: str = Field(description="Only runs whose business key begins so; empty: any.")
+    started_by: str = Field(description="Only runs that this account started; empty: anybody.")
+    has_content: bool = Field(description="Whether messages contain results, errors and titles.")
+    state: Webhook.State = Field(description="active, paused, disabled or ended.")
+    why: str = Field(description="Why it is paused or disabled; empty: it is not.")
+    failing_since: datetime | None = Field(description="First failure after the last success; null: it works.")
+    previous_until: datetime | None = Field(description="Until when the old secret signs too; null: never.")
+    set_by: ActorName
+    made_at: datetime = Field(description="Time when it was created.")
+    changed_at: datetime = Field(description="Time of its last change.")
+    is_genuine: IsGenuine
+
+
+class WebhookSecretRow(WebhookRow):
+    """A webhook with its new secret."""
+
+    secret: str = Field(description="Secret that its messages are signed with. It is shown only now.")
+
+
+class WebhookPage(Page):
+    results: Rows[WebhookRow]
+
+
+class WebhookAttemptRow(Shape):
+    """One attempt to send a message."""
+
+    at: datetime = Field(description="Time when it ended.")
+    outcome: str = Field(description="sent, failed or unknown: the worker ended before it recorded an answer.")
+    status: int | None = Field(description="HTTP status of the answer; null: none.")
+    milliseconds: int | None = Field(description="Time until the answer; null: unknown.")
+    answer: str = Field(description="First bytes of the answer, escaped.")
+    why: str = Field(description="Reason of a failure; empty: none.")
+
+
+class WebhookMessageRow(Shape):
+    """One message to a webhook."""
+
+    id: int = Field(description="Number of the message, which is its sequence.")
+    message_id: str = Field(description="Id by which the receiver recognizes a repeat: the header webhook-id.")
+    event: str = Field(description="Type of the message.")
+    run_id: UUID | None = Field(description="Run that it is about; null: none.")
+    at: datetime = Field(description="Time of the event.")
+    state: Message.State = Field(description="waiting, sending, sent, dead or needless.")
+    due_at: datetime = Field(description="Time of the next attempt.")
+    attempts: int = Field(description="Number of attempts since it was made or replayed.")
+    note: str = Field(description="Why it is not sent, or not sent yet; empty: no note.")
+    ended_at: datetime | None = Field(description="Time when it was sent or given up; null: it is open.")
+    log: list[WebhookAttemptRow] = Field(description="Attempts in order.")
+
+
+class WebhookMessagePage(Page):
+    results: Rows[WebhookMessageRow]
+
+
+class ReplayedRow(Shape):
+    """How many messages are sent again."""
+
+    messages: int = Field(description="Number of messages that are sent again.")
+
+
+class Webhooks(ApiView):
+    """Webhooks."""
+
+    permission_classes = [OrAdmin]
+    roles = {"GET": _READERS, "POST": ()}
+
+    @described("List webhooks", WebhookPage)
+    def get(self, request: Request) -> Response:
+        Query(request)
+        return Response({"results": [webhook_row(row) for row in queries.every()], "next": None})
+
+    @described("Create a webhook", WebhookSecretRow, status=201, body=WebhookBody)
+    def post(self, request: Request) -> Response:
+        """Create a webhook. Administrators only."""
+        row, secret = services.create(read_body(request, WebhookBody), by=self.by)
+        return Response(_with_secret(row, secret), status=201)
+
+
+class OneWebhook(ApiView):
+    """One webhook."""
+
+    permission_classes = [OrAdmin]
+    roles = {"GET": _READERS, "POST": ()}
+
+    @described("Get a webhook", WebhookRow)
+    def get(self, request: Request, webhook_id: int) -> Response:
+        Query(request)
+        return Response(webhook_row(queries.find(webhook_id)))
+
+    @described("Update a webhook", WebhookRow, body=WebhookChangeBody, name="webhooks_update")
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Change the given fields. Administrators only."""
+        return Response(webhook_row(services.change(webhook_id, read_body(request, WebhookChangeBody), by=self.by)))
+
+
+class Secrets(ApiView):
+    """Replacing the secret."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("Replace a webhook's secret", WebhookSecretRow, body=SecretBody)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Replace the secret. For a while messages are signed with both. Administrators only."""
+        return Response(_with_secret(*services.rotate(webhook_id, read_body(request, SecretBody), by=self.by)))
+
+
+class Pauses(ApiView):
+    """Pausing."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("Pause a webhook", WebhookRow, body=SteerBody)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Send nothing for now; messages are kept. Administrators only."""
+        why = read_body(request, SteerBody).justification
+        return Response(webhook_row(services.pause(webhook_id, by=self.by, justification=why)))
+
+
+class Resumptions(ApiView):
+    """Resuming."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("Resume a webhook", WebhookRow, body=SteerBody)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Send again, first what was kept. Administrators only."""
+        why = read_body(request, SteerBody).justification
+        return Response(webhook_row(services.resume(webhook_id, by=self.by, justification=why)))
+
+
+class Ends(ApiView):
+    """Ending."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("End a webhook", WebhookRow, body=SteerBody)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """End a webhook permanently. Administrators only."""
+        why = read_body(request, SteerBody).justification
+        return Response(webhook_row(services.end(webhook_id, by=self.by, justification=why)))
+
+
+class Tests(ApiView):
+    """Test messages."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("Test a webhook", Asked, status=202)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Send a test message. Administrators only."""
+        services.test(webhook_id, by=self.by)
+        return Response(Asked.of(None, asked=True), status=202)
+
+
+class Replays(ApiView):
+    """Sending again."""
+
+    permission_classes = [OrAdmin]
+    roles = {"POST": ()}
+
+    @described("Send messages of a webhook again", ReplayedRow, body=ReplayBody)
+    def post(self, request: Request, webhook_id: int) -> Response:
+        """Send one message, or all since a time, again under their ids. Administrators only."""
+        count = services.replay(webhook_id, read_body(request, ReplayBody), by=self.by)
+        return Response(ReplayedRow(messages=count))
+
+
+class Messages(ApiView):
+    """Messages of a webhook with their attempts, newest first."""
+
+    permission_classes = [OrAdmin]
+    roles = {"GET": _READERS}
+
+    @described("List a webhook's messages", WebhookMessagePage, query=("state", "after", "limit"))
+    def get(self, request: Request, webhook_id: int) -> Response:
+        """List messages, newest first."""
+        query = Query(request, "state", "after")
+        state = query.choice("state", Message.State.values) or ""
+        after = query.integer("after", default=0, lowest=0, highest=2**62)
+        found = queries.messages(queries.find(webhook_id), state=state, before=after or None, limit=query.limit + 1)
+        return query.page(found, lambda row: {"after": str(row.pk)}, message_row)
+
+
+def webhook_row(row: Webhook) -> WebhookRow:
+    """Return the row of a webhook."""
+    return WebhookRow.of(row, url=row.shown, started_by=name_of(row.started_by), is_genuine=row.is_genuine)
+
+
+def _with_secret(row: Webhook, secret: str) -> WebhookSecretRow:
+    return WebhookSecretRow.of(
+        row, url=row.shown, started_by=name_of(row.started_by), is_genuine=row.is_genuine, secret=secret
+    )
+
+
+def message_row(row: Message) -> WebhookMessageRow:
+    """Return the row of a message."""
+    return WebhookMessageRow.of(row, message_id=str(row), log=[WebhookAttemptRow.of(each) for each in row.log.all()])
+
+
+def name_of(person: int | None) -> str:
+    """Return an account's name; empty for none."""
+    return "" if person is None else User.objects.filter(pk=person).values_list("username", flat=True).first() or "?"

@@ -1,0 +1,257 @@
+"""Send messages at least once, under the same id at each attempt. An attempt is counted before it and logged after it;
+if a worker dies in between, the message is sent again after `LEASE_SECONDS`, and the log says so."""
+
+# No transaction is open while talking to a server. Each message is sent by a thread of its own, which doesn't use the
+# database; all else is done here. A webhook has few of these threads and a failing one a single thread, so that a slow
+# endpoint delays no other.
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from queue import Empty, SimpleQueue
+
+from django.db import connection, transaction
+
+from approvals.notices import chat
+from approvals.notices.kinds import tell
+from approvals.notices.mail import Outcome
+from approvals.notices.sealed import Unreadable, opened
+from durableagents.contrib.webhooks.events import KEPT_DAYS, PAUSE_AFTER_DAYS, retry_seconds
+from durableagents.contrib.webhooks.messages import body_of, headers_of
+from durableagents.contrib.webhooks.models import Attempt, Message, Webhook
+from durableagents.contrib.webhooks.services import drop, locked, stop
+from ledger.clock import database_now
+from ledger.errors import first_line
+from ledger.web.seeing.viewers import is_erased
+from ledger.web.text_safety import line
+from runs.failpoints import hit
+from runs.journal.database_errors import is_transient
+from runs.models import Run
+
+log = logging.getLogger("durableagents.webhooks")
+LEASE_SECONDS = 120.0  # longer than any attempt (chat.WHOLE_SECONDS)
+MAX_AT_ONCE = 4  # of one webhook, by all workers; 1 while it fails
+LOOK_SECONDS = 0.5
+MAX_FORGOTTEN = 1000
+IS_DUE = """EXISTS (
+    SELECT FROM webhooks_webhook w WHERE w.state = 'active' AND EXISTS (
+        SELECT FROM webhooks_message m WHERE m.webhook_id = w.id AND m.state IN ('waiting', 'sending')
+        AND m.due_at <= statement_timestamp()))"""
+IS_OLD = f"""EXISTS (
+    SELECT FROM webhooks_message WHERE at < statement_timestamp() - interval '{KEPT_DAYS} days')"""
+_DUE = (
+    f"SELECT w.id FROM webhooks_webhook w WHERE w.state = 'active' AND {IS_DUE.split('AND', 1)[1][:-1]} ORDER BY w.id"
+)
+# A message waits for earlier ones of its run, unless these failed and wait for their next attempt.
+_NEXT = """
+    SELECT m.id FROM webhooks_message m
+    WHERE m.webhook_id = %s AND m.state IN ('waiting', 'sending') AND m.due_at <= statement_timestamp()
+    AND NOT EXISTS (
+        SELECT FROM webhooks_message e WHERE e.webhook_id = m.webhook_id AND e.run_id = m.run_id AND e.id < m.id
+        AND e.state IN ('waiting', 'sending') AND (e.attempts = 0 OR e.state = 'sending'))
+    ORDER BY m.due_at, m.id LIMIT 1 FOR UPDATE OF m SKIP LOCKED"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """A message on its way."""
+
+    webhook: int
+    message: int
+    attempt: int
+    url: str
+    body: bytes
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What came of it."""
+
+    sending: Sending
+    outcome: Outcome
+    milliseconds: int
+
+
+def deliver() -> int:
+    """Send all that is due; return the number of attempts."""
+    results: SimpleQueue[Sent] = SimpleQueue()
+    on_the_way, attempts = 0, 0
+    while True:
+        for webhook in _due():
+            while (taken := _take(webhook)) is not None:
+                if (sending := _made(taken)) is not None:
+                    threading.Thread(target=_send, args=[sending, results], name="webhooks: send", daemon=True).start()
+                    on_the_way, attempts = on_the_way + 1, attempts + 1
+        if not on_the_way:
+            return attempts
+        try:
+            on_the_way -= _record(results.get(timeout=LOOK_SECONDS))
+            while True:
+                on_the_way -= _record(results.get_nowait())
+        except Empty:
+            continue
+
+
+def _due() -> list[int]:
+    with connection.cursor() as cursor:
+        cursor.execute(_DUE)
+        return [webhook for (webhook,) in cursor.fetchall()]
+
+
+def _send(sending: Sending, results: SimpleQueue[Sent]) -> None:
+    """Send one message. Runs in a thread of its own, without database."""
+    began = time.monotonic()
+    hit("WP1")
+    try:
+        outcome = chat.handed(sending.url, sending.body, sending.headers, skips_silent=False)
+    except Exception as error:
+        log.exception("a message can't be sent")
+        outcome = Outcome("failed", f"it can't be sent: {first_line(error)}"[:300])
+    hit("WP2")
+    results.put(Sent(sending, outcome, int((time.monotonic() - began) * 1000)))
+
+
+@transaction.atomic
+def _take(webhook_id: int) -> Message | None:
+    """Take the next due message and count the attempt; None if there is none, or the webhook has enough on its way."""
+    webhook = locked(webhook_id, skips=True)
+    if webhook is None or webhook.state != Webhook.State.ACTIVE:
+        return None
+    now = database_now()
+    on_the_way = webhook.messages.filter(state=Message.State.SENDING, due_at__gt=now).count()
+    if on_the_way >= (1 if webhook.failing_since else MAX_AT_ONCE):
+        return None
+    while (row := _next(webhook)) is not None:
+        if row.state == Message.State.SENDING:
+            why = "The worker ended before it recorded an answer. The message may have been sent."
+            Attempt.objects.create(message=row, at=now, outcome="unknown", why=why)
+        if why := _why_not(row, webhook):
+            _end(row, Message.State.NEEDLESS, why)
+            continue
+        row.state, row.attempts = Message.State.SENDING, row.attempts + 1
+        row.due_at = now + timedelta(seconds=LEASE_SECONDS)
+        row.save(update_fields=["state", "attempts", "due_at"])
+        return row
+    return None
+
+
+def _made(row: Message) -> Sending | None:
+    """Return what is sent of a message that was taken; None if it can't be made, which ends it. In no transaction: the
+    first one of a process loads all URLs."""
+    try:
+        body = body_of(row)
+        headers = headers_of(row, body, database_now())
+        return Sending(row.webhook_id, row.pk, row.attempts, opened(row.webhook.address), body.encode(), headers)
+    except Exception as error:
+        if is_transient(error):
+            raise  # the record says that it may have been sent; it is tried again
+        if not isinstance(error, Unreadable):
+            log.exception("message %s can't be made", row)
+        _end(row, Message.State.DEAD, f"it can't be made: {first_line(error)}"[:300])
+        return None
+
+
+def _next(webhook: Webhook) -> Message | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_NEXT, [webhook.pk])
+        found = cursor.fetchone()
+    if found is None:
+        return None
+    row = Message.objects.get(pk=found[0])
+    row.webhook = webhook
+    return row
+
+
+def _why_not(row: Message, webhook: Webhook) -> str:
+    """Return why a message is not sent any more; empty if it is."""
+    if not webhook.is_genuine:
+        return "the webhook was not written by this installation"
+    if row.run_id is not None and is_erased(row.run_id):
+        return "the content of its run was erased"
+    if row.run_id is not None and not Run.objects.filter(pk=row.run_id).exists():
+        return "its run was moved to the archive"
+    return ""
+
+
+@transaction.atomic
+def _record(sent: Sent) -> int:
+    """Log the attempt and decide what becomes of the message, unless another worker has taken it. Return 1."""
+    outcome, webhook = sent.outcome, locked(sent.sending.webhook)  # first, as all who change its messages
+    row = Message.objects.select_for_update(no_key=True).filter(pk=sent.sending.message).first()
+    if row is None or webhook is None:
+        return 1  # removed meanwhile
+    Attempt.objects.create(
+        message=row,
+        at=database_now(),
+        outcome="sent" if outcome.state == "sent" else "failed",
+        status=outcome.status,
+        milliseconds=sent.milliseconds,
+        answer=escaped(outcome.answer),
+        why=outcome.why,
+    )
+    if row.state != Message.State.SENDING or row.attempts != sent.sending.attempt:
+        return 1
+    if outcome.state == "sent":
+        _end(row, Message.State.SENT, "")
+        _note_failing(webhook, None)
+    else:
+        _failed(row, webhook, outcome)
+    return 1
+
+
+def _failed(row: Message, webhook: Webhook, outcome: Outcome) -> None:
+    """Plan the next attempt, or give up; disable the webhook if its endpoint is gone, and pause it if it fails long."""
+    now = database_now()
+    seconds = retry_seconds(row.attempts, outcome.retry_after)
+    if seconds is None:
+        _end(row, Message.State.DEAD, f"given up after {row.attempts} attempts: {outcome.why}")
+        log.warning("message %s is given up: %s", row, outcome.why)
+    else:
+        row.state, row.note, row.due_at = Message.State.WAITING, outcome.why, now + timedelta(seconds=seconds)
+        row.save(update_fields=["state", "note", "due_at"])
+    if webhook.state != Webhook.State.ACTIVE or not webhook.is_genuine:
+        return
+    if outcome.status == 410:
+        stop(webhook, Webhook.State.DISABLED, "its endpoint answered 410: it is gone")
+        drop(webhook, Message.State.DEAD, "the endpoint answered 410: it is gone", now)
+    elif webhook.failing_since is None:
+        return _note_failing(webhook, now)
+    elif webhook.failing_since < now - timedelta(days=PAUSE_AFTER_DAYS):
+        stop(webhook, Webhook.State.PAUSED, f"it failed for {PAUSE_AFTER_DAYS} days: {outcome.why}"[:500])
+    else:
+        return None
+    log.warning("webhook %s is %s: %s", webhook.name, webhook.state, webhook.why)
+    tell("endpoint_stopped", f"webhook {webhook.pk}:{now.isoformat()}", about=f"{webhook.name} ({webhook.state})")
+
+
+def _note_failing(webhook: Webhook, since: datetime | None) -> None:
+    if webhook.failing_since != since:
+        Webhook.objects.filter(pk=webhook.pk).update(failing_since=since)
+
+
+def _end(row: Message, state: Message.State, note: str) -> None:
+    row.state, row.note, row.ended_at = state, note, database_now()
+    row.save(update_fields=["state", "note", "ended_at"])
+
+
+def escaped(answer: bytes) -> str:
+    """Return the bytes of an answer as one harmless line."""
+    text = answer.decode("utf-8", "backslashreplace")
+    return "".join(f"[{piece.text}]" if piece.is_mark else piece.text for piece in line(text, chat.MOST_KEPT))
+
+
+def forget() -> int:
+    """Remove old messages; return how many."""
+    removed = 0
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT webhooks_forget(%s)", [MAX_FORGOTTEN])
+            (some,) = cursor.fetchone()
+        removed += some
+        if some < MAX_FORGOTTEN:
+            return removed

@@ -1,0 +1,18 @@
+"""The feature of this app: jobs that send messages and remove old ones."""
+
+from __future__ import annotations
+
+from durableagents.contrib.webhooks import delivering
+from runs.background import Duty
+from runs.features import Feature
+
+
+def feature() -> Feature:
+    """Return the feature."""
+    return Feature(
+        name="webhooks",
+        periodic=(
+            Duty("webhooks: delivery", delivering.IS_DUE, delivering.deliver),
+            Duty("webhooks: forgetting", delivering.IS_OLD, delivering.forget),
+        ),
+    )
