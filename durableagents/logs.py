@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import re
 import time
+import traceback
+
+from ledger.redacted import masked_text
 
 
 class NotReadyIsAnAnswer(logging.Filter):
@@ -27,14 +30,17 @@ class OutagesAreSaidElsewhere(logging.Filter):
 
 
 class LinksStaySecret(logging.Filter):
-    """Removes one-time links (set-up, invitation, reset) from log messages, such as Django's error lines."""
+    """Removes one-time links (set-up, invitation, reset), callback tokens and idempotency keys from log messages, such
+    as Django's error lines, and the last two from tracebacks."""
 
     _LINK = re.compile(r"/(setup|invited|reset)/[^\s'\"<>]+")
 
     def filter(self, record: logging.LogRecord) -> bool:
         said = record.getMessage()
-        if (told := self._LINK.sub(r"/\1/…", said)) != said:
+        if (told := masked_text(self._LINK.sub(r"/\1/…", said))) != said:
             record.msg, record.args = told, None
+        if record.exc_info and record.exc_info[0] is not None and not record.exc_text:
+            record.exc_text = masked_text("".join(traceback.format_exception(*record.exc_info)).rstrip("\n"))
         return True
 
 

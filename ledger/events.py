@@ -28,6 +28,7 @@ class RunCreated(Event):
     agent: str
     version: str
     by: str
+    protocol: int = 1  # see ledger/protocol.py; events from before it was recorded lack it
 
 
 class RunClaimed(Event):

@@ -14,6 +14,7 @@ from durableagents.testing.hands import Hands
 from durableagents.testing.minds import Minds
 from durableagents.testing.recorded import Record
 from ledger import events as e
+from ledger.protocol import PROTOCOL
 from runs.engine import memory
 from runs.engine.agents import Agent, registry
 from runs.engine.assistants import SCRIPTED
@@ -213,6 +214,7 @@ class Family:
         return Runtime(
             guards=GUARDS,
             hasher=HASHER,
+            call_secret=b"durableagents.testing",
             request_model=self.minds.request,
             retry=RETRY,
             hit=self._hit,
@@ -325,7 +327,7 @@ def _born(spec: ChildSpec, parent: Member) -> Member:
     by = f"run:{spec.parent}"
     run = MemoryRun(spec.run_id, f"{spec.agent}@{spec.version}", caps=spec.caps, depth=spec.depth)
     events: list[e.Event] = [
-        e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
+        e.RunCreated(agent=spec.agent, version=spec.version, by=by, protocol=PROTOCOL, payload=spec.input),
         e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
     ]
     if spec.caps.stated():

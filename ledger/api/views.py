@@ -17,6 +17,7 @@ from ledger.api.schemas import EntryPage, EntryRow, EventPage, OverridePage, Ver
 from ledger.append import is_recorded
 from ledger.errors import NotFound
 from ledger.models import Event, LedgerEntry, OverrideRecord
+from ledger.redacted import masked_key
 from ledger.verification.registers import verify_registers
 from ledger.verification.runs import Verification, verify, verify_all
 from ledger.web.api_base import MAX_SEQ, READ, ApiView, Query, described
@@ -51,8 +52,9 @@ class Entries(ApiView):
 
     @described("List a run's side effects", EntryPage, query=("after", "limit"))
     def get(self, request: Request, run_id: UUID) -> Response:
-        hidden = {} if reads(run_id) else {"key": None}
-        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, **hidden))
+        is_read = reads(run_id)
+        key_of = lambda row: masked_key(row.key) if is_read else None  # noqa: E731
+        return by_id(request, run_id, LedgerEntry.objects.all(), lambda row: EntryRow.of(row, key=key_of(row)))
 
 
 class Overrides(ApiView):

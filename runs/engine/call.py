@@ -143,14 +143,16 @@ async def _intend(call: LogicalCall, grant: tuple[str, str] | None) -> BaseModel
         if not visit.meter.counts_reads:  # otherwise a pool counts it in TX1
             return None
     if not tool.is_unsafe and not tool.is_pure:
-        call.key = idempotency_key(visit.run_id, call.slot, call.attempt)
+        call.key = idempotency_key(visit.run_id, call.slot, call.attempt, call.secret)
     wait = None
     stored: dict[str, Any] = {"arguments": call.arguments, "key": call.key} | call.marks
     if tool.key_ttl is not None:
         call.intended_at = visit.journal.now()
         stored["intended_at"] = call.intended_at.isoformat()
     if tool.answers_later:
-        call.token = stored["callback_token"] = secrets.token_urlsafe(32)
+        if (token := call.derived_token()) is None:
+            token = stored["callback_token"] = secrets.token_urlsafe(32)
+        call.token = token
         stored["callback_base"] = call.callback_base
         detail = {"tool": tool.name, "title": tool.title}
         wait = call.wait("webhook", 0, detail=detail, within=timedelta(days=14), token=call.token)

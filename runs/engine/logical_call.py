@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,8 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from ledger import events as e
 from ledger.kinds import CONTENT_REFUSED
+from ledger.protocol import SECRET_KEYS
 from runs.engine.amending import arguments_of, editable_of, moved_along
-from runs.engine.canonical import as_recorded, digest_of, has_at_most
+from runs.engine.canonical import as_recorded, callback_token, digest_of, has_at_most, token_digest
 from runs.engine.content.hooks import MOST_FOR_TOOL
 from runs.engine.errors import POLICY_DENIED, PolicyDenied, ToolFailure, brief
 from runs.engine.gating.documents import Document, made
@@ -85,6 +85,7 @@ class LogicalCall:
         # What is sent, and when it may be sent again.
         self.key: str | None = None
         self.token: str | None = None
+        self.secret = visit.runtime.call_secret if visit.created.protocol >= SECRET_KEYS else None
         # Stored with the intent: a repeat must send the same bytes even after the installation's address changed.
         self.callback_base = visit.runtime.callback_url("") if tool.answers_later else ""
         self.intended_at: datetime | None = None  # by the database's clock; only if the tool's keys expire
@@ -261,6 +262,12 @@ class LogicalCall:
         url = self.callback_base + self.token if self.token else None
         return ToolCall(visit.run_id, visit.trace_id, tool.name, self.slot, self.attempt, self.key, url, tool.timeout)
 
+    def derived_token(self) -> str | None:
+        """Return its callback token; None in a run whose tokens are drawn and stored."""
+        if self.secret is None:
+            return None
+        return callback_token(self.visit.run_id, self.slot, self.attempt, self.secret)
+
     def wait(
         self,
         kind: str,
@@ -271,7 +278,7 @@ class LogicalCall:
         token: str | None = None,
     ) -> WaitSpec:
         """Return a wait of the call, from now."""
-        hashed = hashlib.sha256(token.encode()).digest() if token else None
+        hashed = token_digest(token) if token else None
         deadline = self.visit.journal.now() + within
         return WaitSpec(self.visit.run_id, self.slot, self.attempt, kind, n, deadline, detail or {}, hashed)
 

@@ -13,6 +13,7 @@ from ledger import events as e
 from ledger.actors import Lease
 from ledger.codec import pack, unpack
 from ledger.errors import StaleLease
+from ledger.protocol import PROTOCOL
 from runs.engine.agents import Agent
 from runs.engine.budget import UNLIMITED, Caps, Meter, begun_by, debit_of, first_breach
 from runs.engine.canonical import plain
@@ -518,7 +519,7 @@ def start(agent: Agent, input: Any, *, by: str = "user:test", caps: Caps = UNLIM
     """Create a run in memory, as `runs.services.lifecycle.start` does in the database."""
     run = MemoryRun(str(uuid4()), agent.graph_id, caps=caps)
     checked = plain(agent.input.model_validate(input))
-    run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, payload=checked)])
+    run.append([e.RunCreated(agent=agent.name, version=agent.version, by=by, protocol=PROTOCOL, payload=checked)])
     return run
 
 

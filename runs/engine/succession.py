@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ledger import events as e
 from ledger.kinds import BY_SETTING, CHOICE
+from ledger.protocol import PROTOCOL
 from runs.engine.agents import Agent, Node, registry
 from runs.engine.budget import NO_BUDGET, Caps
 from runs.engine.canonical import plain
@@ -183,7 +184,9 @@ def heir_of(origin: str, agent: Agent, to: Renewed | HandedOver, *, input: Any, 
         payload=_payload(to, agent),
     )
     caps = left if is_renewal else _or_default(left, heir)
-    events: list[e.Event] = [e.RunCreated(agent=heir.name, version=heir.version, by=by, payload=given)]
+    events: list[e.Event] = [
+        e.RunCreated(agent=heir.name, version=heir.version, by=by, protocol=PROTOCOL, payload=given)
+    ]
     if (child := _one(estate, e.ChildOf)) is not None:
         events.append(child)
     events.append(carried_on)

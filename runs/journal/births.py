@@ -12,6 +12,7 @@ from ledger import events as e
 from ledger.actors import Lease
 from ledger.append import lines
 from ledger.contents import stored_text
+from ledger.protocol import PROTOCOL
 from runs import features, search
 from runs.engine.journal import ChildSpec, Effects, Heir, MakeHeir, Reply
 from runs.journal.committer import answered
@@ -26,7 +27,7 @@ def child_statements(spec: ChildSpec) -> list[tuple[str, list[Any]]]:
     """Return the statements that create a child, with its journal's first events."""
     run_id, by = UUID(spec.run_id), f"run:{spec.parent}"
     events: list[e.Event] = [
-        e.RunCreated(agent=spec.agent, version=spec.version, by=by, payload=spec.input),
+        e.RunCreated(agent=spec.agent, version=spec.version, by=by, protocol=PROTOCOL, payload=spec.input),
         e.ChildOf(parent=spec.parent, parent_slot=spec.slot, parent_attempt=spec.attempt, depth=spec.depth),
     ]
     caps = spec.caps.stated()

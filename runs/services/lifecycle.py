@@ -21,6 +21,7 @@ from ledger.append import acted, kept_bytes, lines
 from ledger.contents import stored_text
 from ledger.errors import IllegalTransition, InvalidInput, NotFound
 from ledger.models import Head
+from ledger.protocol import PROTOCOL
 from ledger.web import misfit
 from runs import features, search
 from runs.engine.agents import Agent
@@ -165,7 +166,7 @@ def accept(
         creator=by.person,
         about=subject(payload)[:ABOUT_LENGTH],
     )
-    created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, payload=payload)
+    created = e.RunCreated(agent=version.name, version=version.version, by=by.ref, protocol=PROTOCOL, payload=payload)
     limits = starting.Limits.of(
         budget_for(version, budget, tags=tags, most=most), by, not_before=plan.start_at if plan else None
     )
